@@ -18,7 +18,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define POSITIONS 6U
+#define POSITIONS 8U
 #define CAPACITY RING_CAPACITY_MIN
 #define PACKED_RECORDS_MAX 64U
 
@@ -79,7 +79,10 @@ static void header_fill(const uint64_t positions[POSITIONS])
     ring->staging_capacity = RING_STAGING_RECORDS;
     ring->state = positions[5] % 2 ? RING_STATE_RETIRED : RING_STATE_OPEN;
     ring->head = positions[0];
-    ring->piece = 1;
+    ring->spill_resume = positions[6];
+    ring->piece = (uint32_t)positions[7] + 1;
+    ring->pieces_ended = (uint32_t)(positions[7] >> 32);
+    ring->pieces_released = 0;
     ring->spill_head = positions[1];
     ring->spill_flushed = positions[2];
     ring->emitted = positions[3];

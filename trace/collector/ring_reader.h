@@ -35,7 +35,8 @@ struct ring_reader {
     uint64_t sequence;       /* number of the last one, lost records counted */
     uint64_t gaps, gap_rows; /* of a rebuilt recording: records that are missing, markers that say so */
     uint64_t key;            /* merge.c: when the next record is due */
-    bool is_deferred;        /* merge.c: its next record waited for another ring once */
+    const struct varve_record *next; /* merge.c: the next record, as long as none is taken */
+    bool is_deferred;                /* merge.c: its next record waited for another ring once */
     uint64_t deferred_addr;
     struct ring_reader *next_deferred;
     bool is_in_flight; /* a record was being written at the last refresh */

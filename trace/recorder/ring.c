@@ -21,7 +21,6 @@
 
 #define FIRST_STEP_RECORDS 512U     /* 32 KiB: most processes and threads record little */
 #define LARGEST_STEP_RECORDS 16384U /* 1 MiB */
-#define SPILL_LOOK_RECORDS 512U     /* after so many the producer looks whether it may return to the ring */
 
 /* A file of this ring. Memory has no room for some: those are in the recording directory itself. */
 static const char *file_path(struct recorder_thread *thread, uint32_t process_id, uint32_t index,
@@ -286,9 +285,6 @@ bool recorder_produce_to_spill(struct recorder_thread *thread)
     producer->published = &ring->spill_head;
     producer->head = ring->spill_head;
     producer->limit = ring->spill_flushed + RING_STAGING_RECORDS;
-    if (producer->limit > producer->head + SPILL_LOOK_RECORDS) {
-        producer->limit = producer->head + SPILL_LOOK_RECORDS;
-    }
     thread->is_spilling = true;
     return true;
 }

@@ -217,6 +217,8 @@ static void scenario_patience_is_spent(struct session *session, void *context)
     while (own_ring()->spill_head - own_ring()->spill_flushed < RING_STAGING_RECORDS) {
         emit_checked(1);
     }
+    emit_checked(64); /* the ring is empty, and takes these */
+    CHECK(own_ring()->lost == 1, "%llu lost", (unsigned long long)own_ring()->lost);
     emit_checked(1);
     CHECK(counts->patience_used_ns == used_ns, "waited again");
     stream_take(session, &stream);
