@@ -99,18 +99,19 @@ HOT void block_complete(struct varve_alloc *alloc, struct pool *pool, struct blo
                         struct block_map_slot *slot, enum varve_kind kind)
 {
     uint64_t before = 0, after = 0, id = block->id;
+    struct block *previous = block->prev, *next = block->next;
     bool has_next;
 
     assert(!block->is_allocated && !block->has_users);
     block_map_clear(&alloc->map, slot);
     block->id = 0;
-    has_next = block_may_absorb(alloc, block, block->next);
+    has_next = block_may_absorb(alloc, block, next);
     block_begin_age(block, pool);
-    if (block_may_absorb(alloc, block, block->prev)) {
-        before = block_absorb(alloc, pool, block, block->prev, !has_next);
+    if (block_may_absorb(alloc, block, previous)) {
+        before = block_absorb(alloc, pool, block, previous, !has_next);
     }
     if (has_next) {
-        after = block_absorb(alloc, pool, block, block->next, true);
+        after = block_absorb(alloc, pool, block, next, true);
     }
     if ((before | after) == 0) {
         free_index_insert(&pool->index, block);

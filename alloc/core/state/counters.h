@@ -119,12 +119,20 @@ static inline int64_t hot_current(const struct alloc_counters *counters, enum ho
     return counters->pools[0].current[counter] + counters->pools[1].current[counter];
 }
 
-static inline void hot_increase(struct alloc_counters *counters, enum hot_counter counter, bool is_small,
-                                int64_t amount)
+/* The compiler would compute both addresses again for each counter. */
+static inline struct hot_counters *hot_counters_of(struct alloc_counters *counters, bool is_small)
 {
     struct hot_counters *own = &counters->pools[is_small];
+
+    __asm__("" : "+r"(own));
+    return own;
+}
+
+static inline void hot_add(struct alloc_counters *counters, struct hot_counters *own,
+                           const struct hot_counters *other, enum hot_counter counter, int64_t amount)
+{
     int64_t current = own->current[counter] + amount;
-    int64_t all = current + counters->pools[!is_small].current[counter];
+    int64_t all = other->current[counter] + current;
 
     assert(amount >= 0);
     own->current[counter] = current;
@@ -135,6 +143,12 @@ static inline void hot_increase(struct alloc_counters *counters, enum hot_counte
     if (counters->peak_all[counter] < all) {
         counters->peak_all[counter] = all;
     }
+}
+
+static inline void hot_increase(struct alloc_counters *counters, enum hot_counter counter, bool is_small,
+                                int64_t amount)
+{
+    hot_add(counters, &counters->pools[is_small], &counters->pools[!is_small], counter, amount);
 }
 
 static inline void hot_decrease(struct alloc_counters *counters, enum hot_counter counter, bool is_small,
@@ -160,9 +174,12 @@ static inline void hot_change(struct alloc_counters *counters, enum hot_counter 
 static inline void stat_allocate(struct alloc_counters *counters, bool is_small, uint64_t size,
                                  uint64_t requested)
 {
-    hot_increase(counters, HOT_ALLOCATION, is_small, 1);
-    hot_increase(counters, HOT_ALLOCATED_BYTES, is_small, (int64_t)size);
-    hot_increase(counters, HOT_REQUESTED_BYTES, is_small, (int64_t)requested);
+    struct hot_counters *own = hot_counters_of(counters, is_small);
+    const struct hot_counters *other = hot_counters_of(counters, !is_small);
+
+    hot_add(counters, own, other, HOT_ALLOCATION, 1);
+    hot_add(counters, own, other, HOT_ALLOCATED_BYTES, (int64_t)size);
+    hot_add(counters, own, other, HOT_REQUESTED_BYTES, (int64_t)requested);
     if (__builtin_expect(counters->others.active[VARVE_ALLOC_STAT_ALL].current != 0, 0)) {
         counters_note_active(counters, is_small);
     }
