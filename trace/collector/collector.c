@@ -280,9 +280,6 @@ static int commit_store(struct collector *collector, struct varve_message *messa
     }
     if (error == VARVE_OK) {
         collector->directory.control->commits = ++collector->commits;
-        if (collector->is_draining) {
-            store_settle(collector->store);
-        }
     }
     free(positions);
     return error;
@@ -402,6 +399,7 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
     int error = collector_commit(collector, message);
 
     if (error == VARVE_OK) {
+        store_settle(collector->store);
         error = collect_execs_finish(collector);
     }
     if (error == VARVE_OK) {
