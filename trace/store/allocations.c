@@ -13,6 +13,7 @@
 #include "trace/model/scratch.h"
 #include "trace/model/state.h"
 #include "trace/record.h"
+#include "trace/store/bulk.h"
 #include "trace/store/transaction.h"
 
 #include <string.h>
@@ -64,6 +65,9 @@ static bool row_add(struct store *store, enum image_table table, const struct de
                                               : 0) |
                      (free_seq != 0 ? 0 : 1U << 12 | 1U << 15) | (completed_seq != 0 ? 0 : 1U << 13) |
                      (more != NULL && !is_block ? 0 : 1U << 20);
+    if (store->bulks[BULK_ALLOCATION] != NULL) {
+        return bulk_add(store->bulks[BULK_ALLOCATION], id, values, nulls, sizeof(values) / sizeof(values[0]));
+    }
     return image_add(store->image, table, id, values, nulls, is_final ? 0 : WIDE_COLUMNS,
                      sizeof(values) / sizeof(values[0]));
 }
@@ -119,7 +123,7 @@ static bool row_pass(struct store *store, struct derive *derive, bool is_end)
 
 bool allocations_gather(struct store *store, struct derive *derive, uint64_t behind)
 {
-    if (store->skips_allocations) {
+    if (store->skips_allocations || store->is_private) {
         return true;
     }
     while (store->allocations.passed + behind < derive->scratch.count &&
@@ -164,9 +168,9 @@ static int rest_pass(const struct finish *finish)
         while (state->passed < count && state->passed < before + COMMIT_ROWS &&
                row_pass(finish->store, finish->derive, true)) {
         }
-        error = state->passed > before || image_rows(finish->store->image, IMAGE_ALLOCATION) > 0
-                    ? part_commit(finish, state->passed)
-                    : VARVE_ERROR_NO_MEMORY;
+        bool has_rows = state->passed > before || image_rows(finish->store->image, IMAGE_ALLOCATION) > 0;
+        error =
+            has_rows ? part_commit(finish, state->passed) : writer_bulk_fail(finish->store, finish->message);
     }
     return error;
 }

@@ -17,6 +17,8 @@
  */
 #include "trace/store/image.h"
 
+#include "trace/store/format.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,16 +29,6 @@
 #define PAGE_LIMIT 1024U /* 64 MiB, over a million events; only pages in use take memory */
 #define PAGES_KEPT 128U  /* memory kept for the next batch */
 #define IMAGE_BYTES ((size_t)PAGE_BYTES * PAGE_LIMIT)
-
-#define OFFSET_CHANGES 24
-#define OFFSET_PAGES 28
-#define OFFSET_VALID_FOR 92
-
-#define LEAF_TYPE 0x0d
-#define LEAF_HEADER 8U
-#define CELL_BYTES_MAX (18U + 1U + 9U * IMAGE_COLUMNS_MAX)
-#define INTERIOR_TYPE 0x05
-#define INTERIOR_HEADER 12U
 
 enum image_page {
     PAGE_SCHEMA = 1,
@@ -82,74 +74,6 @@ struct store_image {
 static uint8_t *page_of(const struct store_image *image, uint32_t number)
 {
     return image->bytes + (size_t)(number - 1) * PAGE_BYTES;
-}
-
-static void put_16(uint8_t *at, uint32_t value)
-{
-    at[0] = (uint8_t)(value >> 8);
-    at[1] = (uint8_t)value;
-}
-
-static void put_32(uint8_t *at, uint32_t value)
-{
-    put_16(at, value >> 16);
-    put_16(at + 2, value);
-}
-
-/* SQLite's variable-length integer, most significant group first; below 2^56 all that is needed. */
-static inline unsigned put_varint(uint8_t *at, uint64_t value)
-{
-    assert(value < UINT64_C(1) << 56);
-    if (value < 0x80) {
-        at[0] = (uint8_t)value;
-        return 1;
-    }
-    unsigned bytes = (70 - (unsigned)__builtin_clzll(value)) / 7;
-    at[bytes - 1] = (uint8_t)value & 0x7f;
-    for (unsigned i = bytes - 1; i-- > 0;) {
-        value >>= 7;
-        at[i] = (uint8_t)value | 0x80;
-    }
-    return bytes;
-}
-
-#define TYPE_8_BYTES 6
-
-/* By the number of significant bits, sign included: the serial type of an integer, and the bytes it takes. */
-static const uint8_t type_of_bits[66] = {[1 ... 8] = 1,   [9 ... 16] = 2,  [17 ... 24] = 3,
-                                         [25 ... 32] = 4, [33 ... 48] = 5, [49 ... 65] = 6};
-static const uint8_t bytes_of_type[7] = {0, 1, 2, 3, 4, 6, 8};
-
-/* Encode a row as a record: sizes and types of all values, then their bytes. `out` has 9 bytes for each value
- * and 8 more. Returns its size. */
-static inline unsigned record_encode(uint8_t *out, const int64_t *values, uint32_t nulls, uint32_t wide,
-                                     unsigned count)
-{
-    assert(count < 127); /* so that the header's size is one byte */
-    uint8_t *body = out + 1 + count;
-    out[0] = (uint8_t)(1 + count);
-    for (unsigned i = 0; i < count; i++) {
-        int64_t value = values[i];
-        if (nulls >> i & 1) {
-            out[1 + i] = 0;
-        } else if ((wide >> i & 1) != 0) {
-            uint64_t big_endian = __builtin_bswap64((uint64_t)value);
-            out[1 + i] = TYPE_8_BYTES;
-            memcpy(body, &big_endian, sizeof(big_endian));
-            body += sizeof(big_endian);
-        } else if ((uint64_t)value <= 1) {
-            out[1 + i] = (uint8_t)(8 + value); /* 0 and 1 are types of their own */
-        } else {
-            uint64_t magnitude = ((uint64_t)value ^ (0 - ((uint64_t)value >> 63))) | 1;
-            unsigned type = type_of_bits[65 - (unsigned)__builtin_clzll(magnitude)];
-            unsigned bytes = bytes_of_type[type];
-            uint64_t big_endian = __builtin_bswap64((uint64_t)value << (64 - 8 * bytes));
-            out[1 + i] = (uint8_t)type;
-            memcpy(body, &big_endian, sizeof(big_endian));
-            body += bytes;
-        }
-    }
-    return (unsigned)(body - out);
 }
 
 /* ---- pages ---- */
@@ -239,22 +163,16 @@ bool image_add(struct store_image *image, enum image_table table, uint64_t rowid
                uint32_t nulls, uint32_t wide, unsigned count)
 {
     struct image_part *part = &image->parts[table];
-    uint8_t record[9 * IMAGE_COLUMNS_MAX + 8];
-    uint8_t prefix[18]; /* of a cell: the record's size and the rowid */
-    assert(count <= IMAGE_COLUMNS_MAX);
+    uint8_t cell[CELL_BYTES_MAX];
     assert(part->rows == 0 || rowid > part->last_rowid);
-    unsigned record_bytes = record_encode(record, values, nulls, wide, count);
-    unsigned prefix_bytes = put_varint(prefix, record_bytes);
-    prefix_bytes += put_varint(prefix + prefix_bytes, rowid);
-    unsigned bytes = prefix_bytes + record_bytes;
+    unsigned bytes = cell_encode(cell, rowid, values, nulls, wide, count);
     if ((part->leaf == 0 || LEAF_HEADER + 2 * (part->cells + 1) + bytes > part->content) &&
         !leaf_next(image, part)) {
         return false;
     }
     uint8_t *page = page_of(image, part->leaf);
     part->content -= bytes;
-    memcpy(page + part->content, prefix, prefix_bytes);
-    memcpy(page + part->content + prefix_bytes, record, record_bytes);
+    memcpy(page + part->content, cell, bytes);
     put_16(page + LEAF_HEADER + 2 * part->cells, part->content);
     part->cells++;
     part->rows++;

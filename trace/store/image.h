@@ -10,8 +10,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define IMAGE_COLUMNS_MAX 24U
-
 /* In the order in which they are inserted. */
 enum image_table {
     IMAGE_EVENT,

@@ -101,13 +101,15 @@ int schema_pragmas(sqlite3 *db, const char *path, bool is_private, struct varve_
 {
     sqlite3_busy_timeout(
         db, SCHEMA_BUSY_MS); /* readers may watch; only the end of the recording must wait for them */
-    int error = execute(db, path,
-                        "PRAGMA page_size = 16384;"
-                        "PRAGMA synchronous = OFF;" /* safe against SIGKILL, not against a power loss */
-                        "PRAGMA secure_delete = OFF;"
-                        "PRAGMA cache_size = -" TEXT(CACHE_KIB) ";"
-                                                                "PRAGMA temp_store = FILE;",
-                        "cannot open the database", message);
+    int error = execute(
+        db, path,
+        "PRAGMA page_size = " TEXT(
+            SCHEMA_PAGE_BYTES) ";"
+                               "PRAGMA synchronous = OFF;" /* safe against SIGKILL, not against a power loss */
+                               "PRAGMA secure_delete = OFF;"
+                               "PRAGMA cache_size = -" TEXT(CACHE_KIB) ";"
+                                                                       "PRAGMA temp_store = FILE;",
+        "cannot open the database", message);
     /* A log would write every page twice, for readers and for a rollback. The lock stays only on `main`: the
      * batch must be looked at again in each transaction. */
     return error != VARVE_OK

@@ -6,6 +6,7 @@
 #ifndef VARVE_TRACE_STORE_SCHEMA_H
 #define VARVE_TRACE_STORE_SCHEMA_H
 
+#define SCHEMA_PAGE_BYTES 16384
 #define SCHEMA_BUSY_MS 10000 /* how long to wait for others who have the database locked */
 
 #include <sqlite3.h>

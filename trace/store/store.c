@@ -11,6 +11,7 @@
 #include "trace/event_list.h"
 #include "trace/model/event.h"
 #include "trace/record.h"
+#include "trace/store/bulk.h"
 #include "trace/store/derived.h"
 #include "trace/store/image.h"
 #include "trace/store/schema.h"
@@ -89,6 +90,14 @@ int store_append(struct store *store, const struct event *event, struct varve_me
         store->seq_last = event->seq;
         return VARVE_OK;
     }
+    if (store->bulks[BULK_EVENT] != NULL) {
+        store->seq_last = event->seq;
+        store->bulk_pending++;
+        return bulk_add(store->bulks[BULK_EVENT], event->seq, values, nulls,
+                        sizeof(values) / sizeof(values[0]))
+                   ? VARVE_OK
+                   : writer_bulk_fail(store, message);
+    }
     if (!image_add(store->image, IMAGE_EVENT, event->seq, values, nulls, 0,
                    sizeof(values) / sizeof(values[0]))) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: %llu events must be committed before",
@@ -131,13 +140,28 @@ bool store_is_complete(const struct store *store)
 
 uint64_t store_pending(const struct store *store)
 {
-    return image_rows(store->image, IMAGE_EVENT);
+    return image_rows(store->image, IMAGE_EVENT) + store->bulk_pending;
+}
+
+/* Rows that went past SQLite are not kept to be tried again. */
+static int bulks_check(struct store *store, struct varve_message *message)
+{
+    for (unsigned i = 0; i < BULK_LIMIT; i++) {
+        errno = store->bulks[i] != NULL ? bulk_failure(store->bulks[i]) : 0;
+        if (errno != 0) {
+            return writer_bulk_fail(store, message);
+        }
+    }
+    return VARVE_OK;
 }
 
 int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
                  struct varve_message *message)
 {
-    int error = writer_begin(store, message);
+    int error = bulks_check(store, message);
+    if (error == VARVE_OK) {
+        error = writer_begin(store, message);
+    }
     for (size_t i = 0; i < count && error == VARVE_OK; i++) {
         const struct store_ring_position *row = &positions[i];
         error = ROWS_WRITE(store, STATEMENT_POSITION, VALUE(row->thread_id), VALUE(row->process_id),
@@ -255,6 +279,70 @@ static int statistics_gather(struct store *store, struct varve_message *message)
     return error;
 }
 
+/* A path in the working directory gets "./", so that no name means anything special to SQLite. */
+static int database_open(struct store *store, struct varve_message *message)
+{
+    char name[4096 + 2];
+    snprintf(name, sizeof(name), "%s%s", store->path[0] == '/' ? "" : "./", store->path);
+    if (sqlite3_open_v2(name, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
+        return schema_error(store->db, store->path, "cannot open", message);
+    }
+    return VARVE_OK;
+}
+
+static void bulks_close(struct store *store)
+{
+    for (unsigned i = 0; i < BULK_LIMIT; i++) {
+        bulk_close(store->bulks[i]);
+        store->bulks[i] = NULL;
+    }
+}
+
+static void database_close(struct store *store)
+{
+    for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
+        sqlite3_finalize(store->statements[i]);
+        store->statements[i] = NULL;
+    }
+    sqlite3_close(store->db);
+    image_close(store->image);
+    store->db = NULL;
+    store->image = NULL;
+}
+
+/* Commit, and put the rows that went past SQLite into its file, which it must not have open meanwhile. */
+static int bulks_attach(struct store *store, struct varve_message *message)
+{
+    static const char *const roots[BULK_LIMIT] = {
+        [BULK_EVENT] = "SELECT rootpage FROM main.sqlite_schema WHERE name = 'event'",
+        [BULK_ALLOCATION] = "SELECT rootpage FROM main.sqlite_schema WHERE name = 'allocation'"};
+    int64_t root[BULK_LIMIT] = {0};
+    int error = store_commit(store, NULL, 0, message);
+    for (unsigned i = 0; i < BULK_LIMIT && error == VARVE_OK; i++) {
+        error = schema_query(store->db, store->path, roots[i], &root[i], message);
+    }
+    if (error != VARVE_OK) {
+        return error;
+    }
+    database_close(store);
+    for (unsigned i = 0; i < BULK_LIMIT && error == VARVE_OK; i++) {
+        error = bulk_attach(store->bulks[i], store->lock_fd, (uint32_t)root[i])
+                    ? VARVE_OK
+                    : writer_bulk_fail(store, message);
+        bulk_close(store->bulks[i]); /* as much space on the disk */
+        store->bulks[i] = NULL;
+    }
+    if (error == VARVE_OK) {
+        error = database_open(store, message);
+    }
+    if (error == VARVE_OK) {
+        error = schema_pragmas(store->db, store->path, true, message);
+    }
+    return error == VARVE_OK && image_open(store->db, &store->image) != SQLITE_OK
+               ? schema_error(store->db, store->path, "cannot prepare to write", message)
+               : error;
+}
+
 int store_finish(struct store *store, store_progress progress, void *context, struct varve_message *message)
 {
     if (store->is_complete) {
@@ -264,7 +352,10 @@ int store_finish(struct store *store, store_progress progress, void *context, st
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: derive_finish comes before", store->path);
     }
     report(progress, context, "indexes", 0);
-    int error = writer_begin(store, message);
+    int error = store->is_private ? bulks_attach(store, message) : VARVE_OK;
+    if (error == VARVE_OK) {
+        error = writer_begin(store, message);
+    }
     if (error == VARVE_OK && schema_index(store->db, store->path, message) != VARVE_OK) {
         error = writer_fail(store, "cannot build indexes", message);
     }
@@ -379,21 +470,14 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
         error = writer_execute(store, "DELETE FROM allocation", message);
     }
     store->is_private = mode == STORE_CREATE_PRIVATE;
+    for (unsigned i = 0; i < BULK_LIMIT && store->is_private && error == VARVE_OK; i++) {
+        store->bulks[i] = bulk_open(store->path, SCHEMA_PAGE_BYTES);
+        error = store->bulks[i] != NULL ? VARVE_OK : writer_bulk_fail(store, message);
+    }
     store->is_complete = complete != 0;
     store->seq_last = (uint64_t)seq_last;
     store->symbol_last = (uint32_t)symbol_last;
     return error;
-}
-
-/* A path in the working directory gets "./", so that no name means anything special to SQLite. */
-static int database_open(struct store *store, struct varve_message *message)
-{
-    char name[4096 + 2];
-    snprintf(name, sizeof(name), "%s%s", store->path[0] == '/' ? "" : "./", store->path);
-    if (sqlite3_open_v2(name, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
-        return schema_error(store->db, store->path, "cannot open", message);
-    }
-    return VARVE_OK;
 }
 
 static void files_remove(const char *path)
@@ -440,17 +524,14 @@ void store_close(struct store *store)
     if (store == NULL) {
         return;
     }
-    for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
-        sqlite3_finalize(store->statements[i]);
-    }
     /* An open transaction is rolled back: it has no positions, so its events will be read from the rings. */
-    sqlite3_close(store->db);
-    image_close(store->image);
+    database_close(store);
     if (store->lock_fd >= 0) {
         close(store->lock_fd);
     }
     free(store->log.bytes);
     free(store->allocations.is_open);
+    bulks_close(store);
     rows_forget_symbols(store);
     free(store->path);
     free(store);

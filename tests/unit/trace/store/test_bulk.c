@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows written past SQLite: SQLite finds the file sound and every row in it, whatever the number of pages and levels, and beside
+ * the page that it never uses.
+ */
+#include "trace/store/bulk.h"
+
+#include "trace/store/format.h"
+
+#include "support/random.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define PAGE_BYTES 4096U
+#define LOCK_PAGE (0x40000000U / PAGE_BYTES + 1)
+
+struct fixture {
+    char path[64];
+    sqlite3 *db;
+    uint64_t random;
+};
+
+static void execute(sqlite3 *db, const char *sql)
+{
+    char *reason = NULL;
+    if (sqlite3_exec(db, sql, NULL, NULL, &reason) != SQLITE_OK) {
+        fail_msg("%s: %s", sql, reason);
+    }
+}
+
+static int64_t ask(sqlite3 *db, const char *sql)
+{
+    sqlite3_stmt *statement;
+    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &statement, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(statement), SQLITE_ROW);
+    int64_t value = sqlite3_column_int64(statement, 0);
+    sqlite3_finalize(statement);
+    return value;
+}
+
+static void database_begin(struct fixture *fixture)
+{
+    assert_int_equal(sqlite3_open(fixture->path, &fixture->db), SQLITE_OK);
+    execute(fixture->db, "PRAGMA page_size = 4096; PRAGMA journal_mode = OFF;"
+                         "CREATE TABLE t(id INTEGER PRIMARY KEY, a INTEGER, b INTEGER);"
+                         "CREATE TABLE other(x); INSERT INTO other VALUES (1), (2);");
+}
+
+static int begin(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof(*fixture));
+    snprintf(fixture->path, sizeof(fixture->path), "/tmp/test_bulk.XXXXXX");
+    int fd = mkstemp(fixture->path);
+    close(fd);
+    fixture->random = 5;
+    *state = fixture;
+    return fd < 0 ? -1 : 0;
+}
+
+static int end(void **state)
+{
+    struct fixture *fixture = *state;
+    sqlite3_close(fixture->db);
+    unlink(fixture->path);
+    free(fixture);
+    return 0;
+}
+
+struct sums {
+    int64_t a, b;
+};
+
+static struct sums rows_add(struct fixture *fixture, struct store_bulk *bulk, uint64_t rows)
+{
+    struct sums sums = {0};
+    uint64_t rowid = 0;
+    for (uint64_t i = 0; i < rows; i++) {
+        unsigned bits = (unsigned)random_below(&fixture->random, 40);
+        const int64_t values[] = {0, (int64_t)random_below(&fixture->random, UINT64_C(1) << bits),
+                                  -(int64_t)random_below(&fixture->random, 1000)};
+        bool is_null = random_below(&fixture->random, 4) == 0;
+        rowid += 1 + random_below(&fixture->random, 3);
+        assert_true(bulk_add(bulk, rowid, values, is_null ? 5 : 1, 3));
+        sums.a += values[1];
+        sums.b += is_null ? 0 : values[2];
+    }
+    return sums;
+}
+
+/* SQLite has the file closed meanwhile. */
+static void attach(struct fixture *fixture, struct store_bulk *bulk)
+{
+    uint32_t root = (uint32_t)ask(fixture->db, "SELECT rootpage FROM sqlite_schema WHERE name = 't'");
+    sqlite3_close(fixture->db);
+    int fd = open(fixture->path, O_RDWR);
+    assert_true(bulk_attach(bulk, fd, root));
+    close(fd);
+    assert_int_equal(sqlite3_open(fixture->path, &fixture->db), SQLITE_OK);
+}
+
+static void check(const struct fixture *fixture, uint64_t rows, struct sums sums)
+{
+    assert_int_equal(ask(fixture->db, "SELECT count(*) FROM t"), rows);
+    assert_int_equal(ask(fixture->db, "SELECT total(a) FROM t"), sums.a);
+    assert_int_equal(ask(fixture->db, "SELECT total(b) FROM t"), sums.b);
+    /* each row is found by its number, too */
+    assert_int_equal(ask(fixture->db, "SELECT count(*) FROM t x CROSS JOIN t y ON y.id = x.id"), rows);
+    assert_int_equal(ask(fixture->db, "SELECT sum(x) FROM other"), 3);
+}
+
+static void test_sizes(void **state)
+{
+    struct fixture *fixture = *state;
+    static const uint64_t sizes[] = {0, 1, 100, 300, 1000, 30000, 200000};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        unlink(fixture->path);
+        database_begin(fixture);
+        struct store_bulk *bulk = bulk_open(fixture->path, PAGE_BYTES);
+        assert_non_null(bulk);
+        struct sums sums = rows_add(fixture, bulk, sizes[i]);
+        attach(fixture, bulk);
+        bulk_close(bulk);
+        check(fixture, sizes[i], sums);
+        assert_int_equal(
+            ask(fixture->db, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
+        /* and goes on from there */
+        execute(fixture->db, "INSERT INTO t(a, b) VALUES (0, 0); DELETE FROM t WHERE id % 3 = 0;"
+                             "INSERT INTO t(a) SELECT a FROM t LIMIT 5000");
+        assert_int_equal(
+            ask(fixture->db, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
+        sqlite3_close(fixture->db);
+        fixture->db = NULL;
+    }
+}
+
+/* Leaves, and pages above them, on both sides of the page at one gigabyte, or just there. */
+static void test_lock_page(void **state)
+{
+    struct fixture *fixture = *state;
+    for (uint32_t before = 0; before < 12; before += 3) {
+        unlink(fixture->path);
+        database_begin(fixture);
+        struct store_bulk *bulk = bulk_open(fixture->path, PAGE_BYTES);
+        struct sums sums = rows_add(fixture, bulk, 3000);
+        assert_int_equal(truncate(fixture->path, (off_t)(LOCK_PAGE - 1 - before) * PAGE_BYTES), 0);
+        attach(fixture, bulk);
+        bulk_close(bulk);
+        check(fixture, 3000, sums);
+        assert_int_equal(ask(fixture->db,
+                             "SELECT count(*) FROM pragma_integrity_check"
+                             " WHERE integrity_check <> 'ok' AND integrity_check NOT LIKE '%never used'"),
+                         0);
+        sqlite3_close(fixture->db);
+        fixture->db = NULL;
+    }
+}
+
+/* The first error stays, whatever is asked for then. */
+static void test_full_disk(void **state)
+{
+    struct fixture *fixture = *state;
+    struct rlimit before;
+    database_begin(fixture);
+    struct store_bulk *bulk = bulk_open(fixture->path, PAGE_BYTES);
+    assert_non_null(bulk);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const struct rlimit limit = {.rlim_cur = 3 << 19, .rlim_max = before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    const int64_t values[] = {0, INT64_MAX, INT64_MAX};
+    uint64_t refused = 0;
+    for (uint64_t rowid = 1; rowid < 300000; rowid++) {
+        bool is_added = bulk_add(bulk, rowid, values, 1, 3);
+        assert_true(is_added || errno == EFBIG);
+        assert_true(refused == 0 || !is_added);
+        refused += !is_added;
+    }
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_in_range(refused, 1, 299999);
+    assert_false(bulk_attach(bulk, -1, 2));
+    assert_int_equal(errno, EFBIG);
+    bulk_close(bulk);
+}
+
+static void test_no_folder(void **state)
+{
+    (void)state;
+    assert_null(bulk_open("/nonexistent/folder/x.db", PAGE_BYTES));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_sizes, begin, end),
+        cmocka_unit_test_setup_teardown(test_lock_page, begin, end),
+        cmocka_unit_test_setup_teardown(test_full_disk, begin, end),
+        cmocka_unit_test(test_no_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
