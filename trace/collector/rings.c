@@ -121,6 +121,7 @@ int collect_rings_missing(struct collector *collector, const struct traced_proce
                       (int64_t)(made - found));
 }
 
+/* Takes the reader, whatever it returns. */
 static int add_reader(struct collector *collector, struct ring_reader *reader)
 {
     struct store_ring_position *known;
@@ -129,6 +130,7 @@ static int add_reader(struct collector *collector, struct ring_reader *reader)
                     sizeof(struct ring_reader *)) ||
         !array_grow((void **)&collector->heap, &collector->heap_capacity, collector->reader_count + 1,
                     sizeof(struct ring_reader *))) {
+        ring_reader_close(reader);
         return VARVE_ERROR_NO_MEMORY;
     }
     known = known_ring(collector, reader->process->id, reader->index);
@@ -185,13 +187,11 @@ static int open_ring(struct collector *collector, struct traced_process *process
     *opened = error == VARVE_OK;
     if (error == VARVE_OK) {
         error = note_opened(process, index);
-        if (error == VARVE_OK) {
-            error = add_reader(collector, reader);
-        }
-        if (error == VARVE_ERROR_NO_MEMORY) {
+        if (error != VARVE_OK) {
             ring_reader_close(reader);
+            return error;
         }
-        return error;
+        return add_reader(collector, reader);
     }
     return error == VARVE_ERROR_NO_MEMORY ? error : VARVE_OK;
 }

@@ -94,7 +94,7 @@ struct ring_header {
     uint32_t piece;                /* number of the newest piece, 0: none yet; atomic, before spill_flushed */
     uint32_t pieces_ended; /* nothing is appended to pieces up to this one; atomic, after spill_resume */
     uint64_t spill_resume; /* spill_head when the producer went back to the ring; atomic */
-    uint64_t lost_folded;          /* events of the dropped records beyond one each (record_fold.h) */
+    uint64_t lost_folded;  /* events of the dropped records beyond one each (record_fold.h) */
 
     /* consumer line */
     _Alignas(64) uint64_t tail;
