@@ -398,8 +398,10 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
 {
     int error = collector_commit(collector, message);
 
-    if (error == VARVE_OK) {
+    if (error == VARVE_OK && !collector->is_unstored) {
         store_settle(collector->store);
+    }
+    if (error == VARVE_OK) {
         error = collect_execs_finish(collector);
     }
     if (error == VARVE_OK) {

@@ -145,15 +145,6 @@ int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t 
     return row_add(store, IMAGE_CALLSITE, id, values, 1U | (node_id == 0) << 1 | (symbol_id == 0) << 3, 4);
 }
 
-int store_callsites_begin(struct store *store, struct varve_message *message)
-{
-    image_drop(store->image, IMAGE_STACK_NODE);
-    image_drop(store->image, IMAGE_CALLSITE);
-    int error = writer_begin(store, message);
-    return error == VARVE_OK ? writer_execute(store, "DELETE FROM stack_node; DELETE FROM callsite", message)
-                             : error;
-}
-
 /* ---- symbols ---- */
 
 /* The hash of a text, by what the ones before gave; of none another one than of an empty one. */
@@ -219,4 +210,21 @@ void rows_forget_symbols(struct store *store)
     index_free(&store->symbols.index);
     free(store->symbols.hashes);
     store->symbols = (struct store_symbols){0};
+}
+
+int store_callsites_begin(struct store *store, struct varve_message *message)
+{
+    int error = writer_begin(store, message);
+    image_drop(store->image, IMAGE_STACK_NODE);
+    image_drop(store->image, IMAGE_CALLSITE);
+    if (error == VARVE_OK) {
+        error = writer_execute(
+            store, "DELETE FROM stack_node; DELETE FROM callsite; DELETE FROM symbol; DELETE FROM module",
+            message);
+    }
+    if (error == VARVE_OK) {
+        rows_forget_symbols(store);
+        store->symbol_last = 0;
+    }
+    return error;
 }

@@ -71,7 +71,7 @@ struct store_symbol {
 int store_module(struct store *store, uint32_t id, const char *path, const char *build_id_hex);
 /// Returns the symbol's row (equal symbols get one row), 0 on failure.
 uint32_t store_symbol(struct store *store, const struct store_symbol *symbol);
-/// There are no nodes and call sites yet, or no more.
+/// There are no nodes, call sites, symbols and modules yet, or no more: an end that was interrupted is repeated whole.
 int store_callsites_begin(struct store *store, struct varve_message *message);
 /// A frame, called from `parent_id` (0: from nowhere), which must be smaller than `id`: else VARVE_ERROR_INVALID. Ids
 /// grow. Equal frames of equal callers should be one node; stack_nodes.h finds them. pc < 0: NULL. Millions of nodes and

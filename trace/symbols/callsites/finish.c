@@ -287,13 +287,13 @@ int callsites_finish(struct callsites *callsites, struct store *store, store_pro
     if (result != VARVE_OK) {
         return result;
     }
-    result = resolve_frames(&finish, symbols, progress, context);
+    result = store_callsites_begin(store, message);
+    if (result == VARVE_OK) {
+        result = resolve_frames(&finish, symbols, progress, context);
+    }
     symbols_close(symbols);
     if (result == VARVE_OK) {
         result = write_modules(callsites, store);
-    }
-    if (result == VARVE_OK) {
-        result = store_callsites_begin(store, message);
     }
     if (result == VARVE_OK) {
         result = write_stacks(&finish, progress, context);

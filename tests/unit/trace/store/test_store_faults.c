@@ -176,10 +176,10 @@ static void test_creation_on_a_full_disk(void **state)
 static int finish(struct fixture *fixture)
 {
     const struct store_symbol symbol = {.function = "main", .file = "a.c", .line = 3};
-    uint32_t id = store_symbol(fixture->store, &symbol);
-    int code = id != 0 ? store_callsites_begin(fixture->store, &fixture->message) : VARVE_ERROR_FULL;
+    int code = store_callsites_begin(fixture->store, &fixture->message);
+    uint32_t id = code == VARVE_OK ? store_symbol(fixture->store, &symbol) : 0;
     if (code == VARVE_OK) {
-        code = store_callsite(fixture->store, 1, 0, 1, id);
+        code = id != 0 ? store_callsite(fixture->store, 1, 0, 1, id) : VARVE_ERROR_FULL;
     }
     if (code == VARVE_OK) {
         code = derive_finish(fixture->derive, fixture->store, NULL, NULL, &fixture->message);
