@@ -51,7 +51,7 @@ static inline void lock_acquire(struct alloc_lock *lock)
 
 static inline void lock_release(struct alloc_lock *lock)
 {
-    assert(__atomic_load_n(&lock->owner, __ATOMIC_RELAXED) == lock_self());
+    assert(lock != NULL && __atomic_load_n(&lock->owner, __ATOMIC_RELAXED) == lock_self());
     if (__builtin_expect(lock->depth > 0, 0)) {
         lock->depth--;
         return;

@@ -96,9 +96,9 @@ uint32_t pairs_find(const struct pairs *pairs, struct pair pair)
 
 int pairs_renumber(struct pairs *pairs, struct pair *array, uint32_t count)
 {
-    pairs_free(pairs);
-    pairs->pairs = array;
-    pairs->capacity = pairs->count = count;
+    free(pairs->pairs);
+    free(pairs->slots);
+    *pairs = (struct pairs){.pairs = array, .capacity = count, .count = count, .slots = NULL};
     return reserve(pairs, count) ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
 }
 

@@ -20,7 +20,7 @@
 #define FRAMES 24U
 #define NODES_MAX 20000U
 #define LINES_MAX 100000U
-#define PATH_MAX_ 64U
+#define FRAMES_MAX 64U
 
 /* Frames 1 to 12 native, 13 to 24 Python; what each is. */
 static const uint32_t frame_roles[FRAMES] = {0,
@@ -105,13 +105,13 @@ static int write_line(void *context, uint32_t line, uint32_t parent, uint32_t sy
 /* ---- the model ---- */
 
 struct path {
-    uint32_t frames[PATH_MAX_]; /* innermost first */
+    uint32_t frames[FRAMES_MAX]; /* innermost first */
     unsigned count;
 };
 
 static void path_add(struct path *path, uint32_t frame)
 {
-    assert_true(path->count < PATH_MAX_);
+    assert_true(path->count < FRAMES_MAX);
     if (frame_roles[frame - 1] != CALLSITES_ROLE_RECORDER) {
         path->frames[path->count++] = frame;
     }
@@ -214,7 +214,7 @@ static uint32_t vary(struct path *path, uint64_t *seed, uint32_t first, uint32_t
 {
     unsigned keep = path->count > 0 ? (unsigned)random_below(seed, path->count + 1) : 0;
     unsigned fresh = (unsigned)random_below(seed, 6), count = keep + fresh;
-    struct path next = {.count = count < PATH_MAX_ / 4 ? count : PATH_MAX_ / 4};
+    struct path next = {.count = count < FRAMES_MAX / 4 ? count : FRAMES_MAX / 4};
     uint32_t node = 0;
 
     for (unsigned i = 0; i < next.count; i++) { /* from the outermost */
