@@ -96,10 +96,12 @@ uint32_t pairs_find(const struct pairs *pairs, struct pair pair)
 
 int pairs_renumber(struct pairs *pairs, struct pair *array, uint32_t count)
 {
-    free(pairs->pairs);
-    free(pairs->slots);
-    *pairs = (struct pairs){.pairs = array, .capacity = count, .count = count, .slots = NULL};
-    return reserve(pairs, count) ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
+    struct pairs fresh = {.pairs = array, .capacity = count, .count = count};
+    bool is_indexed = reserve(&fresh, count);
+
+    pairs_free(pairs);
+    *pairs = fresh;
+    return is_indexed ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
 }
 
 void pairs_free(struct pairs *pairs)
