@@ -225,7 +225,7 @@ static void test_killed(void **state)
         sink_finish(&run, "killed");
         assert_true(WIFSIGNALED(wait_status));
         assert_true(verdict->figures[7] <= 1 + 4);
-        assert_true(sink_count(run.log, true, 1, SINK_ANY) >= 5000);
+        assert_true(sink_count(run.log, true, 1, SINK_ANY) > 4000); /* of 5000, some by the collector */
         expect_nothing_of_the_library_s(run.log);
         sink_end(&run);
     }
