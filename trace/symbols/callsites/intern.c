@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Interning for the call sites of all processes: texts, pairs of texts, frames and stacks are bytes, one after the other,
- * with a hash index beside them. reader.c fills it, finish.c reads it.
+ * Interning for the call sites of all processes: texts and frames are bytes, one after the other, with a hash index beside
+ * them. reader.c fills it, finish.c reads it.
  */
 #include "trace/symbols/callsites/intern.h"
 
 #include "trace/base/array.h"
 #include "trace/base/index.h"
-#include "trace/error.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -23,7 +22,8 @@ struct wanted {
     size_t length;
 };
 
-const void *interned_at(const struct interned *interned, uint32_t number, size_t *length_out)
+/* What has this number; borrowed until the next is interned. */
+static const void *interned_at(const struct interned *interned, uint32_t number, size_t *length_out)
 {
     assert(number >= 1 && number <= interned->count);
     const struct interned_entry *entry = &interned->entries[number - 1];

@@ -38,8 +38,6 @@ struct callsites_frame {
 /// Number of what is equal, a new one if nothing is; 0 without memory (or past 2^31 entries). `zeros`: so many zero bytes
 /// follow a new one.
 uint32_t intern(struct interned *interned, const void *bytes, size_t length, size_t zeros);
-/// What has this number; borrowed until the next is interned.
-const void *interned_at(const struct interned *interned, uint32_t number, size_t *length_out);
 void interned_free(struct interned *interned);
 
 /// Text of a number; "" for 0. Borrowed until the next text is interned.
