@@ -8,6 +8,7 @@
 #include "trace/base/ranges.h"
 #include "trace/record.h"
 #include "trace/trace.h"
+#include "support/query.h"
 #include "support/random.h"
 
 #include <setjmp.h>
@@ -72,16 +73,6 @@ static void writer_open(const char *folder, char *path, size_t bytes, struct var
     assert_int_equal(varve_writer_open(path, false, writer, &message), VARVE_OK);
 }
 
-static int64_t number(sqlite3 *db, const char *sql)
-{
-    sqlite3_stmt *statement;
-    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &statement, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_step(statement), SQLITE_ROW);
-    int64_t value = sqlite3_column_int64(statement, 0);
-    sqlite3_finalize(statement);
-    return value;
-}
-
 static void test_all_arrive(void **state)
 {
     char folder[] = "/tmp/varve-queue-XXXXXX";
@@ -102,17 +93,19 @@ static void test_all_arrive(void **state)
     assert_int_equal(varve_writer_finish(writer, NULL, NULL, &message), VARVE_OK);
     assert_int_equal(entries_of(folder), 1);
     assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-    assert_int_equal(number(db, "SELECT count(*) FROM event"), EVENTS);
-    assert_int_equal(number(db, "SELECT count(*) FROM event WHERE ts_ns = (seq - 1) * 10 AND dev_seq = seq "
-                                "AND addr = (1 << 40) + (seq - 1) / 3 * 512 AND id = (seq + 2) / 3"),
-                     EVENTS);
-    assert_int_equal(number(db, "SELECT count(*) FROM allocation WHERE free_completed_seq = alloc_seq + 2"),
-                     EVENTS / 3);
-    assert_int_equal(number(db, "SELECT count(*) FROM callsite"), 10);
-    assert_int_equal(number(db, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check = 'ok'"),
-                     1);
+    assert_int_equal(query_integer(db, "SELECT count(*) FROM event"), EVENTS);
+    assert_int_equal(
+        query_integer(db, "SELECT count(*) FROM event WHERE ts_ns = (seq - 1) * 10 AND dev_seq = seq "
+                          "AND addr = (1 << 40) + (seq - 1) / 3 * 512 AND id = (seq + 2) / 3"),
+        EVENTS);
+    assert_int_equal(
+        query_integer(db, "SELECT count(*) FROM allocation WHERE free_completed_seq = alloc_seq + 2"),
+        EVENTS / 3);
+    assert_int_equal(query_integer(db, "SELECT count(*) FROM callsite"), 10);
+    assert_int_equal(
+        query_integer(db, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check = 'ok'"), 1);
     /* what the planner knows of events, which nobody counts */
-    assert_int_equal(number(db, "SELECT stat FROM sqlite_stat1 WHERE tbl = 'event'"), EVENTS);
+    assert_int_equal(query_integer(db, "SELECT stat FROM sqlite_stat1 WHERE tbl = 'event'"), EVENTS);
     sqlite3_close(db);
     unlink(path);
     rmdir(folder);

@@ -7,6 +7,7 @@
 
 #include "trace/store/format.h"
 
+#include "support/query.h"
 #include "support/random.h"
 
 #include <setjmp.h>
@@ -39,16 +40,6 @@ static void execute(sqlite3 *db, const char *sql)
     if (sqlite3_exec(db, sql, NULL, NULL, &reason) != SQLITE_OK) {
         fail_msg("%s: %s", sql, reason);
     }
-}
-
-static int64_t ask(sqlite3 *db, const char *sql)
-{
-    sqlite3_stmt *statement;
-    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &statement, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_step(statement), SQLITE_ROW);
-    int64_t value = sqlite3_column_int64(statement, 0);
-    sqlite3_finalize(statement);
-    return value;
 }
 
 static void database_begin(struct fixture *fixture)
@@ -103,7 +94,8 @@ static struct sums rows_add(struct fixture *fixture, struct store_bulk *bulk, ui
 /* SQLite has the file closed meanwhile. */
 static void attach(struct fixture *fixture, struct store_bulk *bulk)
 {
-    uint32_t root = (uint32_t)ask(fixture->db, "SELECT rootpage FROM sqlite_schema WHERE name = 't'");
+    uint32_t root =
+        (uint32_t)query_integer(fixture->db, "SELECT rootpage FROM sqlite_schema WHERE name = 't'");
     sqlite3_close(fixture->db);
     int fd = open(fixture->path, O_RDWR);
     assert_true(bulk_attach(bulk, fd, root));
@@ -113,12 +105,13 @@ static void attach(struct fixture *fixture, struct store_bulk *bulk)
 
 static void check(const struct fixture *fixture, uint64_t rows, struct sums sums)
 {
-    assert_int_equal(ask(fixture->db, "SELECT count(*) FROM t"), rows);
-    assert_int_equal(ask(fixture->db, "SELECT total(a) FROM t"), sums.a);
-    assert_int_equal(ask(fixture->db, "SELECT total(b) FROM t"), sums.b);
+    assert_int_equal(query_integer(fixture->db, "SELECT count(*) FROM t"), rows);
+    assert_int_equal(query_integer(fixture->db, "SELECT total(a) FROM t"), sums.a);
+    assert_int_equal(query_integer(fixture->db, "SELECT total(b) FROM t"), sums.b);
     /* each row is found by its number, too */
-    assert_int_equal(ask(fixture->db, "SELECT count(*) FROM t x CROSS JOIN t y ON y.id = x.id"), rows);
-    assert_int_equal(ask(fixture->db, "SELECT sum(x) FROM other"), 3);
+    assert_int_equal(query_integer(fixture->db, "SELECT count(*) FROM t x CROSS JOIN t y ON y.id = x.id"),
+                     rows);
+    assert_int_equal(query_integer(fixture->db, "SELECT sum(x) FROM other"), 3);
 }
 
 static void test_sizes(void **state)
@@ -135,12 +128,16 @@ static void test_sizes(void **state)
         bulk_close(bulk);
         check(fixture, sizes[i], sums);
         assert_int_equal(
-            ask(fixture->db, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
+            query_integer(fixture->db,
+                          "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"),
+            0);
         /* and goes on from there */
         execute(fixture->db, "INSERT INTO t(a, b) VALUES (0, 0); DELETE FROM t WHERE id % 3 = 0;"
                              "INSERT INTO t(a) SELECT a FROM t LIMIT 5000");
         assert_int_equal(
-            ask(fixture->db, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
+            query_integer(fixture->db,
+                          "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"),
+            0);
         sqlite3_close(fixture->db);
         fixture->db = NULL;
     }
@@ -159,10 +156,11 @@ static void test_lock_page(void **state)
         attach(fixture, bulk);
         bulk_close(bulk);
         check(fixture, 3000, sums);
-        assert_int_equal(ask(fixture->db,
-                             "SELECT count(*) FROM pragma_integrity_check"
-                             " WHERE integrity_check <> 'ok' AND integrity_check NOT LIKE '%never used'"),
-                         0);
+        assert_int_equal(
+            query_integer(fixture->db,
+                          "SELECT count(*) FROM pragma_integrity_check"
+                          " WHERE integrity_check <> 'ok' AND integrity_check NOT LIKE '%never used'"),
+            0);
         sqlite3_close(fixture->db);
         fixture->db = NULL;
     }

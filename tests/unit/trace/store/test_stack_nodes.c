@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "support/query.h"
 #include "support/random.h"
 #include "trace/error.h"
 #include "trace/store/rows.h"
@@ -148,18 +149,6 @@ static void expect_frames(sqlite3 *db, uint32_t callsite, const struct list *lis
     sqlite3_finalize(query);
 }
 
-static int64_t look(sqlite3 *db, const char *sql)
-{
-    sqlite3_stmt *query;
-    if (sqlite3_prepare_v2(db, sql, -1, &query, NULL) != SQLITE_OK) {
-        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
-    }
-    assert_int_equal(sqlite3_step(query), SQLITE_ROW);
-    int64_t value = sqlite3_column_int64(query, 0);
-    sqlite3_finalize(query);
-    return value;
-}
-
 static void test_lists_come_back(void **state)
 {
     static struct list lists[STACKS];
@@ -189,9 +178,11 @@ static void test_lists_come_back(void **state)
         for (uint32_t i = 0; i < STACKS; i++) {
             expect_frames(db, i + 1, &lists[i]);
         }
-        assert_int_equal(look(db, "SELECT count(*) FROM stack_node"), count_beginnings(lists));
-        assert_int_equal(look(db, "SELECT count(*) FROM callsite WHERE (node_id IS NULL) <> (depth = 0)"), 0);
-        assert_int_equal(look(db, "SELECT count(*) = (SELECT sum(depth) FROM callsite) FROM frame"), 1);
+        assert_int_equal(query_integer(db, "SELECT count(*) FROM stack_node"), count_beginnings(lists));
+        assert_int_equal(
+            query_integer(db, "SELECT count(*) FROM callsite WHERE (node_id IS NULL) <> (depth = 0)"), 0);
+        assert_int_equal(query_integer(db, "SELECT count(*) = (SELECT sum(depth) FROM callsite) FROM frame"),
+                         1);
         sqlite3_close(db);
     }
 }
