@@ -481,7 +481,8 @@ static void segment_unmap(struct varve_layout *layout, const struct event *event
         return;
     }
     change->segment = layout_block_of(layout, &range)->segment;
-    gone.id = 1 + layout_block_of(layout, &range)->requested;
+    uint64_t requested = layout_block_of(layout, &range)->requested;
+    gone.id = requested < UINT64_MAX ? requested + 1 : requested; /* 0 is no id */
     gone.end = span_run_end(layout, gone.start, gone.end, &range);
     span_clear(layout, gone.start, gone.end, change->segment, change);
     /* the parts of the block on both sides are new objects */

@@ -106,12 +106,26 @@ static void test_a_neighbour_keeps_its_own(void **state)
     varve_layout_free(layout);
 }
 
+/* A request of 2^64 - 1 bytes, which only a damaged trace holds, is one byte less after the unmapping. */
+static void test_the_largest_request(void **state)
+{
+    struct varve_layout *layout = varve_layout_new();
+    (void)state;
+    use(layout, BASE, 11, 1);
+    use(layout, BASE + 2 * PIECE, UINT64_MAX, 1);
+    apply(layout, VARVE_KIND_SEGMENT_UNMAP, BASE + 2 * PIECE, PIECE, 0, 1);
+    apply(layout, VARVE_KIND_SEGMENT_MAP, BASE + 2 * PIECE, PIECE, 0, 1);
+    assert_int_equal(requested_at(layout, BASE + 2 * PIECE), UINT64_MAX - 1);
+    varve_layout_free(layout);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_new_segment_begins_anew),
         cmocka_unit_test(test_pieces_unmapped_one_by_one),
         cmocka_unit_test(test_a_neighbour_keeps_its_own),
+        cmocka_unit_test(test_the_largest_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
