@@ -13,8 +13,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#define OBJECTS_MAX 10000U /* a list that is read while it changes may look like a ring */
-#define ENTRIES_AT_ONCE 8U
+#define OBJECTS_MAX 10000U  /* a list that is read while it changes may look like a ring */
+#define ENTRIES_AT_ONCE 40U /* of the dynamic section, which rarely has more: each read is a system call */
 #define NAME_BYTES_MAX 64U
 
 typedef int elf_each(elf_visit *visit, void *context);
@@ -55,10 +55,16 @@ static bool tables_read(const char *path, uintptr_t bias, const ElfW(Dyn) * entr
     bool is_more = entry != NULL;
 
     *object_out = (struct elf_object){.path = path, .bias = bias, .dynamic = entry, .may_go = may_go};
-    for (; is_more && fetch(object_out, some, entry, count * sizeof(some[0])); entry += count) {
+    while (is_more) {
+        if (!fetch(object_out, some, entry, count * sizeof(some[0]))) {
+            is_more = count > 1;
+            count = 1; /* the section may end where memory does */
+            continue;
+        }
         for (size_t i = 0; is_more && i < count; i++) {
             is_more = entry_take(object_out, &some[i]);
         }
+        entry += count;
     }
     return object_out->symbols != NULL && object_out->strings != NULL && object_out->hash != NULL;
 }

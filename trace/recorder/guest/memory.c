@@ -9,6 +9,8 @@
 
 #include <sys/mman.h>
 
+#define LARGE_PAGE_BYTES ((size_t)2 << 20)
+
 #if defined(__SANITIZE_THREAD__) /* it must see that an address begins a new life; its builds have no hooks */
 static void *map(size_t bytes, int protection, int flags, int fd, uint64_t offset)
 {
@@ -47,6 +49,17 @@ void recorder_unmap(void *memory, size_t bytes)
 void *recorder_map(size_t bytes)
 {
     return map(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+void *recorder_map_table(size_t bytes)
+{
+    void *memory = recorder_map(bytes);
+
+    if (memory != NULL && bytes >= LARGE_PAGE_BYTES) {
+        recorder_sys_madvise(memory, bytes,
+                             MADV_HUGEPAGE); /* a refusal changes nothing but the time it takes */
+    }
+    return memory;
 }
 
 void *recorder_map_window(int fd, uint64_t offset, size_t bytes)

@@ -13,6 +13,8 @@
 
 /// Zeroed pages, never given to the program's allocator; NULL if there is none. Threads: any.
 void *recorder_map(size_t bytes);
+/// The same for a table that is read at random: in large pages where there are any and it fills them.
+void *recorder_map_table(size_t bytes);
 void recorder_unmap(void *memory, size_t bytes);
 
 /// Map `bytes` of a file, shared with the collector; `fork_private`: not mapped in fork children.

@@ -505,14 +505,17 @@ static inline __attribute__((always_inline)) bool stack_lookup(struct stack *sta
     return *callsite != 0;
 }
 
+/* `is_begun`: its native frames are there already. */
 static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack *stack, uint32_t stacks,
-                                                                    unsigned depth)
+                                                                    unsigned depth, bool is_begun)
 {
     uint32_t callsite = 0;
     bool again = true;
 
     for (unsigned attempt = 0; again && attempt < 2; attempt++) {
-        stack_begin(stack, stacks, depth);
+        if (attempt > 0 || !is_begun) {
+            stack_begin(stack, stacks, depth);
+        }
         if ((stacks & SESSION_STACKS_PYTHON) != 0) {
             stack->python_count = python_stack_capture(stack->frames, RECORDER_SCRATCH_FRAMES);
             if (stack->python_count > depth) {
@@ -561,13 +564,13 @@ capture_into(void *scratch, const struct callsite_start *start, uint32_t how)
     const uint32_t stacks = now->stacks | how;
     struct scratch *frames = scratch;
     struct stack stack = {.start = start, .pcs = frames->pcs, .frames = frames->python};
+    const bool has_memo = (stacks & SESSION_STACKS_PYTHON) != 0 && now->depth <= PYTHON_MEMO_FRAMES_MAX;
     uint32_t callsite;
 
-    if ((stacks & SESSION_STACKS_PYTHON) != 0 && now->depth <= PYTHON_MEMO_FRAMES_MAX &&
-        stack_lookup(&stack, stacks, now->depth, &callsite)) {
+    if (has_memo && stack_lookup(&stack, stacks, now->depth, &callsite)) {
         return callsite;
     }
-    return stack_capture(&stack, stacks, now->depth);
+    return stack_capture(&stack, stacks, now->depth, has_memo);
 }
 
 struct capture {

@@ -95,7 +95,7 @@ int callsite_table_reserve(struct callsite_table *table)
     if (old != 0 && table->count < ((size_t)1 << old_bits) / 4 * 3) {
         return VARVE_OK;
     }
-    void *memory = bits <= TABLE_BITS_MAX ? recorder_map(table_bytes(bits)) : NULL;
+    void *memory = bits <= TABLE_BITS_MAX ? recorder_map_table(table_bytes(bits)) : NULL;
 
     if (memory == NULL) {
         /* A crowded table still works; one free entry must stay, it ends every search. */

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { TABLE_BITS_FIRST = 12, NODE_BITS = 23 };
+enum { TABLE_BITS_FIRST = 12, NODE_BITS = 23, FETCH_AHEAD = 8 };
 
 #define TABLE_BITS_MASK ((uintptr_t)4095) /* pages leave these bits of their address free */
 
@@ -75,19 +75,42 @@ static uint32_t *table_seek(const struct stack_tree *tree, uint32_t above, uint6
     return &slots[i];
 }
 
+/* The slot where a hash belongs that no node of the table has. */
+static uint32_t *table_free_slot(const struct stack_tree *tree, uint64_t hash)
+{
+    const size_t mask = ((size_t)1 << (tree->slots & TABLE_BITS_MASK)) - 1;
+    uint32_t *slots = table_slots(tree->slots);
+    size_t i = hash & mask;
+
+    while (slots[i] != 0) {
+        i = (i + 1) & mask;
+    }
+    return &slots[i];
+}
+
+static void table_fetch(const struct stack_tree *tree, uint64_t hash)
+{
+    const size_t mask = ((size_t)1 << (tree->slots & TABLE_BITS_MASK)) - 1;
+
+    __builtin_prefetch(&table_slots(tree->slots)[hash & mask], 1);
+}
+
+static uint64_t node_hash(const struct stack_tree *tree, uint32_t number)
+{
+    const struct stack_tree_node *node = node_at(tree, number);
+
+    return hash_of(node->above, (uint64_t)node->frame[1] << 32 | node->frame[0]);
+}
+
 static void table_fill(const struct stack_tree *tree)
 {
     for (uint32_t number = 1; number <= tree->count; number++) {
-        const struct stack_tree_node *node = node_at(tree, number);
-        const uint64_t hash = hash_of(node->above, (uint64_t)node->frame[1] << 32 | node->frame[0]);
-        const size_t mask = ((size_t)1 << (tree->slots & TABLE_BITS_MASK)) - 1;
-        uint32_t *slots = table_slots(tree->slots);
-        size_t i = hash & mask;
+        const uint64_t hash = node_hash(tree, number);
 
-        while (slots[i] != 0) {
-            i = (i + 1) & mask;
+        if (number + FETCH_AHEAD <= tree->count) {
+            table_fetch(tree, node_hash(tree, number + FETCH_AHEAD));
         }
-        slots[i] = tag_of(hash) | number;
+        *table_free_slot(tree, hash) = tag_of(hash) | number;
     }
 }
 
@@ -102,7 +125,7 @@ static bool table_reserve(struct stack_tree *tree, unsigned count)
     if (old != 0 && tree->count + count < ((size_t)1 << old_bits) / 4 * 3) {
         return true;
     }
-    memory = recorder_map(table_bytes(bits));
+    memory = recorder_map_table(table_bytes(bits));
     if (memory == NULL) {
         return false;
     }
@@ -132,7 +155,7 @@ static bool reserve(struct stack_tree *tree, unsigned count)
     return true;
 }
 
-/* Frames [path->count, count) are new nodes. */
+/* Frames [path->count, count) are new nodes. Their places in a large table are far apart: all are fetched first. */
 static bool append_chain(struct stack_tree *tree, enum stack_kind kind, struct stack_path *path,
                          unsigned count, uint32_t above)
 {
@@ -141,20 +164,24 @@ static bool append_chain(struct stack_tree *tree, enum stack_kind kind, struct s
                                               .parent = path->count > 0 ? above : 0};
     const struct callsite_part parts[] = {{&chain, sizeof(chain)},
                                           {&path->frames[path->count], added * sizeof(path->frames[0])}};
+    uint64_t hashes[CALLSITE_FILE_DEPTH_MAX];
 
     if (!reserve(tree, added) ||
         callsite_file_append(kind == STACK_NATIVE ? CALLSITE_FILE_TAG_NATIVE : CALLSITE_FILE_TAG_PYTHON,
                              parts, 2) != VARVE_OK) {
         return false;
     }
-    for (; path->count < count; path->count++) {
-        const uint64_t frame = path->frames[path->count], hash = hash_of(above, frame);
-        uint32_t *slot = table_seek(tree, above, frame, hash);
+    for (uint32_t i = 0, parent = above; i < added; i++, parent = tree->count + i) {
+        hashes[i] = hash_of(parent, path->frames[path->count + i]);
+        table_fetch(tree, hashes[i]);
+    }
+    for (uint32_t i = 0; i < added; i++, path->count++) {
+        const uint64_t frame = path->frames[path->count];
 
         tree->count++;
         *node_at(tree, tree->count) =
             (struct stack_tree_node){{(uint32_t)frame, (uint32_t)(frame >> 32)}, above};
-        *slot = tag_of(hash) | tree->count;
+        *table_free_slot(tree, hashes[i]) = tag_of(hashes[i]) | tree->count;
         path->nodes[path->count] = above = tree->count;
     }
     return true;

@@ -34,7 +34,7 @@
 #define RED_ZONE_BYTES 128U
 #define GUESSED_FRAME_MAX ((uintptr_t)65536) /* a larger distance to rbp means that rbp heads no frame */
 
-enum { RULE_SET_BITS = 15, RULE_WAYS = 2, MEMO_FRAMES = 320, MEMO_LEAVES = 16 };
+enum { RULE_SET_BITS = 17, RULE_WAYS = 2, MEMO_FRAMES = 320, MEMO_LEAVES = 16 };
 
 /* The state on entering a frame. */
 struct frame {

@@ -36,21 +36,7 @@ struct index_row {
     int32_t entry;
 };
 
-uint64_t unwind_read_fixed(struct unwind_reader *reader, unsigned bytes)
-{
-    uint64_t value = 0;
-
-    if ((size_t)(reader->end - reader->at) < bytes) {
-        reader->bad = true;
-        reader->at = reader->end;
-        return 0;
-    }
-    memcpy(&value, reader->at, bytes); /* little endian, as x86-64 is */
-    reader->at += bytes;
-    return value;
-}
-
-uint64_t unwind_read_uleb(struct unwind_reader *reader)
+uint64_t unwind_read_long_uleb(struct unwind_reader *reader)
 {
     uint64_t value = 0;
 

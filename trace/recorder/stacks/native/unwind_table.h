@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 struct unwind_reader {
     const unsigned char *at;
@@ -30,8 +31,29 @@ struct unwind_entry {
     struct unwind_reader special;
 };
 
-uint64_t unwind_read_fixed(struct unwind_reader *reader, unsigned bytes);
-uint64_t unwind_read_uleb(struct unwind_reader *reader);
+/* Inline, with a constant number of bytes: the instructions of a function with thousands of calls are thousands of bytes,
+ * which are read once per call site. */
+static inline uint64_t unwind_read_fixed(struct unwind_reader *reader, unsigned bytes)
+{
+    uint64_t value = 0;
+
+    if ((size_t)(reader->end - reader->at) < bytes) {
+        reader->bad = true;
+        reader->at = reader->end;
+        return 0;
+    }
+    memcpy(&value, reader->at, bytes); /* little endian, as x86-64 is */
+    reader->at += bytes;
+    return value;
+}
+
+uint64_t unwind_read_long_uleb(struct unwind_reader *reader);
+
+static inline uint64_t unwind_read_uleb(struct unwind_reader *reader)
+{
+    return reader->at < reader->end && *reader->at < 0x80 ? *reader->at++ : unwind_read_long_uleb(reader);
+}
+
 int64_t unwind_read_sleb(struct unwind_reader *reader);
 uint64_t unwind_read_pointer(struct unwind_reader *reader, unsigned encoding, uintptr_t data_base);
 
