@@ -14,6 +14,7 @@
 #include "trace/model/state.h"
 #include "trace/record.h"
 #include "trace/store/bulk.h"
+#include "trace/store/format.h"
 #include "trace/store/transaction.h"
 
 #include <string.h>
@@ -21,8 +22,45 @@
 /* One commit per so many keeps the log of the database short. */
 #define COMMIT_ROWS ((uint64_t)1 << 18)
 #define CHUNK_ROWS 4096U
-/* What of a live row takes 8 bytes, size, requested and callsite_id: room for what its end sets. */
-#define WIDE_COLUMNS (1U << 9 | 1U << 10 | 1U << 16)
+/* Of allocation_row. */
+enum allocation_column {
+    ALLOCATION_DOMAIN,
+    ALLOCATION_SOURCE,
+    ALLOCATION_ADDR,
+    ALLOCATION_SIZE,
+    ALLOCATION_CALLSITE,
+    ALLOCATION_THREAD,
+    ALLOCATION_PROCESS,
+    ALLOCATION_ALLOC_SEQ,
+    ALLOCATION_ALLOC_NS,
+    ALLOCATION_TEMPORARY,
+    ALLOCATION_LIFETIME_EVENTS,
+    ALLOCATION_LIFETIME_NS,
+    ALLOCATION_PENDING_EVENTS,
+    ALLOCATION_PADDING,
+    ALLOCATION_DEVICE,
+    ALLOCATION_POOL,
+    ALLOCATION_STREAM,
+    ALLOCATION_SEGMENT,
+    ALLOCATION_MEMORY_KIND,
+    ALLOCATION_PID,
+    ALLOCATION_TID,
+    ALLOCATION_ID, /* the rowid */
+    ALLOCATION_COLUMNS,
+};
+
+#define ALLOCATION_DEFAULTS (1U << ALLOCATION_PENDING_EVENTS | 1U << ALLOCATION_PADDING)
+#define DEVICE_COLUMNS \
+    (1U << ALLOCATION_DEVICE | 1U << ALLOCATION_POOL | 1U << ALLOCATION_STREAM | 1U << ALLOCATION_SEGMENT)
+#define THREAD_COLUMNS (1U << ALLOCATION_PID | 1U << ALLOCATION_TID)
+/* What of a live row takes 8 bytes: room for what its end sets. It has all columns, too, as SQLite writes the row that replaces it. */
+#define WIDE_COLUMNS (1U << ALLOCATION_SIZE | 1U << ALLOCATION_CALLSITE | 1U << ALLOCATION_PADDING)
+
+static int64_t difference(int64_t a, int64_t b)
+{
+    int64_t result;
+    return __builtin_sub_overflow(a, b, &result) ? INT64_MAX : result; /* of a damaged record */
+}
 
 /* `more` is the block row: what caching allocators and the CUDA API have, NULL of all others. */
 static bool row_add(struct store *store, enum image_table table, const struct derive *derive, uint64_t id,
@@ -33,43 +71,50 @@ static bool row_add(struct store *store, enum image_table table, const struct de
     bool is_block = row->domain == DOMAIN_BLOCK;
     uint64_t free_seq = is_final || !row->is_waiting ? row->free_seq : 0;
     uint64_t completed_seq = is_block && more != NULL ? more->completed_seq : free_seq;
+    uint64_t requested_seq = free_seq != 0 ? free_seq : row->alloc_seq;
     unsigned pool = more == NULL ? 0 : is_block ? more->pool : more->pool & 0xfffU;
-    const int64_t values[] = {
-        0,
-        row->domain,
-        thread->pid,
-        thread->tid,
-        more != NULL ? more->device : 0,
-        pool,
-        more != NULL ? more->stream : 0,
-        more != NULL ? (int64_t)more->segment_id : 0,
-        (int64_t)row->addr,
-        (int64_t)row->size,
-        (int64_t)row->requested,
-        (int64_t)row->alloc_seq,
-        (int64_t)free_seq,
-        (int64_t)completed_seq,
-        row->alloc_ns,
-        row->free_ns,
-        row->callsite,
-        row->source,
-        thread->process_id,
-        free_seq != 0 && row->temporary,
-        more != NULL ? more->pool >> VARVE_MEMORY_KIND_SHIFT : 0,
+    const int64_t values[ALLOCATION_COLUMNS] = {
+        [ALLOCATION_DOMAIN] = row->domain,
+        [ALLOCATION_SOURCE] = row->source,
+        [ALLOCATION_ADDR] = (int64_t)row->addr,
+        [ALLOCATION_SIZE] = (int64_t)row->size,
+        [ALLOCATION_CALLSITE] = row->callsite,
+        [ALLOCATION_THREAD] = row->thread_id,
+        [ALLOCATION_PROCESS] = thread->process_id,
+        [ALLOCATION_ALLOC_SEQ] = (int64_t)row->alloc_seq,
+        [ALLOCATION_ALLOC_NS] = row->alloc_ns,
+        [ALLOCATION_TEMPORARY] = free_seq != 0 && row->temporary,
+        [ALLOCATION_LIFETIME_EVENTS] = (int64_t)(free_seq - row->alloc_seq),
+        [ALLOCATION_LIFETIME_NS] = difference(row->free_ns, row->alloc_ns),
+        [ALLOCATION_PENDING_EVENTS] = (int64_t)(completed_seq - requested_seq),
+        [ALLOCATION_PADDING] = difference((int64_t)row->size, (int64_t)row->requested),
+        [ALLOCATION_DEVICE] = more != NULL ? more->device : 0,
+        [ALLOCATION_POOL] = pool,
+        [ALLOCATION_STREAM] = more != NULL ? more->stream : 0,
+        [ALLOCATION_SEGMENT] = more != NULL ? (int64_t)more->segment_id : 0,
+        [ALLOCATION_MEMORY_KIND] = more != NULL ? more->pool >> VARVE_MEMORY_KIND_SHIFT : 0,
+        [ALLOCATION_PID] = thread->pid,
+        [ALLOCATION_TID] = thread->tid,
     };
-    /* id is the rowid; device, pool, stream and segment_id (4 to 7) are not the host's; then what a free
-     * sets: it is over when it was requested, even if the block is still pending; memory_kind is last. */
-    uint32_t nulls = 1U |
-                     (more == NULL            ? 15U << 4
-                      : more->segment_id == 0 ? 1U << 7
-                                              : 0) |
-                     (free_seq != 0 ? 0 : 1U << 12 | 1U << 15) | (completed_seq != 0 ? 0 : 1U << 13) |
-                     (more != NULL && !is_block ? 0 : 1U << 20);
+    /* A free is over when it was requested, even if the block is still pending. */
+    uint32_t nulls =
+        1U << ALLOCATION_ID |
+        (more == NULL            ? DEVICE_COLUMNS
+         : more->segment_id == 0 ? 1U << ALLOCATION_SEGMENT
+                                 : 0) |
+        (free_seq != 0 ? 0 : 1U << ALLOCATION_LIFETIME_EVENTS | 1U << ALLOCATION_LIFETIME_NS) |
+        (completed_seq != 0 ? 0 : 1U << ALLOCATION_PENDING_EVENTS) |
+        (more != NULL && !is_block ? 0 : 1U << ALLOCATION_MEMORY_KIND) |
+        (rows_is_thread(store, row->thread_id, thread->process_id, thread->pid, thread->tid) ? THREAD_COLUMNS
+                                                                                             : 0);
+    uint32_t defaults = (completed_seq == requested_seq ? 1U << ALLOCATION_PENDING_EVENTS : 0) |
+                        (values[ALLOCATION_PADDING] == 0 ? 1U << ALLOCATION_PADDING : 0);
+    unsigned count = record_columns(nulls, defaults, ALLOCATION_DEFAULTS, ALLOCATION_COLUMNS);
     if (store->bulks[BULK_ALLOCATION] != NULL) {
-        return bulk_add(store->bulks[BULK_ALLOCATION], id, values, nulls, sizeof(values) / sizeof(values[0]));
+        return bulk_add(store->bulks[BULK_ALLOCATION], id, values, nulls, count);
     }
     return image_add(store->image, table, id, values, nulls, is_final ? 0 : WIDE_COLUMNS,
-                     sizeof(values) / sizeof(values[0]));
+                     is_final ? count : ALLOCATION_COLUMNS);
 }
 
 /* The block row of allocation `id`, if it has one; they come in the same order. */

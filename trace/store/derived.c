@@ -63,22 +63,7 @@ static int write_callsite(const struct writer *writer, const struct slots *slots
 {
     struct callsite_total sum = {0};
     for (unsigned i = 0; i < slots->count; i++) {
-        const struct domain_totals *totals = slots->totals[i];
-        if (callsite < totals->callsite_limit) {
-            const struct callsite_total *total = &totals->callsites[callsite];
-            uint64_t peak_allocations;
-            uint64_t peak_bytes;
-            totals_callsite_peak(totals, callsite, &peak_allocations, &peak_bytes);
-            sum.allocations += total->allocations;
-            sum.frees += total->frees;
-            sum.bytes += total->bytes;
-            sum.live_allocations += total->live_allocations;
-            sum.live_bytes += total->live_bytes;
-            sum.peak_allocations += peak_allocations;
-            sum.peak_bytes += peak_bytes;
-            sum.temporary += total->temporary;
-            sum.lifetime_ns += total->lifetime_ns;
-        }
+        totals_callsite_add(slots->totals[i], callsite, &sum);
     }
     if (sum.allocations == 0) {
         return VARVE_OK;

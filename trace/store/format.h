@@ -93,6 +93,16 @@ static inline unsigned record_encode(uint8_t *out, const int64_t *values, uint32
     return (unsigned)(body - out);
 }
 
+/* How many columns a record needs, of `count`: those after it read as their default, where the table has one (bits of
+ * `with_default`), or as NULL. `at_default`: columns whose value is it, if they are not NULL. */
+static inline unsigned record_columns(uint32_t nulls, uint32_t at_default, uint32_t with_default,
+                                      unsigned count)
+{
+    uint32_t left_out = (nulls & ~with_default) | (at_default & ~nulls);
+    uint32_t needed = ~left_out & ((UINT32_C(1) << count) - 1);
+    return needed != 0 ? 32 - (unsigned)__builtin_clz(needed) : 0;
+}
+
 /* A cell of a leaf: sizes, rowid, record. `out` has CELL_BYTES_MAX. Returns its size. */
 static inline unsigned cell_encode(uint8_t *out, uint64_t rowid, const int64_t *values, uint32_t nulls,
                                    uint32_t wide, unsigned count)

@@ -40,13 +40,15 @@ enum image_page {
 static const struct {
     const char *name, *like, *insert;
 } tables[IMAGE_TABLE_LIMIT] = {
-    [IMAGE_EVENT] = {"event", "event", "INSERT INTO main.event SELECT * FROM batch.event"},
-    [IMAGE_ALLOCATION] = {"allocation", "allocation",
-                          "INSERT INTO main.allocation SELECT * FROM batch.allocation"},
-    [IMAGE_ALLOCATION_AGAIN] = {"allocation_again", "allocation",
-                                "REPLACE INTO main.allocation SELECT * FROM batch.allocation_again"},
-    [IMAGE_STACK_NODE] = {"stack_node", "stack_node",
-                          "INSERT INTO main.stack_node SELECT * FROM batch.stack_node"},
+    [IMAGE_EVENT] = {"event", "event_row", "INSERT INTO main.event_row SELECT * FROM batch.event"},
+    [IMAGE_ALLOCATION] = {"allocation", "allocation_row",
+                          "INSERT INTO main.allocation_row SELECT * FROM batch.allocation"},
+    [IMAGE_ALLOCATION_AGAIN] = {"allocation_again", "allocation_row",
+                                "REPLACE INTO main.allocation_row SELECT * FROM batch.allocation_again"},
+    [IMAGE_STACK_FRAME] = {"stack_frame", "stack_frame",
+                           "INSERT INTO main.stack_frame SELECT * FROM batch.stack_frame"},
+    [IMAGE_STACK_NODE] = {"stack_node", "stack_node_row",
+                          "INSERT INTO main.stack_node_row SELECT * FROM batch.stack_node"},
     [IMAGE_CALLSITE] = {"callsite", "callsite", "INSERT INTO main.callsite SELECT * FROM batch.callsite"},
 };
 
@@ -185,6 +187,11 @@ bool image_is_full(const struct store_image *image, enum image_table table)
     const struct image_part *part = &image->parts[table];
     uint32_t pointers_end = LEAF_HEADER + 2 * (part->cells + 1);
     return image->pages == PAGE_LIMIT && (part->leaf == 0 || part->content < pointers_end + CELL_BYTES_MAX);
+}
+
+bool image_is_half_full(const struct store_image *image)
+{
+    return image->pages >= PAGE_LIMIT / 2;
 }
 
 uint64_t image_rows(const struct store_image *image, enum image_table table)

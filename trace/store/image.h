@@ -14,7 +14,8 @@
 enum image_table {
     IMAGE_EVENT,
     IMAGE_ALLOCATION,
-    IMAGE_ALLOCATION_AGAIN, /* rows of `allocation` that replace those of the same id */
+    IMAGE_ALLOCATION_AGAIN, /* rows of `allocation_row` that replace those of the same id */
+    IMAGE_STACK_FRAME,
     IMAGE_STACK_NODE,
     IMAGE_CALLSITE,
     IMAGE_TABLE_LIMIT,
@@ -33,6 +34,7 @@ bool image_add(struct store_image *image, enum image_table table, uint64_t rowid
                uint32_t nulls, uint32_t wide, unsigned count);
 /// No space for another row of any size.
 bool image_is_full(const struct store_image *image, enum image_table table);
+bool image_is_half_full(const struct store_image *image);
 uint64_t image_rows(const struct store_image *image, enum image_table table);
 /// Make the rows readable: call it outside a transaction that has read the batch.
 void image_seal(struct store_image *image);

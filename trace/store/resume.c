@@ -46,6 +46,7 @@ static int query_each(struct store *store, const char *sql, const char *name,
 /* ---- events ---- */
 
 struct event_reader {
+    const struct store_threads *threads;
     uint32_t *process_ids; /* by thread_id */
     size_t thread_limit;
     int (*take)(void *context, struct event *event);
@@ -64,15 +65,24 @@ static int thread_take(sqlite3_stmt *row, void *context)
     return VARVE_OK;
 }
 
+static bool is_null(sqlite3_stmt *row, int column)
+{
+    return sqlite3_column_type(row, column) == SQLITE_NULL;
+}
+
 static int event_take(sqlite3_stmt *row, void *context)
 {
     const struct event_reader *reader = context;
+    const int64_t seq = sqlite3_column_int64(row, 0);
+    const uint32_t thread_id = (uint32_t)sqlite3_column_int64(row, 16);
+    const struct thread_ids *thread =
+        thread_id < reader->threads->limit ? &reader->threads->ids[thread_id] : &(struct thread_ids){0};
     /* NULL reads as 0, which is what the fields that a kind does not use hold. */
     struct event event = {
-        .seq = (uint64_t)sqlite3_column_int64(row, 0),
+        .seq = (uint64_t)seq,
         .ts_ns = sqlite3_column_int64(row, 1),
-        .pid = sqlite3_column_int(row, 2),
-        .tid = sqlite3_column_int(row, 3),
+        .pid = is_null(row, 2) ? thread->pid : sqlite3_column_int(row, 2),
+        .tid = is_null(row, 3) ? thread->tid : sqlite3_column_int(row, 3),
         .device = (uint8_t)sqlite3_column_int(row, 4),
         .dev_seq = (uint64_t)sqlite3_column_int64(row, 5),
         .kind = (uint8_t)sqlite3_column_int(row, 6),
@@ -81,13 +91,15 @@ static int event_take(sqlite3_stmt *row, void *context)
         .id = (uint64_t)sqlite3_column_int64(row, 9),
         .addr = (uint64_t)sqlite3_column_int64(row, 10),
         .size = (uint64_t)sqlite3_column_int64(row, 11),
-        .requested = (uint64_t)sqlite3_column_int64(row, 12),
+        .requested = is_null(row, 12)
+                         ? 0
+                         : (uint64_t)sqlite3_column_int64(row, 11) - (uint64_t)sqlite3_column_int64(row, 12),
         .arg = (uint64_t)sqlite3_column_int64(row, 13),
         .cause = (uint8_t)sqlite3_column_int(row, 14),
         .callsite = (uint32_t)sqlite3_column_int64(row, 15),
-        .thread_id = (uint32_t)sqlite3_column_int64(row, 16),
+        .thread_id = thread_id,
         .flags = (uint8_t)sqlite3_column_int(row, 17),
-        .ring_seq = (uint64_t)sqlite3_column_int64(row, 18),
+        .ring_seq = is_null(row, 18) ? 0 : (uint64_t)seq - (uint64_t)sqlite3_column_int64(row, 18),
         .is_stored = true,
     };
     if (event.thread_id < reader->thread_limit) {
@@ -99,7 +111,7 @@ static int event_take(sqlite3_stmt *row, void *context)
 int store_each_event(struct store *store, int (*take)(void *context, struct event *event), void *context,
                      struct varve_message *message)
 {
-    struct event_reader reader = {.take = take, .context = context};
+    struct event_reader reader = {.threads = &store->threads, .take = take, .context = context};
     /* The position of a ring is committed with its events, the row of its thread perhaps not. */
     int error =
         query_each(store,
@@ -110,7 +122,7 @@ int store_each_event(struct store *store, int (*take)(void *context, struct even
         error = query_each(
             store,
             "SELECT seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size,"
-            " requested, arg, cause, callsite_id, thread_id, flags, ring_seq FROM event ORDER BY seq",
+            " padding, arg, cause, callsite_id, thread_id, flags, ring_lag FROM event_row ORDER BY seq",
             NULL, event_take, &reader, message);
     }
     free(reader.process_ids);

@@ -38,14 +38,72 @@ int store_process(struct store *store, const struct store_process *row)
                       VALUE(row->unattached_bytes));
 }
 
+/* ---- threads ---- */
+
+#define THREADS_NOTED 1048576 /* rows of others say whose they are themselves */
+#define TEXT_OF(number) #number
+#define TEXT(number) TEXT_OF(number)
+
+/* Rows that name a thread and nothing else are right as long as it is the same one. */
 int store_thread(struct store *store, const struct store_thread *row)
 {
-    return ROWS_WRITE(store, STATEMENT_THREAD, VALUE(row->id), VALUE(row->process_id), VALUE(row->ring),
-                      VALUE(row->pid), VALUE(row->tid), VALUE(row->name), VALUE(row->start_ns),
-                      value_least(0, row->end_ns), VALUE(row->emitted), VALUE(row->stored),
-                      VALUE(row->spilled), VALUE(row->lost), VALUE(row->lost_bytes), VALUE(row->uncommitted),
-                      VALUE(row->unreadable), VALUE(row->damage));
+    struct store_threads *threads = &store->threads;
+    struct thread_ids ids = {.process_id = row->process_id, .pid = row->pid, .tid = row->tid};
+    if (row->id < threads->limit && threads->ids[row->id].is_used) {
+        ids = threads->ids[row->id];
+    }
+    int error = ROWS_WRITE(store, STATEMENT_THREAD, VALUE(row->id), VALUE(ids.process_id), VALUE(row->ring),
+                           VALUE(ids.pid), VALUE(ids.tid), VALUE(row->name), VALUE(row->start_ns),
+                           value_least(0, row->end_ns), VALUE(row->emitted), VALUE(row->stored),
+                           VALUE(row->spilled), VALUE(row->lost), VALUE(row->lost_bytes),
+                           VALUE(row->uncommitted), VALUE(row->unreadable), VALUE(row->damage));
+    if (error == VARVE_OK && row->id < THREADS_NOTED && ARRAY_COVER(threads->ids, threads->limit, row->id)) {
+        threads->ids[row->id] = ids;
+    }
+    return error;
 }
+
+bool rows_is_thread(struct store *store, uint32_t thread_id, uint32_t process_id, int32_t pid, int32_t tid)
+{
+    struct thread_ids *ids = thread_id < store->threads.limit ? &store->threads.ids[thread_id] : NULL;
+    bool is_same = ids != NULL && ids->process_id != 0 && ids->process_id == process_id && ids->pid == pid &&
+                   ids->tid == tid;
+    if (is_same) {
+        ids->is_used = true;
+    }
+    return is_same;
+}
+
+int rows_threads_read(struct store *store, struct varve_message *message)
+{
+    struct store_threads *threads = &store->threads;
+    sqlite3_stmt *query = NULL;
+    bool has_memory = true;
+    if (sqlite3_prepare_v2(
+            store->db,
+            "SELECT id, process_id, pid, tid FROM thread WHERE id >= 0 AND id < " TEXT(THREADS_NOTED), -1,
+            &query, NULL) != SQLITE_OK) {
+        return schema_error(store->db, store->path, "cannot read", message);
+    }
+    int result = SQLITE_DONE;
+    while (has_memory && (result = sqlite3_step(query)) == SQLITE_ROW) {
+        size_t id = (size_t)sqlite3_column_int64(query, 0);
+        has_memory = id < threads->limit || ARRAY_COVER(threads->ids, threads->limit, id);
+        if (has_memory) {
+            threads->ids[id] = (struct thread_ids){.process_id = (uint32_t)sqlite3_column_int64(query, 1),
+                                                   .pid = sqlite3_column_int(query, 2),
+                                                   .tid = sqlite3_column_int(query, 3),
+                                                   .is_used = true};
+        }
+    }
+    int error = !has_memory             ? VARVE_ERROR_NO_MEMORY
+                : result == SQLITE_DONE ? VARVE_OK
+                                        : schema_error(store->db, store->path, "cannot read", message);
+    sqlite3_finalize(query);
+    return error;
+}
+
+/* ---- the small tables ---- */
 
 int store_thread_gone(struct store *store, const struct store_ring_position *position, const char *damage,
                       int64_t end_ns)
@@ -129,14 +187,63 @@ static int row_add(struct store *store, enum image_table table, uint32_t id, con
     return error;
 }
 
+struct frame_key {
+    const struct store_frames *frames;
+    const struct stack_frame *wanted;
+};
+
+static bool frame_is_equal(const void *context, uint64_t number)
+{
+    const struct frame_key *key = context;
+    const struct stack_frame *frame = &key->frames->frames[number - 1];
+    return frame->symbol_id == key->wanted->symbol_id && frame->pc == key->wanted->pc;
+}
+
+/* The row of a frame, which is written when it is first asked for. */
+static int frame_find(struct store *store, uint32_t symbol_id, int64_t pc, uint32_t *id_out)
+{
+    const struct stack_frame frame = {.pc = pc < 0 ? -1 : pc, .symbol_id = symbol_id};
+    struct store_frames *frames = &store->frames;
+    const struct frame_key key = {.frames = frames, .wanted = &frame};
+    uint64_t hash = index_hash(&frame, sizeof(frame), 0);
+    struct index_slot *slot = index_find_equal(&frames->index, hash, frame_is_equal, &key);
+    if (slot == NULL || !ARRAY_GROW(frames->frames, frames->capacity, frames->index.count + 1)) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    if (slot->number != 0) {
+        *id_out = frames->first + (uint32_t)slot->number;
+        return VARVE_OK;
+    }
+    if (store->frame_last == UINT32_MAX) {
+        return VARVE_ERROR_FULL;
+    }
+    uint32_t id = store->frame_last + 1;
+    const int64_t values[] = {symbol_id, pc};
+    int error = row_add(store, IMAGE_STACK_FRAME, id, values, (unsigned)(pc < 0) << 1, pc < 0 ? 1 : 2);
+    if (error == VARVE_OK) {
+        if (frames->index.count == 0) {
+            frames->first = store->frame_last;
+        }
+        store->frame_last = id;
+        frames->frames[frames->index.count] = frame;
+        index_fill(&frames->index, slot, hash, frames->index.count + 1);
+        *id_out = id;
+    }
+    return error;
+}
+
 int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t symbol_id, int64_t pc)
 {
+    uint32_t frame = 0;
     if (parent_id >= id) {
         return VARVE_ERROR_INVALID;
     }
-    const int64_t values[] = {0, parent_id, symbol_id, pc};
-    return row_add(store, IMAGE_STACK_NODE, id, values, 1U | (parent_id == 0) << 1 | (unsigned)(pc < 0) << 3,
-                   4);
+    int error = frame_find(store, symbol_id, pc, &frame);
+    const int64_t values[] = {frame, (int64_t)id - parent_id};
+    bool is_root = parent_id == 0;
+    return error == VARVE_OK ? row_add(store, IMAGE_STACK_NODE, id, values, (unsigned)is_root << 1,
+                                       !is_root && values[1] == 1 ? 1 : 2)
+                             : error;
 }
 
 int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id)
@@ -204,27 +311,58 @@ uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
     return id;
 }
 
-void rows_forget_symbols(struct store *store)
+static void symbols_forget(struct store *store)
 {
-    /* Numbers already given may be in the database or not: go on after them. */
     index_free(&store->symbols.index);
     free(store->symbols.hashes);
     store->symbols = (struct store_symbols){0};
 }
 
-int store_callsites_begin(struct store *store, struct varve_message *message)
+static void frames_forget(struct store *store)
+{
+    index_free(&store->frames.index);
+    free(store->frames.frames);
+    store->frames = (struct store_frames){0};
+}
+
+void rows_forget_symbols(struct store *store)
+{
+    /* Numbers already given may be in the database or not: go on after them. */
+    symbols_forget(store);
+    frames_forget(store);
+}
+
+bool store_has_room(const struct store *store)
+{
+    return !image_is_half_full(store->image);
+}
+
+int store_symbols_begin(struct store *store, struct varve_message *message)
 {
     int error = writer_begin(store, message);
+    if (error == VARVE_OK) {
+        error = writer_execute(store, "DELETE FROM symbol; DELETE FROM module", message);
+    }
+    if (error == VARVE_OK) {
+        symbols_forget(store);
+        store->symbol_last = 0;
+    }
+    return error;
+}
+
+int store_callsites_begin(struct store *store, struct varve_message *message)
+{
+    int error = store_symbols_begin(store, message);
+    image_drop(store->image, IMAGE_STACK_FRAME);
     image_drop(store->image, IMAGE_STACK_NODE);
     image_drop(store->image, IMAGE_CALLSITE);
     if (error == VARVE_OK) {
         error = writer_execute(
-            store, "DELETE FROM stack_node; DELETE FROM callsite; DELETE FROM symbol; DELETE FROM module",
-            message);
+            store, "DELETE FROM stack_node_row; DELETE FROM stack_frame; DELETE FROM callsite", message);
     }
     if (error == VARVE_OK) {
-        rows_forget_symbols(store);
-        store->symbol_last = 0;
+        frames_forget(store);
+        store->frame_last = 0;
     }
     return error;
 }

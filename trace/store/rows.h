@@ -73,6 +73,10 @@ int store_module(struct store *store, uint32_t id, const char *path, const char 
 uint32_t store_symbol(struct store *store, const struct store_symbol *symbol);
 /// There are no nodes, call sites, symbols and modules yet, or no more: an end that was interrupted is repeated whole.
 int store_callsites_begin(struct store *store, struct varve_message *message);
+/// The same of symbols and modules alone.
+int store_symbols_begin(struct store *store, struct varve_message *message);
+/// Room for some hundred thousand rows before the next commit, and for as many events.
+bool store_has_room(const struct store *store);
 /// A frame, called from `parent_id` (0: from nowhere), which must be smaller than `id`: else VARVE_ERROR_INVALID. Ids
 /// grow. Equal frames of equal callers should be one node; stack_nodes.h finds them. pc < 0: NULL. Millions of nodes and
 /// call sites may come: they are committed on the way, with what is pending, and the last ones by store_commit.

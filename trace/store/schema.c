@@ -244,12 +244,14 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
     return VARVE_OK;
 }
 
+/* The condition is `free_completed_seq IS NULL` as SQLite has it when it has put the column of the view in its place. */
 int schema_index(sqlite3 *db, const char *path, struct varve_message *message)
 {
-    return execute(db, path,
-                   "PRAGMA cache_size = -" TEXT(
-                       CACHE_SORT_KIB) ";"
-                                       "CREATE INDEX IF NOT EXISTS allocation_leak ON allocation(callsite_id)"
-                                       " WHERE free_completed_seq IS NULL;",
-                   "cannot build indexes", message);
+    return execute(
+        db, path,
+        "PRAGMA cache_size = -" TEXT(
+            CACHE_SORT_KIB) ";"
+                            "CREATE INDEX IF NOT EXISTS allocation_leak ON allocation_row(callsite_id) WHERE"
+                            " (alloc_seq + coalesce(lifetime_events, 0) + pending_events) COLLATE BINARY IS NULL;",
+        "cannot build indexes", message);
 }

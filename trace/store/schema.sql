@@ -35,18 +35,26 @@ CREATE TABLE device(id INTEGER PRIMARY KEY, name TEXT, total_bytes INTEGER, uuid
 CREATE TABLE process_device(process_id INTEGER NOT NULL, ordinal INTEGER NOT NULL, device INTEGER NOT NULL,
     PRIMARY KEY(process_id, ordinal)) STRICT, WITHOUT ROWID;
 
-CREATE TABLE event(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL, pid INTEGER NOT NULL, tid INTEGER NOT NULL,
-    device INTEGER, dev_seq INTEGER, kind INTEGER NOT NULL, stream INTEGER, pool INTEGER, id INTEGER,
-    addr INTEGER, size INTEGER, requested INTEGER, arg INTEGER, cause INTEGER, callsite_id INTEGER,
-    thread_id INTEGER, flags INTEGER, -- flags: 1 failed, 2 nested, 4 late, 8 CUPTI's record beside the CUDA recorder's
-    ring_seq INTEGER) STRICT;         -- number in its ring (thread_id), lost ones counted; NULL: stands for missing ones
+-- What there are millions of is read as the views event, allocation and stack_node (views.sql), and stored as ..._row: small
+-- differences instead of large numbers, what few rows have last. Where a record ends early, the other columns read as
+-- their default, or NULL. pid and tid: NULL where they are those of the thread.
+CREATE TABLE event_row(ts_ns INTEGER NOT NULL, kind INTEGER NOT NULL, cause INTEGER, callsite_id INTEGER, id INTEGER,
+    addr INTEGER, size INTEGER, thread_id INTEGER,
+    ring_lag INTEGER DEFAULT 0, -- seq - ring_seq
+    arg INTEGER,
+    padding INTEGER,            -- size - requested
+    flags INTEGER DEFAULT 0, device INTEGER, dev_seq INTEGER, stream INTEGER, pool INTEGER, pid INTEGER, tid INTEGER,
+    seq INTEGER PRIMARY KEY) STRICT;
 
-CREATE TABLE allocation(id INTEGER PRIMARY KEY, domain INTEGER NOT NULL, pid INTEGER NOT NULL, tid INTEGER NOT NULL,
-    device INTEGER, pool INTEGER, stream INTEGER, segment_id INTEGER, addr INTEGER NOT NULL, size INTEGER NOT NULL,
-    requested INTEGER, alloc_seq INTEGER NOT NULL, free_requested_seq INTEGER, free_completed_seq INTEGER,
-    alloc_ns INTEGER NOT NULL, free_ns INTEGER, callsite_id INTEGER, source INTEGER,
-    process_id INTEGER NOT NULL, temporary INTEGER,
-    memory_kind INTEGER) STRICT; -- CUDA API: 2 pinned, 3 device, 4 array, 5 managed, 6 device static, 7 managed static
+CREATE TABLE allocation_row(domain INTEGER NOT NULL, source INTEGER, addr INTEGER NOT NULL, size INTEGER NOT NULL,
+    callsite_id INTEGER, thread_id INTEGER, process_id INTEGER NOT NULL, alloc_seq INTEGER NOT NULL, alloc_ns INTEGER NOT NULL,
+    temporary INTEGER,
+    lifetime_events INTEGER,          -- free_requested_seq - alloc_seq
+    lifetime_ns INTEGER,              -- free_ns - alloc_ns
+    pending_events INTEGER DEFAULT 0, -- free_completed_seq - free_requested_seq, or alloc_seq if that is NULL
+    padding INTEGER DEFAULT 0,        -- size - requested
+    device INTEGER, pool INTEGER, stream INTEGER, segment_id INTEGER, memory_kind INTEGER, pid INTEGER, tid INTEGER,
+    id INTEGER PRIMARY KEY) STRICT;
 
 -- Numbers in the events of a process. Where `pool` has no row: bit 0 says whether it is the small pool, the bits above it number
 -- the private pools, 0 is the default pool; that is a caching allocator's, not a pool of the CUDA driver.
@@ -81,10 +89,10 @@ CREATE TABLE oom(seq INTEGER PRIMARY KEY, ts_ns INTEGER, device INTEGER, request
 CREATE TABLE module(id INTEGER PRIMARY KEY, path TEXT NOT NULL, build_id TEXT) STRICT;
 CREATE TABLE symbol(id INTEGER PRIMARY KEY, function TEXT, file TEXT, line INTEGER, module TEXT,
     is_python INTEGER NOT NULL, is_inlined INTEGER NOT NULL) STRICT;
-CREATE TABLE stack_node(id INTEGER PRIMARY KEY,
-    parent_id INTEGER,        -- the caller: always the smaller id; NULL: none, it is the outermost frame
-    symbol_id INTEGER NOT NULL,
-    pc INTEGER) STRICT;       -- address within the module, NULL for Python
+CREATE TABLE stack_frame(symbol_id INTEGER NOT NULL, pc INTEGER, id INTEGER PRIMARY KEY) STRICT; -- of the nodes, each once
+CREATE TABLE stack_node_row(frame_id INTEGER NOT NULL,
+    parent_lag INTEGER DEFAULT 1, -- id - parent_id
+    id INTEGER PRIMARY KEY) STRICT;
 CREATE TABLE callsite(id INTEGER PRIMARY KEY,
     node_id INTEGER,          -- the innermost frame; NULL: no frames
     depth INTEGER NOT NULL,   -- number of frames

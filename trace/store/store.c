@@ -13,6 +13,7 @@
 #include "trace/record.h"
 #include "trace/store/bulk.h"
 #include "trace/store/derived.h"
+#include "trace/store/format.h"
 #include "trace/store/image.h"
 #include "trace/store/schema.h"
 #include "trace/store/transaction.h"
@@ -55,36 +56,70 @@ static int64_t size_column(uint64_t size)
     return size > INT64_MAX ? INT64_MAX : (int64_t)size;
 }
 
+/* Of event_row. */
+enum event_column {
+    EVENT_TS_NS,
+    EVENT_KIND,
+    EVENT_CAUSE,
+    EVENT_CALLSITE,
+    EVENT_ID,
+    EVENT_ADDR,
+    EVENT_SIZE,
+    EVENT_THREAD,
+    EVENT_RING_LAG,
+    EVENT_ARG,
+    EVENT_PADDING,
+    EVENT_FLAGS,
+    EVENT_DEVICE,
+    EVENT_DEV_SEQ,
+    EVENT_STREAM,
+    EVENT_POOL,
+    EVENT_PID,
+    EVENT_TID,
+    EVENT_SEQ, /* the rowid */
+    EVENT_COLUMNS,
+};
+
+#define EVENT_DEFAULTS (1U << EVENT_RING_LAG | 1U << EVENT_FLAGS)
+#define EVENT_DEVICE_COLUMNS \
+    (1U << EVENT_DEVICE | 1U << EVENT_DEV_SEQ | 1U << EVENT_STREAM | 1U << EVENT_POOL)
+
 int store_append(struct store *store, const struct event *event, struct varve_message *message)
 {
     unsigned uses = event_uses[event->kind];
-    const int64_t values[] = {
-        0,
-        event->ts_ns,
-        event->pid,
-        event->tid,
-        event->device,
-        (int64_t)event->dev_seq,
-        event->kind,
-        event->stream,
-        event->pool,
-        (int64_t)event->id,
-        (int64_t)event->addr,
-        size_column(event->size),
-        size_column(event->requested),
-        (int64_t)event->arg,
-        event->cause,
-        event->callsite,
-        event->thread_id,
-        event->flags,
-        (int64_t)event->ring_seq,
+    const int64_t size = (uses & USE_SIZE) != 0 ? size_column(event->size) : 0;
+    const int64_t values[EVENT_COLUMNS] = {
+        [EVENT_TS_NS] = event->ts_ns,
+        [EVENT_KIND] = event->kind,
+        [EVENT_CAUSE] = event->cause,
+        [EVENT_CALLSITE] = event->callsite,
+        [EVENT_ID] = (int64_t)event->id,
+        [EVENT_ADDR] = (int64_t)event->addr,
+        [EVENT_SIZE] = size,
+        [EVENT_THREAD] = event->thread_id,
+        [EVENT_RING_LAG] = (int64_t)event->seq - size_column(event->ring_seq),
+        [EVENT_ARG] = (int64_t)event->arg,
+        [EVENT_PADDING] = size - size_column(event->requested),
+        [EVENT_FLAGS] = event->flags,
+        [EVENT_DEVICE] = event->device,
+        [EVENT_DEV_SEQ] = (int64_t)event->dev_seq,
+        [EVENT_STREAM] = event->stream,
+        [EVENT_POOL] = event->pool,
+        [EVENT_PID] = event->pid,
+        [EVENT_TID] = event->tid,
     };
-    /* Bit i is column i: seq is the rowid, 4 device, 5 dev_seq, 7 stream, 8 pool, 9 id, 10 addr, … */
-    uint32_t nulls = 1U | (uses & USE_DEVICE ? 0 : 1U << 4 | 1U << 5 | 1U << 7 | 1U << 8) |
-                     (event->id != 0 ? 0 : 1U << 9) | (uses & USE_ADDR ? 0 : 1U << 10) |
-                     (uses & USE_SIZE ? 0 : 1U << 11) | (uses & USE_REQUESTED ? 0 : 1U << 12) |
-                     (uses & USE_ARG ? 0 : 1U << 13) | (uses & USE_CALLSITE ? 0 : 1U << 15) |
-                     (event->ring_seq != 0 ? 0 : 1U << 18);
+    uint32_t nulls =
+        (uses & USE_DEVICE ? 0 : EVENT_DEVICE_COLUMNS) | (event->id != 0 ? 0 : 1U << EVENT_ID) |
+        (uses & USE_ADDR ? 0 : 1U << EVENT_ADDR) | (uses & USE_SIZE ? 0 : 1U << EVENT_SIZE) |
+        (uses & USE_REQUESTED ? 0 : 1U << EVENT_PADDING) | (uses & USE_ARG ? 0 : 1U << EVENT_ARG) |
+        (uses & USE_CALLSITE ? 0 : 1U << EVENT_CALLSITE) | (event->ring_seq != 0 ? 0 : 1U << EVENT_RING_LAG) |
+        (rows_is_thread(store, event->thread_id, event->process_id, event->pid, event->tid)
+             ? 1U << EVENT_PID | 1U << EVENT_TID
+             : 0) |
+        1U << EVENT_SEQ;
+    uint32_t defaults = (values[EVENT_RING_LAG] == 0 ? 1U << EVENT_RING_LAG : 0) |
+                        (event->flags == 0 ? 1U << EVENT_FLAGS : 0);
+    unsigned count = record_columns(nulls, defaults, EVENT_DEFAULTS, EVENT_COLUMNS);
     assert(event->seq == store->seq_last + 1);
     if (store->skips_events) {
         store->seq_last = event->seq;
@@ -93,13 +128,11 @@ int store_append(struct store *store, const struct event *event, struct varve_me
     if (store->bulks[BULK_EVENT] != NULL) {
         store->seq_last = event->seq;
         store->bulk_pending++;
-        return bulk_add(store->bulks[BULK_EVENT], event->seq, values, nulls,
-                        sizeof(values) / sizeof(values[0]))
+        return bulk_add(store->bulks[BULK_EVENT], event->seq, values, nulls, count)
                    ? VARVE_OK
                    : writer_bulk_fail(store, message);
     }
-    if (!image_add(store->image, IMAGE_EVENT, event->seq, values, nulls, 0,
-                   sizeof(values) / sizeof(values[0]))) {
+    if (!image_add(store->image, IMAGE_EVENT, event->seq, values, nulls, 0, count)) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: %llu events must be committed before",
                                  store->path, (unsigned long long)image_rows(store->image, IMAGE_EVENT));
     }
@@ -251,13 +284,17 @@ void store_settle(struct store *store)
     sqlite3_busy_timeout(store->db, SCHEMA_BUSY_MS);
 }
 
-/* Statistics for the query planner. ANALYZE of everything would read all events again only to count them,
- * and they are numbered without a gap: the last number is the count. A sample of each index is enough to
- * choose between so few. */
+/* The tables of millions of rows, all numbered from 1 with few gaps. */
+#define NUMBERED_TABLES "'event_row', 'stack_node_row', 'allocation_row', 'callsite'"
+
+/* Statistics for the query planner. ANALYZE of everything would read all of these only to count them: their last number is
+ * near enough. A sample of each index is enough to choose between so few. */
 static int statistics_gather(struct store *store, struct varve_message *message)
 {
-    static const char query[] = "SELECT group_concat('ANALYZE main.' || name, ';') FROM main.sqlite_schema"
-                                " WHERE type = 'table' AND name <> 'event' AND name NOT LIKE 'sqlite%'";
+    static const char query[] =
+        "SELECT group_concat('ANALYZE main.' || name, ';') FROM main.sqlite_schema"
+        " WHERE (type = 'table' AND name NOT IN (" NUMBERED_TABLES ") AND name NOT LIKE 'sqlite%')"
+        " OR (type = 'index' AND tbl_name IN (" NUMBERED_TABLES "))";
     sqlite3_stmt *statement = NULL;
     char *analyze = NULL;
     int error = writer_execute(store, "PRAGMA analysis_limit = 1000", message);
@@ -266,11 +303,15 @@ static int statistics_gather(struct store *store, struct varve_message *message)
     }
     if (sqlite3_prepare_v2(store->db, query, -1, &statement, NULL) == SQLITE_OK &&
         sqlite3_step(statement) == SQLITE_ROW) {
-        analyze = sqlite3_mprintf("%s;"
-                                  "DELETE FROM main.sqlite_stat1 WHERE tbl = 'event';"
-                                  "INSERT INTO main.sqlite_stat1(tbl, stat)"
-                                  " SELECT 'event', CAST(max(seq) AS TEXT) FROM event HAVING max(seq) > 0",
-                                  sqlite3_column_text(statement, 0));
+        analyze = sqlite3_mprintf(
+            "%s;"
+            "DELETE FROM main.sqlite_stat1 WHERE tbl IN (" NUMBERED_TABLES ") AND idx IS NULL;"
+            "INSERT INTO main.sqlite_stat1(tbl, stat) SELECT tbl, CAST(last AS TEXT) FROM ("
+            "SELECT 'event_row' AS tbl, (SELECT max(seq) FROM event_row) AS last"
+            " UNION ALL SELECT 'allocation_row', (SELECT max(id) FROM allocation_row)"
+            " UNION ALL SELECT 'callsite', (SELECT max(id) FROM callsite)"
+            " UNION ALL SELECT 'stack_node_row', (SELECT max(id) FROM stack_node_row)) WHERE last > 0",
+            sqlite3_column_text(statement, 0));
     }
     sqlite3_finalize(statement);
     error = analyze != NULL ? writer_execute(store, analyze, message)
@@ -314,8 +355,8 @@ static void database_close(struct store *store)
 static int bulks_attach(struct store *store, struct varve_message *message)
 {
     static const char *const roots[BULK_LIMIT] = {
-        [BULK_EVENT] = "SELECT rootpage FROM main.sqlite_schema WHERE name = 'event'",
-        [BULK_ALLOCATION] = "SELECT rootpage FROM main.sqlite_schema WHERE name = 'allocation'"};
+        [BULK_EVENT] = "SELECT rootpage FROM main.sqlite_schema WHERE name = 'event_row'",
+        [BULK_ALLOCATION] = "SELECT rootpage FROM main.sqlite_schema WHERE name = 'allocation_row'"};
     int64_t root[BULK_LIMIT] = {0};
     int error = store_commit(store, NULL, 0, message);
     for (unsigned i = 0; i < BULK_LIMIT && error == VARVE_OK; i++) {
@@ -360,7 +401,7 @@ int store_finish(struct store *store, store_progress progress, void *context, st
         error = writer_fail(store, "cannot build indexes", message);
     }
     if (error == VARVE_OK && store->drops_events) {
-        error = writer_execute(store, "DELETE FROM event; DELETE FROM device_event; DELETE FROM keyframe",
+        error = writer_execute(store, "DELETE FROM event_row; DELETE FROM device_event; DELETE FROM keyframe",
                                message);
     }
     report(progress, context, "statistics", 1);
@@ -457,7 +498,7 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
                              &complete, message);
     }
     if (error == VARVE_OK) {
-        error = schema_query(store->db, store->path, "SELECT max(seq) FROM event", &seq_last, message);
+        error = schema_query(store->db, store->path, "SELECT max(seq) FROM event_row", &seq_last, message);
     }
     if (error == VARVE_OK) {
         error = schema_query(store->db, store->path, "SELECT max(id) FROM symbol", &symbol_last, message);
@@ -467,7 +508,10 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
     }
     if (error == VARVE_OK && mode == STORE_RESUME && complete == 0) {
         /* All events come again, and with them all allocations. */
-        error = writer_execute(store, "DELETE FROM allocation", message);
+        error = writer_execute(store, "DELETE FROM allocation_row", message);
+    }
+    if (error == VARVE_OK && mode == STORE_RESUME) {
+        error = rows_threads_read(store, message);
     }
     store->is_private = mode == STORE_CREATE_PRIVATE;
     for (unsigned i = 0; i < BULK_LIMIT && store->is_private && error == VARVE_OK; i++) {
@@ -533,6 +577,7 @@ void store_close(struct store *store)
     free(store->allocations.is_open);
     bulks_close(store);
     rows_forget_symbols(store);
+    free(store->threads.ids);
     free(store->path);
     free(store);
 }

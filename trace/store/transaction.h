@@ -105,6 +105,32 @@ struct store_symbols {
     uint32_t first;
 };
 
+struct stack_frame {
+    int64_t pc; /* -1: none */
+    uint32_t symbol_id;
+    uint32_t zero;
+};
+
+/* The frames that have rows: number k of the index is row first + k. */
+struct store_frames {
+    struct index index;
+    struct stack_frame *frames; /* of number k at [k - 1] */
+    size_t capacity;
+    uint32_t first;
+};
+
+/* What a row of `thread` says of who wrote an event. */
+struct thread_ids {
+    uint32_t process_id; /* 0: there is no row */
+    int32_t pid, tid;
+    bool is_used; /* by rows that say no more than the thread */
+};
+
+struct store_threads {
+    struct thread_ids *ids; /* by number */
+    size_t limit;
+};
+
 /* How far the rows of `allocation` have gone into the image, see allocations.c. */
 struct store_allocations {
     uint64_t passed;  /* the last id that has */
@@ -131,10 +157,13 @@ struct store {
     bool drops_events; /* at the end */
     bool has_derived;  /* derive_finish succeeded, in the open transaction */
     uint64_t seq_last; /* of the last event appended */
+    struct store_threads threads;
     struct store_allocations allocations;
     struct store_log log;
     struct store_symbols symbols;
     uint32_t symbol_last;
+    struct store_frames frames;
+    uint32_t frame_last;
     struct varve_message failure; /* of the last small row: those functions take no message */
 };
 
@@ -147,7 +176,11 @@ int rows_write(struct store *store, enum store_statement statement, const struct
 #define ROWS_WRITE(store, statement, ...)                                   \
     rows_write(store, statement, (const struct store_value[]){__VA_ARGS__}, \
                sizeof((const struct store_value[]){__VA_ARGS__}) / sizeof(struct store_value))
-/// The symbols handed out are not all in the database any more.
+/// Whether row `thread_id` of `thread`, as the database has it or will with the next commit, is of these; it stays so then.
+bool rows_is_thread(struct store *store, uint32_t thread_id, uint32_t process_id, int32_t pid, int32_t tid);
+/// The threads that a database has which is to be continued.
+int rows_threads_read(struct store *store, struct varve_message *message);
+/// The symbols and frames handed out are not all in the database any more.
 void rows_forget_symbols(struct store *store);
 
 /// Begin a transaction if there is none, and repeat in it what a rollback took away.

@@ -1,6 +1,29 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Views: the one definition of every metric, shared by the command, the notebooks and SQL users.
 
+-- flags: 1 failed, 2 nested, 4 late, 8 CUPTI's record beside the CUDA recorder's; ring_seq: number in its ring (thread_id),
+-- lost ones counted; NULL: stands for missing ones. These views have no joins: SQLite reads them as if they were tables.
+CREATE VIEW event AS
+    SELECT seq, ts_ns, coalesce(pid, (SELECT t.pid FROM thread t WHERE t.id = e.thread_id)) AS pid,
+        coalesce(tid, (SELECT t.tid FROM thread t WHERE t.id = e.thread_id)) AS tid, device, dev_seq, kind, stream, pool, id, addr,
+        size, coalesce(size, 0) - padding AS requested, arg, cause, callsite_id, thread_id, flags, seq - ring_lag AS ring_seq
+    FROM event_row e;
+
+-- memory_kind: CUDA API: 2 pinned, 3 device, 4 array, 5 managed, 6 device static, 7 managed static.
+CREATE VIEW allocation AS
+    SELECT id, domain, coalesce(pid, (SELECT t.pid FROM thread t WHERE t.id = a.thread_id)) AS pid,
+        coalesce(tid, (SELECT t.tid FROM thread t WHERE t.id = a.thread_id)) AS tid, device, pool, stream, segment_id, addr, size,
+        size - padding AS requested, alloc_seq, alloc_seq + lifetime_events AS free_requested_seq,
+        alloc_seq + coalesce(lifetime_events, 0) + pending_events AS free_completed_seq, alloc_ns,
+        alloc_ns + lifetime_ns AS free_ns, callsite_id, source, process_id, temporary, memory_kind
+    FROM allocation_row a;
+
+-- parent_id: the caller, always the smaller id; NULL: none, it is the outermost frame; pc: address within the module, NULL for Python.
+CREATE VIEW stack_node AS
+    SELECT id, id - parent_lag AS parent_id, (SELECT f.symbol_id FROM stack_frame f WHERE f.id = n.frame_id) AS symbol_id,
+        (SELECT f.pc FROM stack_frame f WHERE f.id = n.frame_id) AS pc
+    FROM stack_node_row n;
+
 CREATE VIEW events AS
     SELECT e.seq, e.ts_ns, e.pid, e.tid, e.device, e.dev_seq, k.name AS kind, e.stream, e.pool, e.id, e.addr, e.size,
         e.requested, e.arg, c.text AS cause, e.callsite_id, e.thread_id, e.flags,
@@ -25,7 +48,7 @@ CREATE VIEW leak AS
 -- recursive query as a table would be walked for all of them whatever is asked for; and without a join, for which SQLite
 -- would read all nodes into a filter once ANALYZE has run. Ids fall on the way: a walk ends.
 CREATE VIEW frame AS
-    SELECT c.id AS callsite_id, path.key AS depth, s.function, s.file, s.line, s.module, s.is_python, s.is_inlined, n.pc
+    SELECT c.id AS callsite_id, path.key AS depth, s.function, s.file, s.line, s.module, s.is_python, s.is_inlined, f.pc
     FROM callsite c
         CROSS JOIN json_each((
             WITH RECURSIVE walk(id) AS (
@@ -35,8 +58,9 @@ CREATE VIEW frame AS
                 WHERE walk.id IS NOT NULL
                 LIMIT 65536)
             SELECT '[' || group_concat(id) || ']' FROM walk)) path
-        CROSS JOIN stack_node n ON n.id = path.value
-        CROSS JOIN symbol s ON s.id = n.symbol_id;
+        CROSS JOIN stack_node_row n ON n.id = path.value
+        CROSS JOIN stack_frame f ON f.id = n.frame_id
+        CROSS JOIN symbol s ON s.id = f.symbol_id;
 
 -- Per call site and domain; function, file and line are those of the innermost frame that is no allocation function.
 CREATE VIEW callsite_total AS
@@ -217,3 +241,54 @@ CREATE VIEW cupti_difference AS
     WHERE d.kind IN (37, 39, 42) AND a.domain IN (3, 7) AND (gone.seq IS NULL OR a.alloc_seq < gone.seq)
         AND a.process_id IN (SELECT process_id FROM total_stat WHERE domain = 7 AND allocations > 0)
     GROUP BY a.process_id, a.device, a.addr, a.size HAVING by_cuda <> by_cupti;
+
+-- ---- Rows that others than varve write ----
+
+CREATE TRIGGER event_insert INSTEAD OF INSERT ON event BEGIN
+    INSERT INTO event_row(ts_ns, kind, cause, callsite_id, id, addr, size, thread_id, ring_lag, arg, padding, flags, device,
+        dev_seq, stream, pool, pid, tid, seq)
+    SELECT NEW.ts_ns, NEW.kind, NEW.cause, NEW.callsite_id, NEW.id, NEW.addr, NEW.size, NEW.thread_id, n.seq - NEW.ring_seq,
+        NEW.arg, coalesce(NEW.size, 0) - NEW.requested, NEW.flags, NEW.device, NEW.dev_seq, NEW.stream, NEW.pool, NEW.pid,
+        NEW.tid, n.seq
+    FROM (SELECT coalesce(NEW.seq, (SELECT max(seq) FROM event_row) + 1, 1) AS seq) n;
+END;
+CREATE TRIGGER event_delete INSTEAD OF DELETE ON event BEGIN
+    DELETE FROM event_row WHERE seq = OLD.seq;
+END;
+CREATE TRIGGER event_update INSTEAD OF UPDATE ON event BEGIN
+    DELETE FROM event_row WHERE seq = OLD.seq;
+    INSERT INTO event VALUES (NEW.seq, NEW.ts_ns, NEW.pid, NEW.tid, NEW.device, NEW.dev_seq, NEW.kind, NEW.stream, NEW.pool,
+        NEW.id, NEW.addr, NEW.size, NEW.requested, NEW.arg, NEW.cause, NEW.callsite_id, NEW.thread_id, NEW.flags, NEW.ring_seq);
+END;
+
+CREATE TRIGGER allocation_insert INSTEAD OF INSERT ON allocation BEGIN
+    INSERT INTO allocation_row(domain, source, addr, size, callsite_id, alloc_seq, alloc_ns, temporary, lifetime_events, lifetime_ns,
+        pending_events, padding, device, pool, stream, segment_id, memory_kind, pid, tid, process_id, id)
+    VALUES (NEW.domain, NEW.source, NEW.addr, NEW.size, NEW.callsite_id, NEW.alloc_seq, NEW.alloc_ns, NEW.temporary,
+        NEW.free_requested_seq - NEW.alloc_seq, NEW.free_ns - NEW.alloc_ns,
+        NEW.free_completed_seq - coalesce(NEW.free_requested_seq, NEW.alloc_seq), NEW.size - NEW.requested, NEW.device, NEW.pool,
+        NEW.stream, NEW.segment_id, NEW.memory_kind, NEW.pid, NEW.tid, NEW.process_id, NEW.id);
+END;
+CREATE TRIGGER allocation_delete INSTEAD OF DELETE ON allocation BEGIN
+    DELETE FROM allocation_row WHERE id = OLD.id;
+END;
+CREATE TRIGGER allocation_update INSTEAD OF UPDATE ON allocation BEGIN
+    DELETE FROM allocation_row WHERE id = OLD.id;
+    INSERT INTO allocation VALUES (NEW.id, NEW.domain, NEW.pid, NEW.tid, NEW.device, NEW.pool, NEW.stream, NEW.segment_id, NEW.addr,
+        NEW.size, NEW.requested, NEW.alloc_seq, NEW.free_requested_seq, NEW.free_completed_seq, NEW.alloc_ns, NEW.free_ns,
+        NEW.callsite_id, NEW.source, NEW.process_id, NEW.temporary, NEW.memory_kind);
+END;
+CREATE TRIGGER stack_node_insert INSTEAD OF INSERT ON stack_node BEGIN
+    INSERT INTO stack_frame(symbol_id, pc) SELECT NEW.symbol_id, NEW.pc
+    WHERE NOT EXISTS (SELECT 1 FROM stack_frame f WHERE f.symbol_id = NEW.symbol_id AND f.pc IS NEW.pc);
+    INSERT INTO stack_node_row(frame_id, parent_lag, id)
+    SELECT (SELECT min(f.id) FROM stack_frame f WHERE f.symbol_id = NEW.symbol_id AND f.pc IS NEW.pc), n.id - NEW.parent_id, n.id
+    FROM (SELECT coalesce(NEW.id, (SELECT max(id) FROM stack_node_row) + 1, 1) AS id) n;
+END;
+CREATE TRIGGER stack_node_delete INSTEAD OF DELETE ON stack_node BEGIN
+    DELETE FROM stack_node_row WHERE id = OLD.id;
+END;
+CREATE TRIGGER stack_node_update INSTEAD OF UPDATE ON stack_node BEGIN
+    DELETE FROM stack_node_row WHERE id = OLD.id;
+    INSERT INTO stack_node VALUES (NEW.id, NEW.parent_id, NEW.symbol_id, NEW.pc);
+END;
