@@ -115,6 +115,15 @@ static inline uint64_t varve_record_last(uint32_t callsite, unsigned pool, unsig
 #endif
 }
 
+/* A word of a record goes into its slot as it is: compilers would gather pairs of them in a vector register, which takes
+ * longer than the second store, and spill what they gather. */
+static inline void varve_emit_store(void *to, uint64_t word)
+{
+    typedef volatile uint64_t __attribute__((may_alias)) varve_word;
+
+    *(varve_word *)to = word;
+}
+
 /* The slow path wants a record in memory. */
 static __attribute__((noinline, unused, cold)) void varve_emit_words_slow(uint64_t ticks, uint64_t addr,
                                                                           uint64_t size, uint64_t requested,
@@ -172,14 +181,14 @@ static inline __attribute__((always_inline)) void varve_emit_words(uint64_t addr
     }
     slot = &producer->records[head & producer->mask];
     varve_emit_fetch(&producer->records[(head + VARVE_EMIT_AHEAD) & producer->mask]);
-    slot->ticks = ticks;
-    slot->addr = addr;
-    slot->size = size;
-    slot->requested = requested;
-    slot->arg = arg;
-    slot->id_stream = id_stream;
-    slot->dev_seq_kind_flags = tag;
-    __builtin_memcpy((char *)slot + offsetof(struct varve_record, callsite), &last, sizeof(last));
+    varve_emit_store(&slot->ticks, ticks);
+    varve_emit_store(&slot->addr, addr);
+    varve_emit_store(&slot->size, size);
+    varve_emit_store(&slot->requested, requested);
+    varve_emit_store(&slot->arg, arg);
+    varve_emit_store(&slot->id_stream, id_stream);
+    varve_emit_store(&slot->dev_seq_kind_flags, tag);
+    varve_emit_store(&slot->callsite, last);
     __atomic_store_n(producer->published, head + 1, __ATOMIC_RELEASE);
     producer->head = head + 1;
     __asm__ volatile("" ::: "memory");

@@ -206,6 +206,16 @@ int collector_round(struct collector *collector, bool drain, uint64_t *moved_out
     return collect_processes_retire(collector);
 }
 
+bool collector_idle(struct collector *collector)
+{
+    bool has_more = false;
+
+    if (!collector->is_unstored && !collector->is_store_full) {
+        callsites_step(collector->callsites, collector->store, &has_more);
+    }
+    return has_more;
+}
+
 static int store_anchors(struct collector *collector)
 {
     int error = VARVE_OK;
@@ -393,6 +403,14 @@ static int64_t duration_ns(const struct collector *collector)
     return end_ns > start_ns ? end_ns - start_ns : 0;
 }
 
+/* It is all in tables: the call sites need the memory. */
+static void derived_forget(struct collector *collector)
+{
+    collector->allocations = derive_allocations(collector->derive);
+    derive_close(collector->derive);
+    collector->derive = NULL;
+}
+
 int collector_finish(struct collector *collector, varve_collect_progress progress, void *context,
                      struct varve_message *message)
 {
@@ -416,9 +434,18 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
     if (error != VARVE_OK || collector->is_unstored) {
         return error;
     }
-    error = store_sums(collector);
+    error = callsites_hurry(collector->callsites, message);
+    if (error == VARVE_OK) {
+        error = collect_keep_join(collector, progress, context, message);
+    }
+    if (error == VARVE_OK) {
+        error = store_sums(collector);
+    }
     if (error == VARVE_OK) {
         error = derive_finish(collector->derive, collector->store, progress, context, message);
+    }
+    if (error == VARVE_OK) {
+        derived_forget(collector);
     }
     if (error == VARVE_OK) {
         error = callsites_finish(collector->callsites, collector->store, progress, context, message);
@@ -487,7 +514,8 @@ void collector_result(const struct collector *collector, struct varve_collect_re
     result->own_allocators = collector->own_allocators;
     result->threads = collector->sum.threads;
     result->kept_events = collector->kept_events;
-    result->allocations = collector->derive != NULL ? derive_allocations(collector->derive) : 0;
+    result->allocations =
+        collector->derive != NULL ? derive_allocations(collector->derive) : collector->allocations;
 }
 
 void collector_close(struct collector *collector)

@@ -58,7 +58,7 @@ struct collector {
     struct collect_sink sink;
     struct collect_lttng lttng;
     struct collect_clock clock;
-    struct derive *derive;
+    struct derive *derive; /* NULL once its tables are written */
     struct callsites *callsites;
     struct store *store;
     struct traced_process **processes; /* [id - 1], NULL: not (or never) opened */
@@ -107,6 +107,7 @@ struct collector {
     uint64_t unrecorded, own_allocators, loss_rows;
     struct known_program programs[KNOWN_PROGRAMS]; /* the newest ones, a circle */
     uint32_t program_count;
+    uint64_t allocations;  /* once the derivation is closed: it is over then */
     uint64_t newest_ts_ns; /* of merged events */
     unsigned keep;         /* enum varve_keep */
     uint64_t bytes_max;    /* of the database, then it goes on with totals; 0: no limit */
@@ -134,6 +135,8 @@ int collector_open(struct collector *collector, enum store_mode mode, struct var
 /// One pass over everything; `*moved_out` = events merged. With `drain` the watermark is ignored.
 int collector_round(struct collector *collector, bool drain, uint64_t *moved_out,
                     struct varve_message *message);
+/// Between rounds that had little to do: a millisecond's work on what else the end is made of. True if there is more of it.
+bool collector_idle(struct collector *collector);
 /// How far rings may grow in memory, as much as that has room now: before the program starts, and with each heartbeat.
 void collect_growth_bound(const struct collector *collector);
 /// Events taken since the last commit.

@@ -9,13 +9,16 @@
 #include "trace/collector/collector.h"
 #include "trace/error.h"
 #include "trace/model/derive/derive.h"
+#include "trace/model/derive/join.h"
 #include "trace/store/allocations.h"
 #include "trace/store/resume.h"
 #include "trace/store/rows.h"
 #include "trace/store/store.h"
+#include "trace/symbols/callsites/callsites.h"
 #include "trace/trace.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define META_KEEP "keep"
@@ -24,12 +27,19 @@
 
 static const char *const keep_names[] = {"events", "allocations", "totals"};
 
-static void keep_apply(const struct collector *collector)
+/* Where there were allocations, their rows name call sites, and these are in the database. */
+static bool joins_callsites(const struct collector *collector)
+{
+    return collector->keep == VARVE_KEEP_TOTALS && collector->kept_events == 0;
+}
+
+static int keep_apply(const struct collector *collector)
 {
     store_keep(collector->store, collector->keep == VARVE_KEEP_EVENTS, collector->keep != VARVE_KEEP_TOTALS);
     if (collector->keep == VARVE_KEEP_TOTALS) {
         derive_forget(collector->derive);
     }
+    return joins_callsites(collector) ? callsites_hold(collector->callsites, NULL) : VARVE_OK;
 }
 
 int collect_keep_begin(struct collector *collector)
@@ -40,8 +50,33 @@ int collect_keep_begin(struct collector *collector)
         error = collect_meta_integer(collector, META_BYTES_MAX, (int64_t)collector->bytes_max);
     }
     if (error == VARVE_OK && !collector->is_unstored) {
-        keep_apply(collector);
+        error = keep_apply(collector);
     }
+    return error;
+}
+
+int collect_keep_join(struct collector *collector, varve_collect_progress progress, void *context,
+                      struct varve_message *message)
+{
+    const size_t limit = (size_t)callsites_count(collector->callsites) + 1;
+    uint8_t *sizes;
+    uint32_t *joined;
+    int error = VARVE_ERROR_NO_MEMORY;
+
+    if (!joins_callsites(collector)) {
+        return VARVE_OK;
+    }
+    sizes = calloc(limit, sizeof(*sizes));
+    joined = calloc(limit, sizeof(*joined));
+    if (sizes != NULL && joined != NULL) {
+        join_sizes(collector->derive, sizes, limit);
+        error = callsites_join(collector->callsites, sizes, joined, progress, context, message);
+    }
+    if (error == VARVE_OK) {
+        join_callsites(collector->derive, joined, limit);
+    }
+    free(sizes);
+    free(joined);
     return error;
 }
 
@@ -64,7 +99,7 @@ int collect_keep_check(struct collector *collector)
     collector->kept_events = collector->seq;
     error = store_meta_integer(collector->store, META_KEPT_EVENTS, (int64_t)collector->seq);
     if (error == VARVE_OK) {
-        keep_apply(collector);
+        error = keep_apply(collector);
     }
     if (error == VARVE_OK && !collector->quiet) {
         fprintf(
@@ -126,7 +161,7 @@ int collect_keep_resume(struct collector *collector, struct varve_message *messa
         error = count_forgotten(collector);
     }
     if (error == VARVE_OK) {
-        keep_apply(collector);
+        error = keep_apply(collector);
     }
     return error;
 }

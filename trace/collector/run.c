@@ -36,6 +36,7 @@
 
 #define NAP_MIN_NS 200000L
 #define NAP_MAX_NS 5000000L
+#define ROUND_SMALL 2048U /* events of a round that leaves time for other work */
 #define PROGRESS_EVERY_NS UINT64_C(250000000)
 #define STACK_DEPTH_DEFAULT 256U
 #define BLOCK_TIMEOUT_NS UINT64_C(10000000000)
@@ -324,6 +325,7 @@ static int collect(struct recording *recording, struct varve_message *message)
     for (;;) {
         uint64_t now_ns = collect_monotonic_ns();
         bool was_over;
+        bool has_more;
 
         launch_poll(&recording->launch, process_ended, recording);
         was_over = is_over(recording, now_ns);
@@ -332,7 +334,8 @@ static int collect(struct recording *recording, struct varve_message *message)
             return error;
         }
         emit_progress(recording, now_ns);
-        if (moved > 0) {
+        has_more = moved < ROUND_SMALL && collector_idle(&recording->collector);
+        if (moved > 0 || has_more) {
             nap_ns = NAP_MIN_NS;
         } else {
             sleep_until_something(recording, nap_ns);

@@ -7,13 +7,13 @@
  */
 #include "trace/import/database_queue.h"
 
+#include "trace/base/thread.h"
 #include "trace/error.h"
 #include "trace/model/event.h"
 #include "trace/store/store.h"
 
 #include <assert.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #define BATCH_EVENTS 2048U
@@ -82,18 +82,6 @@ static void *thread_run(void *context)
     return NULL;
 }
 
-/* Signals are for the threads of the command. */
-static void thread_start(struct writer_queue *queue)
-{
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    queue->has_thread = pthread_create(&queue->thread, NULL, thread_run, queue) == 0;
-    queue->is_alone = !queue->has_thread;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
 /* ---- the other side ---- */
 
 struct writer_queue *writer_queue_open(struct store *store)
@@ -137,7 +125,8 @@ static int error_report(const struct writer_queue *queue, struct varve_message *
 static int batch_submit(struct writer_queue *queue, struct varve_message *message)
 {
     if (!queue->has_thread && !queue->is_alone) {
-        thread_start(queue);
+        queue->has_thread = thread_start(&queue->thread, thread_run, queue) == 0;
+        queue->is_alone = !queue->has_thread;
     }
     pthread_mutex_lock(&queue->mutex);
     if (queue->is_alone && queue->error == VARVE_OK) {

@@ -65,6 +65,22 @@ static int folder_make(struct varve_writer *writer, struct varve_message *messag
     return writer->folder != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
 }
 
+/* The thread of all events; its row comes before them, so that theirs need not say it. */
+static int thread_write(struct varve_writer *writer)
+{
+    uint64_t events = writer->event.seq;
+    const struct store_thread thread = {
+        .id = THREAD_ID,
+        .process_id = PROCESS_ID,
+        .pid = writer->event.pid,
+        .tid = writer->event.tid,
+        .end_ns = writer->end_ns,
+        .emitted = events,
+        .stored = events,
+    };
+    return store_thread(writer->store, &thread);
+}
+
 /* ---- open and close ---- */
 
 static void writer_free(struct varve_writer *writer)
@@ -101,6 +117,9 @@ int varve_writer_open(const char *path, bool replace, struct varve_writer **writ
     if (error == VARVE_OK) {
         path_in(writer, "trace.db", name, sizeof(name));
         error = store_open(name, STORE_CREATE_PRIVATE, &writer->store, message);
+    }
+    if (error == VARVE_OK) {
+        error = thread_write(writer);
     }
     if (error == VARVE_OK) {
         path_in(writer, "allocations", name, sizeof(name));
@@ -184,7 +203,7 @@ int varve_writer_process(struct varve_writer *writer, const struct varve_writer_
     writer->event.pid = process->pid;
     writer->event.tid = process->pid;
     writer->rank = process->rank;
-    return VARVE_OK;
+    return store_take(writer) != VARVE_OK ? writer->error : keep(writer, thread_write(writer), "a thread");
 }
 
 int varve_writer_device(struct varve_writer *writer, unsigned index, const char *name, uint64_t total_bytes)
@@ -321,18 +340,9 @@ static int rows_finish(struct varve_writer *writer)
         .end_ns = writer->end_ns,
         .exit_status = -1,
     };
-    const struct store_thread thread = {
-        .id = THREAD_ID,
-        .process_id = PROCESS_ID,
-        .pid = writer->event.pid,
-        .tid = writer->event.tid,
-        .end_ns = writer->end_ns,
-        .emitted = events,
-        .stored = events,
-    };
     int error = store_process(store, &process);
     if (error == VARVE_OK) {
-        error = store_thread(store, &thread);
+        error = thread_write(writer);
     }
     if (error == VARVE_OK) {
         error = store_stat(store, "events_emitted", -1, "info", "writer", (int64_t)events);

@@ -189,6 +189,36 @@ void totals_callsite_peak(const struct domain_totals *domain, uint32_t callsite,
     }
 }
 
+void totals_callsite_add(const struct domain_totals *domain, uint32_t callsite, struct callsite_total *sum)
+{
+    uint64_t peak_allocations;
+    uint64_t peak_bytes;
+    if (callsite >= domain->callsite_limit) {
+        return;
+    }
+    const struct callsite_total *total = &domain->callsites[callsite];
+    totals_callsite_peak(domain, callsite, &peak_allocations, &peak_bytes);
+    sum->allocations += total->allocations;
+    sum->frees += total->frees;
+    sum->bytes += total->bytes;
+    sum->live_allocations += total->live_allocations;
+    sum->live_bytes += total->live_bytes;
+    sum->peak_allocations += peak_allocations;
+    sum->peak_bytes += peak_bytes;
+    sum->temporary += total->temporary;
+    sum->lifetime_ns += total->lifetime_ns;
+}
+
+void totals_join(struct domain_totals *domain, uint32_t from, uint32_t into)
+{
+    struct callsite_total sum = {.touched_seq = domain->all.peak_seq + 1}; /* peak_* has it from here on */
+    assert(from < domain->callsite_limit && into < domain->callsite_limit);
+    totals_callsite_add(domain, into, &sum);
+    totals_callsite_add(domain, from, &sum);
+    domain->callsites[into] = sum;
+    domain->callsites[from] = (struct callsite_total){0};
+}
+
 void totals_close_domain(struct domain_totals *domain)
 {
     if (domain->callsites != NULL) {

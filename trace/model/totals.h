@@ -67,6 +67,10 @@ void totals_update_peak(const struct totals_step *step);
 /// What a call site had live at the peak of its domain.
 void totals_callsite_peak(const struct domain_totals *domain, uint32_t callsite, uint64_t *allocations_out,
                           uint64_t *bytes_out);
+/// Add what a call site has, if the domain knows it, to `sum`, with what it had live at the peak of its domain.
+void totals_callsite_add(const struct domain_totals *domain, uint32_t callsite, struct callsite_total *sum);
+/// After the last event: what call site `from` has counts as that of `into`, which is below the domain's limit if `from` is larger.
+void totals_join(struct domain_totals *domain, uint32_t from, uint32_t into);
 void totals_close_domain(struct domain_totals *domain);
 int totals_check(const struct domain_totals *domain, struct derive_process *const *processes,
                  size_t process_limit, unsigned slot, struct varve_message *message);

@@ -6,6 +6,7 @@
  */
 #include "trace/collector/lttng/session.h"
 
+#include "trace/base/thread.h"
 #include "trace/collector/lttng/daemon.h"
 #include "trace/error.h"
 #include "trace/event_list.h"
@@ -140,7 +141,6 @@ void lttng_folder_remove(const char *path)
 #include <dlfcn.h>
 #include <lttng/lttng.h>
 #include <pthread.h>
-#include <signal.h>
 #include <time.h>
 
 #define LIBRARY "liblttng-ctl.so.0"
@@ -289,18 +289,13 @@ static int run(struct lttng_recording *session, int (*work)(struct lttng_recordi
                uint64_t limit_ns, struct varve_message *message)
 {
     struct timespec end;
-    sigset_t all;
-    sigset_t before;
     pthread_t thread;
     uint64_t end_ns;
     int reason;
 
     session->work = work;
     session->message.text[0] = '\0';
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread is for no signal */
-    reason = pthread_create(&thread, NULL, thread_run, session);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    reason = thread_start(&thread, thread_run, session);
     if (reason != 0) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "cannot make a thread for LTTng: %s",
                                  strerror(reason));

@@ -727,8 +727,9 @@ void session_directory_clear(struct session_directory *directory)
 /* The lock goes last: a folder without it is not taken for a recording any more. */
 void session_directory_remove(struct session_directory *directory)
 {
-    static const char *const names[] = {"trace.db-wal", "trace.db-shm", "trace.db-journal", "trace.db",
-                                        "owner"};
+    /* by name, too, what is there from the start: without memory no folder can be listed */
+    static const char *const names[] = {"allocations",      "trace.db-wal", "trace.db-shm",
+                                        "trace.db-journal", "trace.db",     "owner"};
 
     session_directory_clear(directory);
     for (size_t i = 0; directory->fd >= 0 && i < sizeof(names) / sizeof(names[0]); i++) {

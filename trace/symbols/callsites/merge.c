@@ -209,37 +209,64 @@ int callsites_merge_stack(struct callsites_merge *merge, struct pair stack, uint
     return error;
 }
 
-int callsites_merge_open(struct callsites_merge *merge)
+static void add_roles(struct callsites_merge *merge)
 {
-    merge->roles = calloc(merge->frame_count + 1, sizeof(*merge->roles));
-    merge->loops = calloc(merge->nodes->count + 1, sizeof(*merge->loops));
-    if (merge->roles == NULL || merge->loops == NULL) {
+    const struct callsites_resolved *resolved = &merge->resolved[merge->role_count];
+    uint32_t roles = 0;
+
+    for (uint32_t k = 0; k < resolved->count; k++) {
+        roles |= merge->symbols[resolved->start + k].roles;
+    }
+    merge->roles[merge->role_count++] = roles;
+}
+
+static void add_loops(struct callsites_merge *merge)
+{
+    const uint32_t node = ++merge->node_count;
+    const bool is_python = merge->frames[frame_of(merge, node) - 1].is_python != 0;
+
+    assert(parent_of(merge, node) < node);
+    merge->loops[node - 1] =
+        loops_of(merge, parent_of(merge, node)) +
+        (is_python ? is_entry(merge, node) : (roles_of(merge, node) & CALLSITES_ROLE_LOOP) != 0);
+}
+
+int callsites_merge_extend(struct callsites_merge *merge)
+{
+    if (!ARRAY_GROW(merge->roles, merge->role_capacity, merge->frame_count + 1) ||
+        !ARRAY_GROW(merge->loops, merge->loop_capacity, (size_t)merge->nodes->count + 1)) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    for (size_t i = 0; i < merge->frame_count; i++) {
-        for (uint32_t k = 0; k < merge->resolved[i].count; k++) {
-            merge->roles[i] |= merge->symbols[merge->resolved[i].start + k].roles;
-        }
+    while (merge->role_count < merge->frame_count) {
+        add_roles(merge);
     }
-    for (uint32_t node = 1; node <= merge->nodes->count; node++) {
-        bool is_python = merge->frames[frame_of(merge, node) - 1].is_python != 0;
-
-        assert(parent_of(merge, node) < node);
-        merge->loops[node - 1] =
-            loops_of(merge, parent_of(merge, node)) +
-            (is_python ? is_entry(merge, node) : (roles_of(merge, node) & CALLSITES_ROLE_LOOP) != 0);
+    while (merge->node_count < merge->nodes->count &&
+           frame_of(merge, merge->node_count + 1) <= merge->frame_count) {
+        add_loops(merge);
     }
     return VARVE_OK;
 }
 
-void callsites_merge_close(struct callsites_merge *merge)
+bool callsites_merge_knows(const struct callsites_merge *merge, struct pair stack)
 {
-    free(merge->lines);
+    return stack.first <= merge->node_count && stack.second <= merge->node_count;
+}
+
+void callsites_merge_forget(struct callsites_merge *merge)
+{
     free(merge->roles);
     free(merge->loops);
     free(merge->path);
     free(merge->done_line);
     pairs_free(&merge->done);
+    *merge = (struct callsites_merge){
+        .lines = merge->lines, .line_capacity = merge->line_capacity, .line_count = merge->line_count};
+}
+
+void callsites_merge_close(struct callsites_merge *merge)
+{
+    callsites_merge_forget(merge);
+    free(merge->lines);
 }
 
 /* Did PyTorch call nothing but itself and CUDA, from its first Python frame or the program's down to here? */

@@ -9,6 +9,7 @@
 #include "trace/symbols/callsites/intern.h"
 #include "trace/symbols/callsites/pairs.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,10 +46,10 @@ struct callsites_line {
 typedef int callsites_add_line(void *context, uint32_t line, uint32_t parent, uint32_t symbol, int64_t pc);
 
 struct callsites_merge {
-    /* to be set first; borrowed */
+    /* to be set first, and again before callsites_merge_extend; borrowed */
     const struct pairs *nodes;
     const struct callsites_frame *frames; /* of number n at [n - 1], as resolved */
-    size_t frame_count;
+    size_t frame_count; /* those that are resolved: no node beyond the first of another frame is read */
     const struct callsites_resolved *resolved;
     const struct callsites_line_symbol *symbols;
     callsites_add_line *add;
@@ -58,8 +59,11 @@ struct callsites_merge {
     size_t line_capacity;
     uint32_t line_count;
     uint32_t *roles; /* of frame n at [n - 1] */
+    size_t role_count, role_capacity;
     uint32_t *
         loops; /* of node n at [n - 1]: native frames of the loop, or Python frames that entered it, in its path */
+    uint32_t node_count; /* all of whose frames are resolved */
+    size_t loop_capacity;
     struct pairs done;   /* pairs of nodes, see merge.c */
     uint32_t *done_line; /* of pair n at [n - 1] */
     size_t done_capacity;
@@ -67,10 +71,15 @@ struct callsites_merge {
     size_t path_capacity;
 };
 
-/// After the fields above are set. Errors: VARVE_ERROR_NO_MEMORY. callsites_merge_close is due in any case.
-int callsites_merge_open(struct callsites_merge *merge);
+/// After the fields above are set, and whenever they have grown. Errors: VARVE_ERROR_NO_MEMORY. callsites_merge_close is due in
+/// any case.
+int callsites_merge_extend(struct callsites_merge *merge);
+/// May callsites_merge_stack be called for it yet?
+bool callsites_merge_knows(const struct callsites_merge *merge, struct pair stack);
 /// The innermost line of a stack, 0 if it has none. Errors: VARVE_ERROR_NO_MEMORY, those of `add`.
 int callsites_merge_stack(struct callsites_merge *merge, struct pair stack, uint32_t *line_out);
+/// No stack will be merged any more: only the lines stay.
+void callsites_merge_forget(struct callsites_merge *merge);
 void callsites_merge_close(struct callsites_merge *merge);
 
 /// The symbol that stands for the whole stack of a line: the innermost that is no allocation function; Python code

@@ -11,27 +11,41 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { BITS_FIRST = 10, BITS_MAX = 32 };
+enum { BITS_FIRST = 10, BITS_MAX = 32, FETCH_AHEAD = 8 };
 
 #define COUNT_MAX (1U << 31)
 
-static uint64_t place_of(struct pair pair, unsigned bits)
+/* A slot holds a number, which is smaller than the number of slots, and above it bits of the hash that are not in its place: a
+ * pair that is another one is mostly told without a look at it. */
+static uint64_t hash_of(struct pair pair)
 {
     const uint64_t key = (uint64_t)pair.first << 32 | pair.second;
 
-    return ((key ^ key >> 29) * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - bits);
+    return (key ^ key >> 29) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static uint32_t tag_of(const struct pairs *pairs, uint64_t hash)
+{
+    return pairs->bits < BITS_MAX ? (uint32_t)(hash >> 8) << pairs->bits : 0;
+}
+
+static uint32_t number_in(const struct pairs *pairs, uint32_t slot)
+{
+    return slot & (uint32_t)((UINT64_C(1) << pairs->bits) - 1);
 }
 
 /* The slot of the pair, or the empty one where it belongs. */
-static uint32_t *seek(const struct pairs *pairs, struct pair pair)
+static uint32_t *seek(const struct pairs *pairs, struct pair pair, uint64_t hash)
 {
     const uint64_t mask = (UINT64_C(1) << pairs->bits) - 1;
-    uint64_t i = place_of(pair, pairs->bits);
+    const uint32_t tag = tag_of(pairs, hash);
+    uint64_t i = hash >> (64 - pairs->bits);
 
     while (pairs->slots[i] != 0) {
-        const struct pair *at = &pairs->pairs[pairs->slots[i] - 1];
+        const uint32_t number = number_in(pairs, pairs->slots[i]);
 
-        if (at->first == pair.first && at->second == pair.second) {
+        if ((pairs->slots[i] ^ number) == tag && pairs->pairs[number - 1].first == pair.first &&
+            pairs->pairs[number - 1].second == pair.second) {
             break;
         }
         i = (i + 1) & mask;
@@ -65,10 +79,14 @@ static bool reserve(struct pairs *pairs, uint64_t count)
     pairs->bits = bits;
     for (uint32_t number = 1; number <= pairs->count; number++) {
         const struct pair pair = pairs->pairs[number - 1];
-        uint32_t *slot = is_none(pair) ? NULL : seek(pairs, pair);
+        const uint64_t hash = hash_of(pair);
+        uint32_t *slot = is_none(pair) ? NULL : seek(pairs, pair, hash);
 
+        if (number + FETCH_AHEAD <= pairs->count) {
+            pairs_fetch(pairs, pairs->pairs[number + FETCH_AHEAD - 1]);
+        }
         if (slot != NULL && *slot == 0) {
-            *slot = number;
+            *slot = number | tag_of(pairs, hash);
         }
     }
     return true;
@@ -76,22 +94,30 @@ static bool reserve(struct pairs *pairs, uint64_t count)
 
 uint32_t pairs_intern(struct pairs *pairs, struct pair pair)
 {
+    const uint64_t hash = hash_of(pair);
     uint32_t *slot;
 
     if (pairs->count >= COUNT_MAX || !reserve(pairs, (uint64_t)pairs->count + 1)) {
         return 0;
     }
-    slot = seek(pairs, pair);
+    slot = seek(pairs, pair, hash);
     if (*slot == 0 && ARRAY_GROW(pairs->pairs, pairs->capacity, (size_t)pairs->count + 1)) {
         pairs->pairs[pairs->count++] = pair;
-        *slot = pairs->count;
+        *slot = pairs->count | tag_of(pairs, hash);
     }
-    return *slot;
+    return number_in(pairs, *slot);
 }
 
 uint32_t pairs_find(const struct pairs *pairs, struct pair pair)
 {
-    return pairs->slots != NULL ? *seek(pairs, pair) : 0;
+    return pairs->slots != NULL ? number_in(pairs, *seek(pairs, pair, hash_of(pair))) : 0;
+}
+
+void pairs_fetch(const struct pairs *pairs, struct pair pair)
+{
+    if (pairs->slots != NULL) {
+        __builtin_prefetch(&pairs->slots[hash_of(pair) >> (64 - pairs->bits)], 1);
+    }
 }
 
 int pairs_renumber(struct pairs *pairs, struct pair *array, uint32_t count)

@@ -18,7 +18,7 @@ struct pairs {
     struct pair *pairs; /* number n is at [n - 1] */
     size_t capacity;
     uint32_t count;
-    uint32_t *slots; /* numbers, at places that follow from the pair; 0: empty */
+    uint32_t *slots; /* numbers, with bits of the pair's hash, at places that follow from it; 0: empty */
     unsigned bits;   /* log2 of the number of slots */
 };
 
@@ -26,6 +26,8 @@ struct pairs {
 uint32_t pairs_intern(struct pairs *pairs, struct pair pair);
 /// 0: it is not there.
 uint32_t pairs_find(const struct pairs *pairs, struct pair pair);
+/// A pair will be asked for soon: its place in a large table is brought near. It need not be there.
+void pairs_fetch(const struct pairs *pairs, struct pair pair);
 /// Replace all of them by `array`, number n at [n - 1], which is taken over; the first of equal ones is found from now on,
 /// and {0, 0} is not found. VARVE_ERROR_NO_MEMORY.
 int pairs_renumber(struct pairs *pairs, struct pair *array, uint32_t count);

@@ -25,6 +25,7 @@
 
 #define BUFFER_BYTES (256U << 10)
 #define ENTRY_BYTES_MAX (160U << 10) /* a path and a build id of 16-bit lengths fit */
+#define CHAIN_CHUNK 64U              /* frames that are looked at together */
 #define OPEN_FILES_MAX 200U          /* more files are opened for each read: descriptors are limited */
 #define PROCESS_ID_MAX (1U << 24)
 #define ORIGINS_MAX (UINT32_C(1) << 26)
@@ -207,15 +208,22 @@ static uint32_t python_frame(struct callsites *callsites, const struct callsites
     return intern(&callsites->frames, &frame, sizeof(frame), 0);
 }
 
-/* The node of a frame, which the file has as a word of 8 bytes, inside `parent`; 0 without memory. */
-static uint32_t take_frame(struct callsites *callsites, const struct callsites_process *process,
-                           bool is_python, uint32_t parent, const uint8_t *payload)
+/* The number of a frame, which the file has as a word of 8 bytes; 0 without memory. */
+static uint32_t frame_number(struct callsites *callsites, const struct callsites_process *process,
+                             bool is_python, const uint8_t *payload)
 {
-    struct pair node = {.first = parent};
     uint64_t word;
 
     memcpy(&word, payload, sizeof(word));
-    node.second = is_python ? python_frame(callsites, process, word) : native_frame(callsites, process, word);
+    return is_python ? python_frame(callsites, process, word) : native_frame(callsites, process, word);
+}
+
+/* The node of a frame inside `parent`; 0 without memory. */
+static uint32_t take_frame(struct callsites *callsites, const struct callsites_process *process,
+                           bool is_python, uint32_t parent, const uint8_t *payload)
+{
+    const struct pair node = {parent, frame_number(callsites, process, is_python, payload)};
+
     return node.second ? pairs_intern(&callsites->nodes, node) : 0;
 }
 
@@ -234,10 +242,23 @@ static bool find_node(const struct callsites *callsites, const struct callsites_
     return number == 0 || (*node_out != 0 && node_is_python(callsites, *node_out) == is_python);
 }
 
+/* Numbers of frames; the nodes that they will be, if all of them are new, are brought near together. */
+static void take_chunk(struct callsites *callsites, const struct callsites_process *process, bool is_python,
+                       uint32_t parent, const uint8_t *payload, uint32_t *frames, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        frames[i] = frame_number(callsites, process, is_python, payload + i * sizeof(uint64_t));
+        pairs_fetch(&callsites->nodes,
+                    (struct pair){i == 0 ? parent : callsites->nodes.count + (uint32_t)i, frames[i]});
+    }
+}
+
 static void take_nodes(struct callsites *callsites, struct callsites_process *process, bool is_python,
                        const uint8_t *payload, size_t bytes)
 {
+    uint32_t frames[CHAIN_CHUNK];
     struct callsite_file_nodes chain;
+    size_t i = 0, count = 0;
     uint32_t node;
 
     memcpy(&chain, payload, sizeof(chain));
@@ -245,8 +266,14 @@ static void take_nodes(struct callsites *callsites, struct callsites_process *pr
         process->errors++;
         return;
     }
-    for (size_t at = sizeof(chain); at < bytes; at += sizeof(uint64_t), chain.first++) {
-        node = take_frame(callsites, process, is_python, node, payload + at);
+    for (size_t at = sizeof(chain); at < bytes; at += sizeof(uint64_t), chain.first++, i++) {
+        if (i == count) {
+            i = 0;
+            count = (bytes - at + sizeof(uint64_t) - 1) / sizeof(uint64_t);
+            count = count < CHAIN_CHUNK ? count : CHAIN_CHUNK;
+            take_chunk(callsites, process, is_python, node, payload + at, frames, count);
+        }
+        node = frames[i] ? pairs_intern(&callsites->nodes, (struct pair){node, frames[i]}) : 0;
         /* A number that comes twice keeps its first frame: call sites may refer to it. */
         if (node == 0 || numbers_find(&process->nodes, chain.first) ||
             !numbers_reserve(&process->nodes, chain.first)) {
@@ -433,6 +460,9 @@ void callsites_close(struct callsites *callsites)
 {
     if (!callsites) {
         return;
+    }
+    if (callsites->output != NULL) {
+        callsites->output_close(callsites->output);
     }
     for (size_t i = 0; i < callsites->process_capacity; i++) {
         struct callsites_process *process = callsites->processes[i];

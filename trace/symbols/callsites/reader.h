@@ -54,12 +54,15 @@ struct callsites_process {
 #define CALLSITES_POSITION_NOT_KEPT 2U
 
 #define CALLSITES_STAT_UNKNOWN "callsites_unknown" /* by process */
+#define CALLSITES_STAT_JOINED "callsites_joined"
 
 /* Where a stack was first seen: the key of callsite_origin. */
 struct callsites_origin {
     uint32_t process_id;
     uint32_t local;
 };
+
+struct callsites_output;
 
 struct callsites {
     struct callsites_process **processes; /* by process_id */
@@ -75,7 +78,9 @@ struct callsites {
     size_t origin_capacity;
     uint32_t committed; /* stacks up to this number have their origin in the store */
     unsigned open_files;
-    bool has_new_unknown; /* since the last commit */
+    bool has_new_unknown;            /* since the last commit */
+    struct callsites_output *output; /* NULL: nothing was written yet */
+    void (*output_close)(struct callsites_output *output);
     uint8_t *buffer;
     callsites_listener *listener; /* NULL: nobody */
     void *listener_context;
