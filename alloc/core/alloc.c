@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The allocator's life and its entry points: each takes the lock, checks its arguments and leaves the work to
- * the other files. The lock is recursive, because callbacks that run in the middle of a request may free.
+ * The allocator's life and its entry points but for requests and frees (allocate.c): each takes the lock, checks its
+ * arguments and leaves the work to the other files. The lock is recursive, because callbacks that run in the middle of a
+ * request may free.
  */
 #include "alloc/core/state/allocator.h"
-#include "alloc/core/oom.h"
 #include "alloc/core/release.h"
-#include "alloc/core/request.h"
 #include "alloc/core/segments/expandable.h"
 #include "alloc/core/segments/share.h"
 #include "alloc/core/settings.h"
-#include "alloc/core/state/blocks.h"
 #include "alloc/core/state/emit.h"
 #include "alloc/core/state/message.h"
 #include "alloc/core/state/pools.h"
@@ -18,11 +16,9 @@
 #include "alloc/core/streams/stream_ordered.h"
 #include "alloc/core/streams/stream_use.h"
 #include "alloc/policy/policy.h"
-#include "alloc/policy/rounding.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -121,13 +117,10 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
     }
     alloc->policy = policy_find(options->policy);
     alloc->recorder = options->recorder;
-    alloc->config = options->config;
-    alloc->can_expand = options->config.expandable_segments;
+    settings_apply(alloc, &options->config);
     alloc->fraction = options->config.memory_fraction;
     alloc->limit =
         options->memory_limit != 0 ? options->memory_limit : settings_limit(alloc, alloc->fraction);
-    alloc->counters.others.max_split_size =
-        alloc->config.max_split_size == VARVE_ALLOC_UNLIMITED ? -1 : (int64_t)alloc->config.max_split_size;
     pool_init(alloc, &alloc->large, NULL, false);
     pool_init(alloc, &alloc->small, NULL, true);
     if (pool_bins(alloc, &alloc->large, 0) == NULL || pool_bins(alloc, &alloc->small, 0) == NULL) {
@@ -178,162 +171,7 @@ void varve_alloc_close(struct varve_alloc *alloc)
     free(alloc);
 }
 
-/* ---- allocating ---- */
-
-static void report_oom(struct varve_alloc *alloc, const struct request *request, struct varve_alloc_oom *oom)
-{
-    oom_account(alloc, request, oom);
-    EMIT(alloc, (struct emission){.kind = VARVE_KIND_OOM,
-                                  .bins = request->wanted.bins,
-                                  .addr = oom->largest_free,
-                                  .size = request->wanted.rounded,
-                                  .requested = oom->allocated,
-                                  .arg = oom->reserved,
-                                  .flags = VARVE_FLAG_FAILED});
-    alloc->counters.others.num_ooms++;
-}
-
-/* Observers run without the lock: they may allocate, free or end the program. */
-static __attribute__((noinline)) void notify(struct varve_alloc *alloc, const struct varve_alloc_oom *oom)
-{
-    struct observer observers[CALLBACKS_MAX];
-    uint32_t count;
-
-    alloc_lock(alloc);
-    count = alloc->observer_count;
-    memcpy(observers, alloc->observers, sizeof(observers));
-    alloc_unlock(alloc);
-    for (uint32_t i = 0; i < count; i++) {
-        observers[i].call(observers[i].context, oom);
-    }
-}
-
-static __attribute__((noinline)) int refuse_size(uint64_t bytes, struct varve_message *message)
-{
-    return varve_message_set(message, VARVE_ERROR_INVALID,
-                             "a request of %" PRIu64 " bytes; less than 2^60 are possible", bytes);
-}
-
-/* The request has failed, for want of memory or for another reason. The lock is open afterwards. */
-static __attribute__((noinline)) void end_failed(struct varve_alloc *alloc, const struct request *request,
-                                                 int error, struct varve_message *message)
-{
-    struct varve_alloc_oom oom;
-
-    if (error == VARVE_ERROR_NO_MEMORY) {
-        report_oom(alloc, request, &oom);
-    }
-    ALLOC_CHECK_STEP(alloc);
-    alloc_unlock(alloc);
-    if (error == VARVE_ERROR_NO_MEMORY) {
-        notify(alloc, &oom);
-        oom_message(&oom, message);
-    }
-}
-
-static __attribute__((noinline)) int poll_events(struct varve_alloc *alloc, struct varve_message *message)
-{
-    int error = stream_use_poll(alloc);
-
-    if (error != VARVE_OK) {
-        device_message(alloc, error, message, "freed blocks that other streams used");
-        ALLOC_CHECK_STEP(alloc);
-        alloc_unlock(alloc);
-    }
-    return error;
-}
-
-int varve_alloc_raw_alloc_with_stream(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
-                                      uint64_t *addr_out, struct varve_message *message)
-{
-    struct request request;
-    int error;
-
-    *addr_out = 0;
-    if (UNLIKELY(bytes - 1 >= ROUNDING_REQUEST_LIMIT - 1)) {
-        return bytes == 0 ? VARVE_OK : refuse_size(bytes, message);
-    }
-    alloc_lock(alloc);
-    if (UNLIKELY(alloc->pending_events > 0 || alloc->deferred != NULL) && alloc->capture_count == 0) {
-        error = poll_events(alloc, message);
-        if (error != VARVE_OK) {
-            return error;
-        }
-    }
-    error = request_run(alloc, bytes, stream, message, &request, addr_out);
-    if (UNLIKELY(error != VARVE_OK)) {
-        end_failed(alloc, &request, error, message);
-        return error;
-    }
-    ALLOC_CHECK_STEP(alloc);
-    alloc_unlock(alloc);
-    return VARVE_OK;
-}
-
-int varve_alloc_raw_alloc(struct varve_alloc *alloc, uint64_t bytes, uint64_t *addr_out,
-                          struct varve_message *message)
-{
-    return varve_alloc_raw_alloc_with_stream(alloc, bytes, 0, addr_out, message);
-}
-
-static __attribute__((noinline)) int refuse_addr(uint64_t addr, bool was_freed, struct varve_message *message)
-{
-    return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                             was_freed ? "address %#" PRIx64 " was freed already"
-                                       : "address %#" PRIx64 " is not allocated by this allocator",
-                             addr);
-}
-
-static __attribute__((noinline)) int wait_for_streams(struct varve_alloc *alloc, struct block *block,
-                                                      struct varve_message *message)
-{
-    int error = stream_use_wait(alloc, block);
-
-    return error == VARVE_OK ? error
-                             : device_message(alloc, error, message,
-                                              "freed, but the device failed to order it behind its streams' "
-                                              "work, which is tried again");
-}
-
-static int block_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
-{
-    struct block_map_slot *slot = block_map_find_slot(&alloc->map, addr);
-    struct pool *pool;
-    struct block *block;
-    unsigned state;
-
-    if (UNLIKELY(slot == NULL || !slot->block->is_allocated)) {
-        return refuse_addr(addr, slot != NULL, message);
-    }
-    block = slot->block;
-    state = block->state;
-    pool = block_pool(block);
-    block->state = (uint8_t)(state & ~(unsigned)BLOCK_ALLOCATED);
-    stat_free(&alloc->counters, pool->is_small, block->size);
-    if (block->size >= alloc->config.max_split_size) {
-        stat_decrease(&alloc->counters.others.oversize_allocations, 1);
-    }
-    if (UNLIKELY((state & (BLOCK_HAS_USERS | BLOCK_STREAM_ORDERED)) != 0)) {
-        emit_free(alloc, VARVE_KIND_FREE_REQUESTED, block);
-        return wait_for_streams(alloc, block, message);
-    }
-    block_complete(alloc, pool, block, slot, VARVE_KIND_FREE_REQUESTED);
-    return VARVE_OK;
-}
-
-int varve_alloc_raw_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
-{
-    int error;
-
-    if (addr == 0) {
-        return VARVE_OK;
-    }
-    alloc_lock(alloc);
-    error = block_delete(alloc, addr, message);
-    ALLOC_CHECK_STEP(alloc);
-    alloc_unlock(alloc);
-    return error;
-}
+/* ---- questions about blocks, and the cache ---- */
 
 static struct block *block_in_use(struct varve_alloc *alloc, uint64_t addr)
 {

@@ -74,6 +74,7 @@ HOT bool counts_searches(const struct varve_alloc *alloc)
 static struct block *search(struct varve_alloc *alloc, struct request *request)
 {
     if (counts_searches(alloc)) {
+        alloc->has_ages = true;
         request->pool->search_count++; /* also for a second search: the ages depend on it */
     }
     return POLICY_CALL(alloc->policy, search, &alloc->config, &request->wanted);
@@ -284,11 +285,18 @@ HOT uint64_t hand_out(struct varve_alloc *alloc, struct handout handout, struct 
 {
     struct pool *pool = handout.pool;
     uint64_t found_size = block->size, addr = block->addr;
+    struct block *found = block;
 
     assert(block_pool(block) == pool);
     if (handout.is_cut) {
-        block = split(alloc, pool, block, handout.rounded);
+        block = split(alloc, pool, found, handout.rounded);
+        block_map_take(&alloc->map, addr, found, block);
+        found->is_in_map = false;
+        block->is_in_map = true;
     } else {
+        if (!block->is_in_map) {
+            block_map_put(&alloc->map, block);
+        }
         if (block->is_free) {
             free_index_remove(&pool->index, block);
         }
@@ -303,7 +311,6 @@ HOT uint64_t hand_out(struct varve_alloc *alloc, struct handout handout, struct 
     if (UNLIKELY(alloc->recorder != NULL)) {
         emit_handout(alloc, block, found_size, handout.is_cut, handout.source);
     }
-    block_map_put(&alloc->map, block);
     stat_allocate(&alloc->counters, pool->is_small, block->size, handout.bytes);
     if (block->size >= alloc->config.max_split_size) {
         stat_increase(&alloc->counters.others.oversize_allocations, 1);
@@ -346,8 +353,8 @@ static __attribute__((noinline)) int run_in_stages(struct varve_alloc *alloc, ui
     return VARVE_OK;
 }
 
-/* Nearly all requests: of the usual policy, outside of captures, without ages, of the same stream as the one before,
- * and the pool has a block. What only a miss needs is not even written down, and nothing has changed when there is
+/* Most of the requests that come the long way: of the usual policy, outside of captures, without ages, of the same stream as
+ * the one before, and the pool has a block. What only a miss needs is not even written down, and nothing has changed when there is
  * no such block. */
 int request_run(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct varve_message *message,
                 struct request *request, uint64_t *addr_out)

@@ -100,6 +100,18 @@ static void count_oversize(struct varve_alloc *alloc, uint64_t size)
     stat_become(&alloc->counters.others.oversize_segments, segments);
 }
 
+void settings_apply(struct varve_alloc *alloc, const struct varve_alloc_config *config)
+{
+    alloc->config = *config;
+    alloc->can_expand = config->expandable_segments;
+    alloc->has_divisions = false;
+    for (unsigned i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
+        alloc->has_divisions = alloc->has_divisions || config->roundup_power2_divisions[i] > 1;
+    }
+    alloc->counters.others.max_split_size =
+        config->max_split_size == VARVE_ALLOC_UNLIMITED ? -1 : (int64_t)config->max_split_size;
+}
+
 int varve_alloc_set_config(struct varve_alloc *alloc, const struct varve_alloc_config *config,
                            struct varve_message *message)
 {
@@ -112,10 +124,7 @@ int varve_alloc_set_config(struct varve_alloc *alloc, const struct varve_alloc_c
     if (config->max_split_size != alloc->config.max_split_size) {
         count_oversize(alloc, config->max_split_size);
     }
-    alloc->config = *config;
-    alloc->can_expand = config->expandable_segments;
-    alloc->counters.others.max_split_size =
-        config->max_split_size == VARVE_ALLOC_UNLIMITED ? -1 : (int64_t)config->max_split_size;
+    settings_apply(alloc, config);
     settings_emit(alloc);
     alloc_unlock(alloc);
     return VARVE_OK;

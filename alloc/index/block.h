@@ -5,7 +5,8 @@
  *   pool->index     free and mapped (`is_free`)
  *   pool->unmapped  address space of an expandable segment without memory (`!is_mapped`)
  *   in use          allocated, or freed and waiting for other streams
- * and in the allocator's block map, by address, iff it is in use. Guarded by the allocator's lock.
+ * and, by address, in the allocator's block map if it is in use, or is free and was in use when it last had this address:
+ * the next request for it then finds it there. Guarded by the allocator's lock.
  */
 #ifndef VARVE_ALLOC_INDEX_BLOCK_H
 #define VARVE_ALLOC_INDEX_BLOCK_H
@@ -28,6 +29,7 @@ enum block_state {
     BLOCK_HAS_USERS = 8,
     BLOCK_EXPANDABLE = 16,
     BLOCK_STREAM_ORDERED = 32,
+    BLOCK_IN_MAP = 64,
 };
 
 /* Two cache lines. What a cached request, a free and the walks over neighbours touch is in the first. */
@@ -50,20 +52,21 @@ struct block {
             bool is_expandable : 1; /* `expandable` is not NULL; fixed for its life */
             bool
                 stream_ordered : 1; /* core/streams/stream_ordered.c: of the device's pool, a segment of its own */
-            bool is_planned : 1; /* core/release.c: it is in a plan */
+            bool is_in_map : 1; /* block_map.h's own: the map has it by its address */
             bool
                 is_joining : 1; /* core/streams/stream_ordered.c: freed, and the device's own stream waits for it already */
         };
     };
     bool is_alone; /* free_index.c's own: no other block is in its bin, and its links are NULL */
-    /* Links: of the free index while free, of the unmapped list, of the deferred list while in use. */
+    /* Links: of the free index while free, of the unmapped list, of the deferred list while in use; else NULL. */
     struct block *up, *left, *right;
     uint64_t freed_at;             /* the pool's search count when it last became free */
     struct stream_use *uses;       /* other streams that it was recorded for */
     struct expandable *expandable; /* NULL: an ordinary segment */
     struct block *planned_next;    /* while is_planned */
     uint32_t event_count;          /* events of other streams that must complete first */
-    uint32_t priority;             /* free_index.c's own: of a node of a treap */
+    uint32_t priority : 31;        /* free_index.c's own: of a node of a treap */
+    uint32_t is_planned : 1;       /* core/release.c: it is in a plan */
 };
 
 HOT bool block_is_split(const struct block *block)
@@ -115,8 +118,8 @@ static inline uint64_t addr_mix(uint64_t addr)
 {
     __extension__ typedef unsigned __int128 wide;
     const uint64_t odd = UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t high = (uint64_t)((wide)addr * odd >> 64);
-    return (high ^ addr * odd) * odd;
+    wide product = (wide)addr * odd;
+    return ((uint64_t)(product >> 64) ^ (uint64_t)product) * odd;
 }
 
 #endif

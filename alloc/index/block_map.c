@@ -51,27 +51,11 @@ struct block *block_map_each(const struct block_map *map, uint64_t *position)
     while (*position < slots) {
         struct block *block = map->slots[(*position)++].block;
 
-        if (block != NULL) {
+        if (block != NULL && !block->is_free) {
             return block;
         }
     }
     return NULL;
-}
-
-/* An entry may move back to the hole if its probes begin at or before it, and would pass it. */
-struct block_map_slot *block_map_slot_close(struct block_map *map, struct block_map_slot *slot)
-{
-    uint64_t mask = block_map_mask(map);
-    uint64_t hole = (uint64_t)(slot - map->slots);
-
-    for (uint64_t i = (hole + 1) & mask; map->slots[i].block != NULL; i = (i + 1) & mask) {
-        uint64_t distance = (i - block_map_start(map, map->slots[i].addr)) & mask;
-        if (distance >= ((i - hole) & mask)) {
-            map->slots[hole] = map->slots[i];
-            hole = i;
-        }
-    }
-    return &map->slots[hole];
 }
 
 void block_map_remove(struct block_map *map, const struct block *block)
@@ -98,7 +82,8 @@ int block_map_check(const struct block_map *map, struct varve_message *message)
     uint64_t filled = 0;
     for (uint64_t i = 0; i <= block_map_mask(map); i++) {
         const struct block_map_slot *slot = &map->slots[i];
-        if (slot->block == NULL ? slot->addr != 0 : slot->block->addr != slot->addr) {
+        if (slot->block == NULL ? slot->addr != 0
+                                : slot->block->addr != slot->addr || !slot->block->is_in_map) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "map: slot %llu has address 0x%llx",
                                      (unsigned long long)i, (unsigned long long)slot->addr);
         }

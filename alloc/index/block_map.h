@@ -30,10 +30,9 @@ struct block_map {
 int block_map_reserve(struct block_map *map); /* room for one more; VARVE_ERROR_NO_MEMORY */
 struct block *block_map_find(const struct block_map *map, uint64_t addr);
 void block_map_remove(struct block_map *map, const struct block *block);
-/// All blocks, in no order: begin with a position of 0; NULL at the end. The map must not change meanwhile.
+/// All blocks that are not free, in no order: begin with a position of 0; NULL at the end. The map must not change
+/// meanwhile.
 struct block *block_map_each(const struct block_map *map, uint64_t *position);
-/// The run behind the slot, which is to be emptied, closes up; the slot that is to be emptied instead.
-struct block_map_slot *block_map_slot_close(struct block_map *map, struct block_map_slot *slot);
 void block_map_close(struct block_map *map);
 int block_map_check(const struct block_map *map, struct varve_message *message);
 
@@ -66,6 +65,7 @@ HOT void block_map_put(struct block_map *map, struct block *block)
 {
     assert(map->count < map->limit);
     block_map_fill(map, block->addr, block);
+    block->is_in_map = true;
     map->count++;
 }
 
@@ -88,18 +88,48 @@ HOT struct block_map_slot *block_map_find_slot(const struct block_map *map, uint
     return slot->block != NULL ? slot : NULL;
 }
 
-/* What comes behind in the run may have to move back: block_map_slot_close. */
+/* The run behind the slot, which is to be emptied, closes up; the slot that is to be emptied instead. An entry may move
+ * back to the hole if its probes begin at or before it, and would pass it. */
+HOT struct block_map_slot *block_map_slot_close(struct block_map *map, struct block_map_slot *slot)
+{
+    uint64_t mask = block_map_mask(map);
+    uint64_t hole = (uint64_t)(slot - map->slots);
+
+    for (uint64_t i = (hole + 1) & mask; UNLIKELY(map->slots[i].block != NULL); i = (i + 1) & mask) {
+        uint64_t distance = (i - block_map_start(map, map->slots[i].addr)) & mask;
+
+        if (distance >= ((i - hole) & mask)) {
+            map->slots[hole] = map->slots[i];
+            hole = i;
+        }
+    }
+    return &map->slots[hole];
+}
+
+/// The slot of a block is emptied.
 HOT void block_map_clear(struct block_map *map, struct block_map_slot *slot)
 {
-    uint64_t next = ((uint64_t)(slot - map->slots) + 1) & block_map_mask(map);
-
     assert(map->count > 0 && slot->block != NULL);
     map->count--;
-    if (UNLIKELY(map->slots[next].block != NULL)) {
-        slot = block_map_slot_close(map, slot);
-    }
+    slot->block->is_in_map = false;
+    slot = block_map_slot_close(map, slot);
     slot->addr = 0;
     slot->block = NULL;
+}
+
+/// `block` gets that address, which `old` may have had in the map until now; the caller sets is_in_map of both. After a
+/// reserve it cannot fail.
+HOT void block_map_take(struct block_map *map, uint64_t addr, const struct block *old, struct block *block)
+{
+    struct block_map_slot *slot = &map->slots[block_map_start(map, addr)];
+
+    while (UNLIKELY(slot->addr != addr) && slot->block != NULL) {
+        slot = &map->slots[((uint64_t)(slot - map->slots) + 1) & block_map_mask(map)];
+    }
+    assert(slot->block == (old->is_in_map ? old : NULL));
+    map->count += !old->is_in_map;
+    slot->addr = addr;
+    slot->block = block;
 }
 
 #endif

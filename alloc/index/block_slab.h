@@ -3,6 +3,7 @@
 /*
  * Block descriptors, from mappings of our own, never malloc. One is in use, on the spare list, or in the part
  * of the newest region that was never touched: capacity = in_use + length of `spare` + (fresh_end - fresh).
+ * The second cache line of a spare one is as of a fresh one, but for `priority`, `is_planned` and `planned_next`.
  */
 #ifndef VARVE_ALLOC_INDEX_BLOCK_SLAB_H
 #define VARVE_ALLOC_INDEX_BLOCK_SLAB_H
@@ -32,7 +33,7 @@ int block_slab_reserve(struct block_slab *slab, uint64_t count);
 void block_slab_close(struct block_slab *slab);
 int block_slab_check(const struct block_slab *slab, struct varve_message *message);
 
-/* With whatever it held before; NULL if the machine has no memory. */
+/* With whatever it held before in its first cache line; NULL if the machine has no memory. */
 HOT struct block *block_slab_acquire_used(struct block_slab *slab)
 {
     struct block *block = slab->spare;
@@ -59,6 +60,11 @@ static inline struct block *block_slab_acquire(struct block_slab *slab)
 HOT void block_slab_release(struct block_slab *slab, struct block *block)
 {
     assert(slab->in_use > 0 && !block->is_free);
+    block->up = block->left = block->right = NULL;
+    block->freed_at = 0;
+    block->uses = NULL;
+    block->expandable = NULL;
+    block->event_count = 0;
     block->next = slab->spare;
     slab->spare = block;
     slab->in_use--;
@@ -79,11 +85,9 @@ HOT struct block *block_slab_part(struct block_slab *slab, const struct block *b
     part->bin = 0;
     part->state = block->state & (BLOCK_MAPPED | BLOCK_EXPANDABLE);
     part->is_alone = false;
-    part->up = part->left = part->right = NULL;
-    part->freed_at = 0;
-    part->uses = NULL;
-    part->expandable = block->expandable;
-    part->event_count = 0;
+    if (UNLIKELY(block->is_expandable)) {
+        part->expandable = block->expandable;
+    }
     return part; /* its neighbours are the caller's, the rest is not looked at in this state */
 }
 

@@ -7,6 +7,7 @@
  */
 #include "alloc/index/free_index.h"
 #include "alloc/index/pages.h"
+#include "alloc/index/pool.h"
 
 #include <string.h>
 
@@ -191,6 +192,7 @@ static struct stream_bins *stream_add(struct free_index *index, struct pool *poo
     }
     bins->stream = handle;
     bins->pool = pool;
+    bins->is_small = pool != NULL && pool->is_small;
     bins->index = index;
     for (uint32_t i = index->stream_count; i > position; i--) {
         index->streams[i] = index->streams[i - 1];

@@ -27,10 +27,12 @@ struct stream_bins {
     struct pool *pool;
     const struct free_index *index;
     uint64_t blocks;
-    uint32_t position; /* in index->streams */
-    uint16_t number;   /* of the stream, as records carry it */
-    bool has_freed;    /* core/streams/stream_ordered.c: memory was freed on the stream since the last trim */
-    uint64_t summary;  /* bit w: words[w] is not 0 */
+    uint64_t record_last; /* the last word of records, without call site and cause */
+    uint32_t position;    /* in index->streams */
+    uint16_t number;      /* of the stream, as records carry it */
+    bool has_freed;   /* core/streams/stream_ordered.c: memory was freed on the stream since the last trim */
+    bool is_small;    /* of the pool: statistics go by it */
+    uint64_t summary; /* bit w: words[w] is not 0 */
     uint64_t words[INDEX_WORD_COUNT];     /* bit b of word w: roots[64 w + b] is not NULL */
     struct block *roots[INDEX_BIN_COUNT]; /* of the trees, by bin */
 };
@@ -90,7 +92,7 @@ static inline unsigned index_bin_of(uint64_t size)
 
 static inline uint32_t index_priority_of(uint64_t addr)
 {
-    return (uint32_t)(addr_mix(addr) >> 32);
+    return (uint32_t)(addr_mix(addr) >> 33); /* 31 bits */
 }
 
 HOT void bin_mark(struct stream_bins *bins, unsigned bin)
@@ -104,6 +106,20 @@ HOT void bin_unmark(struct stream_bins *bins, unsigned bin)
     bins->words[bin / 64] &= ~(UINT64_C(1) << bin % 64);
     if (bins->words[bin / 64] == 0) {
         bins->summary &= ~(UINT64_C(1) << bin / 64);
+    }
+}
+
+/* A block that is alone in a bin goes to another one, which has none. */
+HOT void bin_move(struct stream_bins *bins, unsigned from, unsigned to, struct block *block)
+{
+    bins->roots[from] = NULL;
+    bins->roots[to] = block;
+    block->bin = (uint16_t)to;
+    if (LIKELY(from / 64 == to / 64)) {
+        bins->words[to / 64] ^= UINT64_C(1) << from % 64 | UINT64_C(1) << to % 64;
+    } else {
+        bin_unmark(bins, from);
+        bin_mark(bins, to);
     }
 }
 
@@ -133,7 +149,6 @@ HOT void bin_insert(struct stream_bins *bins, unsigned bin, struct block *block)
     block->bin = (uint16_t)bin;
     if (LIKELY(bins->roots[bin] == NULL)) {
         block->is_alone = true;
-        block->up = block->left = block->right = NULL;
         bins->roots[bin] = block;
         bin_mark(bins, bin);
     } else {
@@ -213,26 +228,19 @@ HOT void free_index_replace(struct block *old, struct block *block)
         bins->roots[to] = block;
         block->bin = (uint16_t)to;
         block->is_alone = true;
-        block->up = block->left = block->right = NULL;
     }
     old->is_free = false;
     block->is_free = true;
 }
 
-/* The first block of that size or a larger one, the lowest among equals; any size is allowed. */
-HOT struct block *free_index_best(const struct stream_bins *bins, uint64_t size)
+/* The first block of that size or a larger one, the lowest among equals; `bin` is that of the size. */
+HOT struct block *free_index_best_from(const struct stream_bins *bins, unsigned bin, uint64_t size)
 {
-    unsigned bin;
+    struct block *block = bins->roots[bin];
 
-    if (UNLIKELY(size >= FREE_INDEX_SIZE_LIMIT)) {
-        return NULL;
-    }
-    bin = index_bin_of(size);
-    if (bins->roots[bin] != NULL) {
-        const struct block *block = bins->roots[bin];
-
+    if (block != NULL) {
         if (LIKELY(block->is_alone) && block->size >= size) {
-            return bins->roots[bin];
+            return block;
         }
         if (!block->is_alone) {
             return free_index_lower_bound(bins, size, 0);
@@ -242,7 +250,14 @@ HOT struct block *free_index_best(const struct stream_bins *bins, uint64_t size)
     if (UNLIKELY(bin == INDEX_BIN_COUNT)) {
         return NULL;
     }
-    return LIKELY(bins->roots[bin]->is_alone) ? bins->roots[bin] : free_index_bin_first(bins, bin);
+    block = bins->roots[bin];
+    return LIKELY(block->is_alone) ? block : free_index_bin_first(bins, bin);
+}
+
+/* The same of any size. */
+HOT struct block *free_index_best(const struct stream_bins *bins, uint64_t size)
+{
+    return LIKELY(size < FREE_INDEX_SIZE_LIMIT) ? free_index_best_from(bins, index_bin_of(size), size) : NULL;
 }
 
 #endif

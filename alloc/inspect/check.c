@@ -15,7 +15,7 @@
 struct sums {
     int64_t allocation[2], allocated[2], active_count[2], active[2], requested[2];
     int64_t free[2], inactive_count[2], inactive[2], segments[2], segment_bytes[2], mapped[2];
-    uint64_t in_use, unmapped_blocks, descriptors;
+    uint64_t in_map, unmapped_blocks, descriptors;
     uint64_t waiting;          /* events */
     uint64_t deferred;         /* freed blocks with uses that have no event yet */
     uint64_t private_segments; /* ordinary ones of private pools */
@@ -70,13 +70,13 @@ static int check_used(const struct block *block, struct sums *sums, struct varve
 {
     bool is_small = block_pool(block)->is_small;
 
-    if (!block->is_mapped || block->is_free || block->id == 0 ||
+    if (!block->is_mapped || block->is_free || !block->is_in_map || block->id == 0 ||
         (!block->is_allocated && block_is_available(block) && !block->stream_ordered) ||
         (block->stream_ordered && block_is_split(block)) ||
         (block->is_joining && (block->is_allocated || !block->stream_ordered))) {
         return wrong(message, "a block in use has a wrong state, address", block->addr, block->addr);
     }
-    sums->in_use++;
+    sums->in_map++;
     sums->waiting += block->event_count;
     sums->deferred += !block->is_allocated && (block->uses != NULL || block->stream_ordered);
     sums->oversize_allocations += block->is_allocated && block->size >= sums->oversize;
@@ -95,7 +95,8 @@ static bool is_in_order(const struct block *block, const struct block *next)
     return block->bins == next->bins ? block->addr < next->addr : block->bins->stream < next->bins->stream;
 }
 
-static int check_pool(const struct pool *pool, struct sums *sums, struct varve_message *message)
+static int check_pool(const struct block_map *map, const struct pool *pool, struct sums *sums,
+                      struct varve_message *message)
 {
     int error = free_index_check(&pool->index, message);
 
@@ -105,6 +106,11 @@ static int check_pool(const struct pool *pool, struct sums *sums, struct varve_m
             block->is_planned || block->freed_at > pool->search_count) {
             return wrong(message, "a free block has a wrong state, address", block->addr, block->addr);
         }
+        if (block->is_in_map && block_map_find(map, block->addr) != block) {
+            return wrong(message, "a free block is not where the map has it, address", block->addr,
+                         block->addr);
+        }
+        sums->in_map += block->is_in_map;
         if (block_is_split(block) && block->expandable == NULL) {
             sums->inactive_count[pool->is_small]++;
             sums->inactive[pool->is_small] += (int64_t)block->size;
@@ -115,8 +121,8 @@ static int check_pool(const struct pool *pool, struct sums *sums, struct varve_m
     }
     for (const struct block *block = pool->unmapped; error == VARVE_OK && block != NULL;
          block = block->right) {
-        if (block->is_mapped || block->is_free || block->is_allocated || block->expandable == NULL ||
-            block_pool(block) != pool || block->expandable->pool != pool ||
+        if (block->is_mapped || block->is_free || block->is_allocated || block->is_in_map ||
+            block->expandable == NULL || block_pool(block) != pool || block->expandable->pool != pool ||
             (block->right != NULL && (block->right->left != block || !is_in_order(block, block->right)))) {
             return wrong(message, "unmapped space has a wrong state, address", block->addr, block->addr);
         }
@@ -265,10 +271,10 @@ int varve_alloc_check(struct varve_alloc *alloc, struct varve_message *message)
     }
     for (struct pool *pool = pool_each(alloc, NULL); error == VARVE_OK && pool != NULL;
          pool = pool_each(alloc, pool)) {
-        error = check_pool(pool, &sums, message);
+        error = check_pool(&alloc->map, pool, &sums, message);
     }
-    if (error == VARVE_OK && sums.in_use != alloc->map.count) {
-        error = wrong(message, "blocks in the map", alloc->map.count, sums.in_use);
+    if (error == VARVE_OK && sums.in_map != alloc->map.count) {
+        error = wrong(message, "blocks in the map", alloc->map.count, sums.in_map);
     }
     if (error == VARVE_OK && sums.descriptors != alloc->slab.in_use) {
         error = wrong(message, "descriptors in use", alloc->slab.in_use, sums.descriptors);

@@ -119,5 +119,8 @@ void segment_release(struct varve_alloc *alloc, struct block *block, enum varve_
     alloc->device->ops->segment_free(alloc->device, block->addr, block->size);
     segment_uncount(alloc, block);
     free_index_remove(&pool->index, block);
+    if (block->is_in_map) {
+        block_map_remove(&alloc->map, block);
+    }
     block_slab_release(&alloc->slab, block);
 }

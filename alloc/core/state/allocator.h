@@ -48,19 +48,33 @@ struct observer {
     void *context;
 };
 
+/* May requests and frees go the short way (core/cached.h)? */
+enum alloc_way {
+    ALLOC_WAY_LONG, /* something is not as usual */
+    ALLOC_WAY_SHORT,
+    ALLOC_WAY_RECORDED, /* short, with a recorder */
+};
+
 struct varve_alloc {
     /* Order: this, then what devices and recorders lock themselves. */
     struct alloc_lock lock;
 
+    /* with the lock, the line that every request and every free touches */
+    uint8_t way;        /* enum alloc_way; alloc_unlock keeps it */
+    bool can_expand;    /* configured, and the device has virtual memory */
+    bool has_divisions; /* sizes are rounded to divisions of powers of two */
+    bool has_ages;      /* searches have been counted */
+    const struct varve_alloc_recorder *recorder;
+    uint64_t allocation_id;
+    uint64_t dev_seq;
+
     struct varve_device *device;
     const struct alloc_policy *policy;
-    const struct varve_alloc_recorder *recorder;
-    struct varve_alloc_config config;
-    uint64_t limit;          /* bytes; 0: none */
-    uint64_t reserved_bytes; /* from the device */
-    uint64_t device_total;   /* bytes of the device */
+    struct varve_alloc_config config; /* settings_apply changes it */
+    uint64_t limit;                   /* bytes; 0: none */
+    uint64_t reserved_bytes;          /* from the device */
+    uint64_t device_total;            /* bytes of the device */
     double fraction;
-    bool can_expand; /* configured, and the device has virtual memory */
 
     struct pool large, small;
     struct private_pool *private_pools;  /* by id */
@@ -72,8 +86,6 @@ struct varve_alloc {
     struct block_map map;
     struct block_slab slab;
     struct expandable *expandables;
-    uint64_t dev_seq;
-    uint64_t allocation_id;
     uint32_t segment_id;
     uint64_t *streams; /* handles by number */
     uint32_t stream_count, stream_capacity;
@@ -115,10 +127,8 @@ HOT void alloc_lock(struct varve_alloc *alloc)
     lock_acquire(&alloc->lock);
 }
 
-HOT void alloc_unlock(struct varve_alloc *alloc)
-{
-    lock_release(&alloc->lock);
-}
+/// Whatever changes what the short way rests on holds the lock, and ends here.
+void alloc_unlock(struct varve_alloc *alloc);
 
 /* One request on its way. */
 struct request {

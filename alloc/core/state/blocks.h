@@ -44,10 +44,11 @@ HOT uint64_t block_absorb(struct varve_alloc *alloc, struct pool *pool, struct b
                           struct block *neighbour, bool takes_place)
 {
     bool is_previous = block->prev == neighbour;
-    uint64_t absorbed;
+    uint64_t absorbed, absorbed_addr;
 
-    assert(neighbour != NULL);
+    assert(neighbour != NULL && !block->is_in_map);
     absorbed = neighbour->size;
+    absorbed_addr = neighbour->addr;
     if (is_previous) {
         block->addr = neighbour->addr;
         block->prev = neighbour->prev;
@@ -67,6 +68,9 @@ HOT uint64_t block_absorb(struct varve_alloc *alloc, struct pool *pool, struct b
         free_index_remove(&pool->index, neighbour);
     } else if (!neighbour->is_mapped) {
         pool_unmapped_remove(pool, neighbour);
+    }
+    if (neighbour->is_in_map) {
+        block_map_clear(&alloc->map, block_map_find_slot(&alloc->map, absorbed_addr));
     }
     block_slab_release(&alloc->slab, neighbour);
     return absorbed;

@@ -128,6 +128,16 @@ static inline struct hot_counters *hot_counters_of(struct alloc_counters *counte
     return own;
 }
 
+/* The other kind of pool's. */
+static inline const struct hot_counters *hot_other(const struct alloc_counters *counters,
+                                                   const struct hot_counters *own)
+{
+    const struct hot_counters *other = own == &counters->pools[0] ? &counters->pools[1] : &counters->pools[0];
+
+    __asm__("" : "+r"(other));
+    return other;
+}
+
 static inline void hot_add(struct alloc_counters *counters, struct hot_counters *own,
                            const struct hot_counters *other, enum hot_counter counter, int64_t amount)
 {

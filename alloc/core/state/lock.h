@@ -17,7 +17,7 @@
 struct alloc_lock {
     uint32_t word;     /* 1: held. A futex */
     uint32_t depth;    /* of the holder, beyond the first time */
-    const void *owner; /* an address that only the holding thread has; NULL: nobody */
+    const void *owner; /* an address that only the holding thread has; NULL: nobody, or a brief hold */
     uint32_t waiters;  /* threads that sleep or are about to; one more while `fenced` */
     uint32_t fenced;   /* not 0: there is no membarrier, and every release is a full barrier */
 };
@@ -37,16 +37,56 @@ static inline const void *lock_self(void)
     return &lock_mark;
 }
 
-static inline void lock_acquire(struct alloc_lock *lock)
+/// Take the lock if it is free, for a hold during which nothing may call back: nobody knows whose it is.
+static inline bool lock_take_brief(struct alloc_lock *lock)
 {
     uint32_t unheld = 0;
 
-    if (__builtin_expect(
-            !__atomic_compare_exchange_n(&lock->word, &unheld, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED),
-            0)) {
+    return __builtin_expect(
+        __atomic_compare_exchange_n(&lock->word, &unheld, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED), 1);
+}
+
+/// A brief hold becomes an ordinary one.
+static inline void lock_keep(struct alloc_lock *lock)
+{
+    __atomic_store_n(&lock->owner, lock_self(), __ATOMIC_RELAXED);
+}
+
+/// Whose the hold is, NULL while it is brief; and to become that again.
+static inline const void *lock_owner(const struct alloc_lock *lock)
+{
+    return __atomic_load_n(&lock->owner, __ATOMIC_RELAXED);
+}
+
+static inline void lock_disown(struct alloc_lock *lock, const void *owner)
+{
+    __atomic_store_n(&lock->owner, owner, __ATOMIC_RELAXED);
+}
+
+/// Wait for a lock that could not be taken. True: the hold is brief. False: this thread has it already, and keeps it.
+static inline bool lock_wait_briefly(struct alloc_lock *lock)
+{
+    lock_wait(lock);
+    return lock->depth == 0;
+}
+
+static inline void lock_acquire(struct alloc_lock *lock)
+{
+    if (!lock_take_brief(lock)) {
         lock_wait(lock);
     }
-    __atomic_store_n(&lock->owner, lock_self(), __ATOMIC_RELAXED);
+    lock_keep(lock);
+}
+
+/// The end of a brief hold, or of the outermost other one.
+static inline void lock_end_brief(struct alloc_lock *lock)
+{
+    __atomic_store_n(&lock->word, 0, __ATOMIC_RELEASE);
+    /* for the compiler; between processors, the barrier is the waiter's */
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    if (__builtin_expect(__atomic_load_n(&lock->waiters, __ATOMIC_RELAXED) != 0, 0)) {
+        lock_wake(lock);
+    }
 }
 
 static inline void lock_release(struct alloc_lock *lock)
@@ -57,12 +97,7 @@ static inline void lock_release(struct alloc_lock *lock)
         return;
     }
     __atomic_store_n(&lock->owner, NULL, __ATOMIC_RELAXED);
-    __atomic_store_n(&lock->word, 0, __ATOMIC_RELEASE);
-    /* for the compiler; between processors, the barrier is the waiter's */
-    __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    if (__builtin_expect(__atomic_load_n(&lock->waiters, __ATOMIC_RELAXED) != 0, 0)) {
-        lock_wake(lock);
-    }
+    lock_end_brief(lock);
 }
 
 #endif

@@ -198,6 +198,7 @@ struct stream_bins *pool_bins(struct varve_alloc *alloc, struct pool *pool, uint
     bins = free_index_bins(&pool->index, pool, stream);
     if (bins != NULL) {
         bins->number = number;
+        bins->record_last = varve_record_last(0, pool->number, (unsigned)alloc->device->index & 0xffU, 0);
         if (is_first && emits_names(alloc)) {
             emit_pool(alloc, pool); /* every record of the pool has a stream of it */
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The allocator's lock: one holder at a time, recursive, and no wake-up lost, with membarrier and without it. Threads
+ * The allocator's lock: one holder at a time, recursive, brief or kept, and no wake-up lost, with membarrier and without it. Threads
  * hold the lock for a moment or long enough that the others sleep; each adds to a sum that is not atomic. A
  * lost wake-up would leave a thread asleep for ever: then the test runs into its time limit.
  */
@@ -42,11 +42,34 @@ static void hold(struct shared *shared, unsigned round)
     shared->inside = 0;
 }
 
+/* A brief hold, which some rounds keep after all, and take again. */
+static void work_briefly(struct shared *shared, unsigned round)
+{
+    if (!lock_take_brief(&shared->lock) && !lock_wait_briefly(&shared->lock)) {
+        shared->overlaps++; /* this thread does not hold it */
+    }
+    hold(shared, round);
+    if (round % 2 == 0) {
+        lock_end_brief(&shared->lock);
+        return;
+    }
+    lock_keep(&shared->lock);
+    if (lock_take_brief(&shared->lock) || lock_wait_briefly(&shared->lock)) {
+        shared->overlaps++; /* it is taken, and by this thread */
+    }
+    lock_release(&shared->lock);
+    lock_release(&shared->lock);
+}
+
 static void *work(void *context)
 {
     struct shared *shared = context;
 
     for (unsigned round = 0; round < ROUNDS; round++) {
+        if (round % 3 == 1) {
+            work_briefly(shared, round);
+            continue;
+        }
         lock_acquire(&shared->lock);
         if (round % 3 == 0) {
             lock_acquire(&shared->lock);

@@ -117,7 +117,6 @@ static void insert_at_random(enum sizes sizes)
     struct block *block = block_slab_acquire(&model->slab);
     assert_non_null(block);
     *block = (struct block){.addr = addr, .size = size, .bins = bins};
-    block->up = block->left = block->right = block; /* what the links were before does not matter */
     free_index_insert(&model->index, block);
     assert_true(block->is_free);
     memmove(&model->sorted[at + 1], &model->sorted[at], (model->count - at) * sizeof(struct block *));

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The short way of requests and frees (core/cached.h) against the long one: two allocators do the same, and one of them
+ * counts searches for a garbage collection that never comes, which sends all it does the long way. Their addresses,
+ * answers, events, statistics and snapshots are equal, and both pass the walker, whatever goes between one way and the
+ * other: a recorder that comes and goes, shared blocks, a cache that is emptied, settings, wrong frees.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "alloc/core/state/allocator.h"
+#include "support/random.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS 20000U
+#define LIVE_MAX 400U
+#define EVENTS_MAX (8U * STEPS)
+#define MIB (UINT64_C(1) << 20)
+#define NEVER_REACHED (UINT64_C(1) << 50)
+
+struct side {
+    struct varve_device *device;
+    struct varve_alloc *alloc;
+    struct varve_alloc_recorder recorder;
+    struct varve_record *events;
+    size_t count;
+    uint64_t live[LIVE_MAX];
+    uint64_t short_steps, recorded_steps;
+};
+
+/* What both sides do in a step. */
+struct act {
+    uint64_t slot, bytes, stream;
+    unsigned rare;
+};
+
+static void take(void *context, const struct varve_record *record)
+{
+    struct side *side = context;
+    struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
+    unsigned count = varve_record_unfold(record, parts);
+    struct varve_pool_id pool;
+    uint64_t stream;
+
+    /* as the front ends' recorders ask: in the middle of a short way */
+    assert_int_equal(varve_alloc_resolve_record(side->alloc, record, &stream, &pool), VARVE_OK);
+    if (varve_record_kind(record) == VARVE_KIND_CONFIG) {
+        return; /* the threshold differs, which is the point */
+    }
+    for (unsigned i = 0; i < count && side->count < EVENTS_MAX; i++) {
+        side->events[side->count++] = parts[i];
+    }
+}
+
+static void side_open(struct side *side, const char *config, bool goes_long, bool folds)
+{
+    struct varve_sim_options sim = {.index = 2};
+    struct varve_alloc_options options;
+    struct varve_message message = {""};
+
+    memset(side, 0, sizeof(*side));
+    side->events = calloc(EVENTS_MAX, sizeof(*side->events));
+    assert_non_null(side->events);
+    side->recorder = (struct varve_alloc_recorder){.record = take, .context = side, .folds = folds};
+    varve_alloc_options_init(&options);
+    assert_int_equal(varve_alloc_config_parse(config, &options.config, &message), VARVE_OK);
+    options.config.garbage_collection_threshold = goes_long ? 0.5 : 0;
+    options.memory_limit = NEVER_REACHED;
+    assert_int_equal(varve_sim_open(&sim, &side->device, &message), VARVE_OK);
+    options.device = side->device;
+    assert_int_equal(varve_alloc_open(&options, &side->alloc, &message), VARVE_OK);
+}
+
+static void side_close(struct side *side)
+{
+    varve_alloc_close(side->alloc);
+    side->device->ops->close(side->device);
+    free(side->events);
+}
+
+static void act_rarely(struct side *side, const struct act *act)
+{
+    struct varve_alloc_config config = side->alloc->config;
+
+    switch (act->rare) {
+    case 0:
+        varve_alloc_set_recorder(side->alloc, side->alloc->recorder == NULL ? &side->recorder : NULL);
+        break;
+    case 1:
+        assert_int_equal(varve_alloc_empty_cache(side->alloc), VARVE_OK);
+        break;
+    case 2:
+        assert_int_equal(varve_alloc_record_stream(side->alloc, side->live[act->slot], 9, NULL),
+                         side->live[act->slot] != 0 ? VARVE_OK : VARVE_ERROR_NOT_FOUND);
+        break;
+    case 3:
+        config.max_split_size = config.max_split_size == 32 * MIB ? VARVE_ALLOC_UNLIMITED : 32 * MIB;
+        assert_int_equal(varve_alloc_set_config(side->alloc, &config, NULL), VARVE_OK);
+        break;
+    case 4: /* inside of a block, or nothing at all */
+        assert_int_equal(varve_alloc_raw_delete(side->alloc, side->live[act->slot] + 512 * 3 + 1, NULL),
+                         VARVE_ERROR_NOT_FOUND);
+        break;
+    default:
+        break;
+    }
+}
+
+/* Replace a block. */
+static void step(struct side *side, const struct act *act)
+{
+    uint64_t *slot = &side->live[act->slot];
+
+    side->short_steps += side->alloc->way == ALLOC_WAY_SHORT;
+    side->recorded_steps += side->alloc->way == ALLOC_WAY_RECORDED;
+    if (*slot != 0) {
+        assert_int_equal(varve_alloc_raw_delete(side->alloc, *slot, NULL), VARVE_OK);
+        if (act->rare == 5) {
+            assert_int_equal(varve_alloc_raw_delete(side->alloc, *slot, NULL), VARVE_ERROR_NOT_FOUND);
+        }
+        *slot = 0;
+    }
+    if (act->bytes != 0) {
+        assert_int_equal(varve_alloc_raw_alloc_with_stream(side->alloc, act->bytes, act->stream, slot, NULL),
+                         VARVE_OK);
+    }
+    act_rarely(side, act);
+}
+
+static void are_equal(struct side *a, struct side *b, unsigned at)
+{
+    struct varve_alloc_stats stats[2];
+    struct varve_alloc_snapshot snapshots[2];
+    struct varve_message message = {""};
+
+    if (varve_alloc_check(a->alloc, &message) != VARVE_OK ||
+        varve_alloc_check(b->alloc, &message) != VARVE_OK) {
+        fail_msg("step %u: %s", at, message.text);
+    }
+    varve_alloc_get_device_stats(a->alloc, &stats[0]);
+    varve_alloc_get_device_stats(b->alloc, &stats[1]);
+    assert_memory_equal(&stats[0], &stats[1], sizeof(stats[0]));
+    assert_int_equal(varve_alloc_snapshot(a->alloc, &snapshots[0]), VARVE_OK);
+    assert_int_equal(varve_alloc_snapshot(b->alloc, &snapshots[1]), VARVE_OK);
+    assert_int_equal(snapshots[0].block_count, snapshots[1].block_count);
+    for (size_t i = 0; i < snapshots[0].block_count; i++) {
+        const struct varve_block_info *x = &snapshots[0].blocks[i], *y = &snapshots[1].blocks[i];
+
+        if (x->addr != y->addr || x->bytes != y->bytes || x->requested != y->requested ||
+            x->allocation_id != y->allocation_id || x->state != y->state) {
+            fail_msg("step %u: block %zu, %#llx and %#llx", at, i, (unsigned long long)x->addr,
+                     (unsigned long long)y->addr);
+        }
+    }
+    varve_alloc_snapshot_free(&snapshots[0]);
+    varve_alloc_snapshot_free(&snapshots[1]);
+    assert_int_equal(a->count, b->count);
+    assert_memory_equal(a->events, b->events, a->count * sizeof(a->events[0]));
+}
+
+/* Few sizes make bins with trees, many make bins with one block, few live blocks make exact pairs. */
+static struct act random_act(uint64_t *random, unsigned live, unsigned sizes)
+{
+    uint64_t most = random_below(random, 5) == 0 ? 30 * MIB : random_below(random, 3) == 0 ? MIB : 8192;
+    struct act act = {
+        .slot = random_below(random, live),
+        .bytes = sizes == 0 ? 1 + random_below(random, most) : UINT64_C(512) << random_below(random, sizes),
+        .stream = random_below(random, 20) == 0 ? 5 : 0,
+        .rare = (unsigned)random_below(random, 400),
+    };
+
+    act.bytes = random_below(random, 3) == 0 ? 0 : act.bytes;
+    return act;
+}
+
+static void compare(const char *config, uint64_t seed, unsigned live, unsigned sizes, bool folds)
+{
+    static struct side short_way, long_way;
+    uint64_t random = seed;
+
+    varve_emit_may_fold = folds;
+    side_open(&short_way, config, false, folds);
+    side_open(&long_way, config, true, false);
+    for (unsigned i = 0; i < STEPS; i++) {
+        struct act act = random_act(&random, live, sizes);
+
+        step(&short_way, &act);
+        step(&long_way, &act);
+        assert_int_equal(short_way.live[act.slot], long_way.live[act.slot]);
+        if (i % 500 == 0) {
+            are_equal(&short_way, &long_way, i);
+        }
+    }
+    are_equal(&short_way, &long_way, STEPS);
+    assert_true(short_way.count < EVENTS_MAX);
+    assert_true(short_way.short_steps > STEPS / 10 && short_way.recorded_steps > STEPS / 10);
+    assert_int_equal(long_way.short_steps + long_way.recorded_steps, 0);
+    side_close(&short_way);
+    side_close(&long_way);
+}
+
+static void test_all_sizes(void **state)
+{
+    (void)state;
+    compare("", test_first_seed(1), LIVE_MAX, 0, true);
+    compare("max_split_size_mb:32", test_first_seed(1) + 1, LIVE_MAX, 0, false);
+}
+
+static void test_few_sizes(void **state)
+{
+    (void)state;
+    compare("", test_first_seed(1) + 2, LIVE_MAX, 3, true);
+    compare("", test_first_seed(1) + 3, LIVE_MAX, 14, false);
+}
+
+static void test_few_blocks(void **state)
+{
+    (void)state;
+    compare("", test_first_seed(1) + 4, 3, 0, true);
+    compare("", test_first_seed(1) + 5, 10, 2, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_sizes),
+        cmocka_unit_test(test_few_sizes),
+        cmocka_unit_test(test_few_blocks),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
