@@ -295,7 +295,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct database *database;
     struct varve_message message = {""};
     struct progress progress;
-    char kept[160];
+    char kept[240];
     const struct answer answer = {.out = context->out, .values = values, .progress = &progress};
     int result;
 

@@ -102,7 +102,7 @@ static const struct option_spec options[] = {
      offsetof(struct values, overflow), 0, 0, overflow_names},
     {"keep", 0, OPTION_CHOICE, "WHAT",
      "events (default), allocations (no rows of events), or totals (call sites, peaks, timeline, and what is live: "
-     "database and memory do not grow with events)",
+     "database and memory do not grow with events; call sites below 1/10,000 of everything are put together)",
      offsetof(struct values, keep), 0, 0, keep_names},
     {"max-size", 0, OPTION_BYTES, "BYTES",
      "when the database has reached this size (100M, 2G), it goes on with totals only",

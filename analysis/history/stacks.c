@@ -88,7 +88,8 @@ static void read_nodes(struct history_stacks *stacks)
 
     cursor_open(
         &cursor, stacks->database,
-        "SELECT n.id, n.parent_id, n.symbol_id FROM stack_node n JOIN symbol s ON s.id = n.symbol_id");
+        "SELECT n.id, n.id - n.parent_lag, f.symbol_id FROM stack_node_row n CROSS JOIN stack_frame f "
+        "ON f.id = n.frame_id CROSS JOIN symbol s ON s.id = f.symbol_id");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t parent = cursor_integer(&cursor, 1);

@@ -33,14 +33,23 @@ bool report_keeps_events(struct database *database)
     return kept_events(database) < 0 && !keeps(database, "allocations") && !keeps(database, "totals");
 }
 
+static int64_t joined_callsites(struct database *database)
+{
+    return database_integer(database, "SELECT value FROM stats WHERE name = 'callsites_joined'", 0);
+}
+
 void report_kept_words(char *text, size_t bytes, struct database *database)
 {
     int64_t count = kept_events(database);
+    int64_t joined = joined_callsites(database);
 
     text[0] = '\0';
     if (keeps(database, "totals")) {
-        snprintf(text, bytes,
-                 "totals and what is live; no events, and no allocations that were freed (--keep totals)");
+        snprintf(
+            text, bytes,
+            "totals and what is live; no events, and no allocations that were freed (--keep totals)%s%s%s",
+            joined > 0 ? "; " : "", joined > 0 ? format_count(joined).text : "",
+            joined > 0 ? " smaller call sites were put together" : "");
     } else if (count >= 0) {
         snprintf(text, bytes, "totals of all events; rows of the first %s only (--max-size)",
                  format_count(count).text);
@@ -53,17 +62,21 @@ void report_kept_json(struct cJSON *object, struct database *database)
 {
     char *keep = database_meta(database, "keep");
     int64_t count = kept_events(database);
+    int64_t joined = joined_callsites(database);
 
     json_text(object, "keep", keep != NULL ? keep : "events");
     if (count >= 0) {
         json_integer(object, "kept_events", count);
+    }
+    if (joined > 0) {
+        json_integer(object, "callsites_joined", joined);
     }
     free(keep);
 }
 
 int report_require_events(struct database *database, struct varve_message *message)
 {
-    char words[160];
+    char words[240];
 
     report_kept_words(words, sizeof(words), database);
     return words[0] == '\0' ? VARVE_OK

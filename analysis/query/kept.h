@@ -21,7 +21,7 @@ struct varve_message;
 bool report_keeps_events(struct database *database);
 /// A sentence without its full stop; "" if everything was kept.
 void report_kept_words(char *text, size_t bytes, struct database *database);
-/// `keep` and `kept_events`; null where the database does not say.
+/// `keep`, and where they apply `kept_events` and `callsites_joined`.
 void report_kept_json(struct cJSON *object, struct database *database);
 /// For what can't be worked out without all events. VARVE_ERROR_UNSUPPORTED, with the reason.
 int report_require_events(struct database *database, struct varve_message *message);

@@ -19,6 +19,7 @@
 #include "trace/model/event.h"
 #include "trace/record.h"
 #include "trace/store/derived.h"
+#include "trace/store/rows.h"
 #include "trace/store/store.h"
 
 #include <sqlite3.h>
@@ -30,6 +31,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define THREADS 4
+#define PID 12345
 #define REPETITIONS 3
 #define LIVE_BLOCKS 4096U
 #define COMMIT_EVENTS 32768U /* as the collector commits */
@@ -70,10 +73,9 @@ static void events_make(struct event *events, size_t count)
         /* Most frees hit what was allocated just before. */
         size_t slot = random % 8 != 0 ? random / 8 % 64 : random / 8 % LIVE_BLOCKS;
         ts_ns += 20 + (int64_t)(random >> 40) % 400;
-        *event =
-            (struct event){.seq = i + 1, .ring_seq = i + 1, .ts_ns = ts_ns, .process_id = 1, .pid = 12345};
-        event->thread_id = 1 + (uint32_t)(slot % 4);
-        event->tid = 12345 + (int32_t)(slot % 4);
+        *event = (struct event){.seq = i + 1, .ring_seq = i + 1, .ts_ns = ts_ns, .process_id = 1, .pid = PID};
+        event->thread_id = 1 + (uint32_t)(slot % THREADS);
+        event->tid = PID + (int32_t)(slot % THREADS);
         if (live[slot].addr != 0) {
             event->kind = VARVE_KIND_HEAP_FREE;
             event->cause = VARVE_CAUSE_FREE;
@@ -121,6 +123,11 @@ static struct store *store_new(const char *directory, const char *name)
     struct varve_message message;
     database_remove(directory, name);
     CHECK(store_open(path_in(directory, name), STORE_CREATE, &store, &message) == VARVE_OK, message.text);
+    for (uint32_t i = 0; i < THREADS; i++) {
+        const struct store_thread thread = {
+            .id = 1 + i, .process_id = 1, .pid = PID, .tid = PID + (int32_t)i, .end_ns = -1};
+        CHECK(store_thread(store, &thread) == VARVE_OK, "cannot store a thread");
+    }
     return store;
 }
 
@@ -187,10 +194,22 @@ static double run_whole(const char *directory, const struct event *events, size_
     return end - start;
 }
 
-/* A database with our tables and nothing else: for the peers. */
+/* A database of our settings, in which event is a table as anybody would make it: for the peers. */
 static void peer_begin(const char *directory, const char *name)
 {
+    sqlite3 *db;
     store_close(store_new(directory, name));
+    CHECK(sqlite3_open(path_in(directory, name), &db) == SQLITE_OK, "peer: open");
+    CHECK(sqlite3_exec(
+              db,
+              "DROP VIEW event; CREATE TABLE event(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL,"
+              " pid INTEGER NOT NULL, tid INTEGER NOT NULL, device INTEGER, dev_seq INTEGER,"
+              " kind INTEGER NOT NULL, stream INTEGER, pool INTEGER, id INTEGER, addr INTEGER, size INTEGER,"
+              " requested INTEGER, arg INTEGER, cause INTEGER, callsite_id INTEGER, thread_id INTEGER,"
+              " flags INTEGER, ring_seq INTEGER) STRICT",
+              NULL, NULL, NULL) == SQLITE_OK,
+          "peer: table");
+    sqlite3_close(db);
 }
 
 #define PEER_SETTINGS                                                                                       \

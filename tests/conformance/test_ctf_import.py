@@ -46,7 +46,7 @@ class Import(lttng_recording.Case):
     def tables(self, path):
         self.open(path)
         names = [name for name, in self.sql("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")]
-        self.assertIn("event", names)
+        self.assertIn("event_row", names)
         return {name: self.sql(f'SELECT * FROM "{name}"') for name in names}
 
     # ---- the command ----

@@ -142,7 +142,7 @@ class Sizes(Hostile):
                             (4, "UPDATE stack_node SET symbol_id = -symbol_id WHERE id = 3"),
                             (0, "UPDATE callsite SET node_id = -1"),
                             (0, "UPDATE callsite SET node_id = 6"),
-                            (1, "UPDATE stack_node SET parent_id = -9223372036854775807 - 1"),
+                            (1, "UPDATE stack_node_row SET parent_lag = -9223372036854775807 - 1"),
                             (65536, chain)):
             outcome = self.run_limited("import", path, "--force", "-o", self.path)
             self.assertEqual(outcome.returncode, 0, outcome)
@@ -299,9 +299,10 @@ class Endless(Hostile):
                 self.assert_refused(self.run_limited(*command, self.path, "--timeout", "0.2"), "0.2 s", "--timeout")
 
     def test_the_table_itself(self):
-        """What replay, export, segments, info, oom and diff read are tables: a view may stand in their place."""
+        """What replay, export, segments, info, oom and diff read: another view may stand in its place."""
         connection = sqlite3.connect(self.path)
-        connection.execute("ALTER TABLE event RENAME TO event_kept")
+        connection.execute("CREATE TABLE event_kept AS SELECT * FROM event")
+        connection.execute("DROP VIEW event")
         connection.execute("CREATE VIEW event AS WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) "
                            "SELECT x AS seq, k.* FROM t, (SELECT * FROM event_kept LIMIT 0) k")
         connection.commit()

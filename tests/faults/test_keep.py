@@ -78,6 +78,49 @@ class Keep(recording.Case):
         self.assertEqual(self.one("SELECT count(*) FROM allocation WHERE free_ns IS NOT NULL"), 0)
         self.check_refusals("--keep totals")
 
+    # Sums by the functions on the way to an allocation: each call site once for each of them.
+    BY_FUNCTION = """
+        WITH RECURSIVE up(callsite_id, node) AS (
+            SELECT id, node_id FROM callsite WHERE node_id IS NOT NULL
+            UNION ALL SELECT callsite_id, parent_id FROM up JOIN stack_node ON id = node WHERE parent_id IS NOT NULL),
+        way AS (SELECT DISTINCT callsite_id, function, module FROM up
+                JOIN stack_node n ON n.id = node JOIN symbol s ON s.id = n.symbol_id)
+        SELECT function, module, sum(allocations), sum(frees), sum(bytes), sum(live_allocations), sum(live_bytes),
+            sum(peak_allocations), sum(peak_bytes), sum(temporary)
+        FROM way JOIN callsite_stat USING (callsite_id) WHERE domain = 1 GROUP BY 1, 2"""
+
+    def test_small_call_sites(self):
+        command = [recording.program("small_sites"), "30000", "200000"]
+        self.record(*command)
+        self.open()
+        expected = {row[:2]: row[2:] for row in self.sql(self.BY_FUNCTION)}
+        sites = self.one("SELECT count(*) FROM callsite_stat")
+        self.record(*command, options=["--keep", "totals", "--force"])
+        self.open()
+        found = {row[:2]: row[2:] for row in self.sql(self.BY_FUNCTION)}
+        group = found.pop(("(smaller call sites)", None))
+        # Functions that are left have no more than all of them; where all small ones are below, or none, exactly that.
+        for key, sums in found.items():
+            self.assertTrue(all(one <= other for one, other in zip(sums, expected[key])), key)
+        for function in ("_start", "large", "large_leak"):
+            key = next(key for key in found if key[0] == function)
+            self.assertEqual(found[key], expected[key])
+        self.assertNotIn("walk", [name for name, module in found])
+        joined = self.one("SELECT value FROM stats WHERE name = 'callsites_joined'")
+        self.assertGreaterEqual(joined, 30000)
+        self.assertLess(self.one("SELECT count(*) FROM callsite_stat"), sites - joined + 1000)
+        self.assertGreaterEqual(group[0], 30000)
+        # The leak of one small call site is in the group's row, and says how large it is.
+        self.assertEqual(self.sql("SELECT function FROM leak JOIN callsite c ON c.id = callsite_id"
+                                  " JOIN symbol s ON s.id = c.symbol_id WHERE leak.size = 11"), [("(smaller call sites)",)])
+        self.assertEqual(self.sql("SELECT count(*) FROM leak JOIN frame USING (callsite_id)"
+                                  " WHERE function = 'large_leak' AND size = 50021"), [(10,)])
+        self.assertEqual(self.one("SELECT count(*) FROM callsite_stat LEFT JOIN callsite ON id = callsite_id"
+                                  " WHERE id IS NULL"), 0)
+        for command in ("report", "info"):
+            self.assertIn("smaller call sites were put together", recording.varve(command, self.path).out)
+        self.assertEqual(json.loads(recording.varve("report", "--json", self.path).out)["callsites_joined"], joined)
+
     def test_largest_size(self):
         outcome = self.record_loop("--max-size", "1M")
         self.check_totals()

@@ -33,10 +33,11 @@ STATS = {"events_emitted": "emitted", "events_spilled": "spilled", "events_uncom
 
 
 def contents(path):
-    """All rows of all tables, but for what may differ between two recoveries of one directory."""
+    """All rows of all tables (of event_row and its like: as their views say), but for what may differ between two recoveries."""
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     tables = {}
     for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"):
+        table = table.removesuffix("_row")
         columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
         columns = [column for column in columns if column not in VOLATILE.get(table, ())]
         columns = ", ".join(columns)

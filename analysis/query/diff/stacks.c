@@ -53,16 +53,13 @@ static uint32_t find_node(struct stack_tree *tree, const struct stack_key *key)
     return (uint32_t)tree->count++;
 }
 
-/* Symbol and address are columns of the cursor. */
-static uint32_t find_frame(struct stack_tree *tree, uint32_t parent, struct cursor *cursor, int column)
+/* Symbol and address are columns of the cursor; there is no caller yet. */
+static struct stack_key frame_key(struct cursor *cursor, int column)
 {
-    const struct stack_key key = {
+    return (struct stack_key){
         .pc = cursor_is_null(cursor, column + 1) ? PC_NONE : cursor_integer(cursor, column + 1),
-        .parent = parent,
         .symbol = (uint32_t)cursor_integer(cursor, column),
     };
-
-    return find_node(tree, &key);
 }
 
 static void put_stack(struct stack_tree *tree, struct cursor *insert, int64_t callsite_id, uint32_t node)
@@ -88,28 +85,62 @@ static void open_insert(const struct stack_tree *tree, char side, struct cursor 
     cursor_open(insert, tree->two, sql);
 }
 
+/* The frames of a trace, by id; 0 is none. */
+static struct stack_key *read_frames(const struct stack_tree *tree, char side, int64_t *limit_out)
+{
+    struct stack_key *frames;
+    struct cursor cursor;
+    char sql[256];
+
+    snprintf(sql, sizeof(sql), "SELECT max(id), count(*) FROM %c.stack_frame WHERE id > 0", side);
+    *limit_out = database_number_limit(tree->two, sql);
+    frames = memory_resize(NULL, (size_t)*limit_out * sizeof(*frames));
+    for (int64_t id = 0; id < *limit_out; id++) {
+        frames[id] = (struct stack_key){.pc = PC_NONE};
+    }
+    snprintf(
+        sql, sizeof(sql),
+        "SELECT f.id, coalesce(s.number, 0), %s FROM %c.stack_frame f LEFT JOIN symbol_%c s ON s.id = f.symbol_id",
+        tree->pc, side, side);
+    cursor_open(&cursor, tree->two, sql);
+    while (cursor_next(&cursor)) {
+        int64_t id = cursor_integer(&cursor, 0);
+
+        if (id > 0 && id < *limit_out) {
+            frames[id] = frame_key(&cursor, 1);
+        }
+    }
+    cursor_close(&cursor);
+    return frames;
+}
+
 /* The numbers of a trace's nodes, by id. A caller that does not come before its frame is as good as none. */
 static uint32_t *number_nodes(struct stack_tree *tree, char side, int64_t limit)
 {
     uint32_t *numbers = memory_resize(NULL, (size_t)limit * sizeof(*numbers));
+    int64_t frame_limit;
+    struct stack_key *frames = read_frames(tree, side, &frame_limit);
     struct cursor cursor;
-    char sql[256];
+    char sql[96];
 
     memset(numbers, 0, (size_t)limit * sizeof(*numbers));
-    snprintf(sql, sizeof(sql),
-             "SELECT n.id, n.parent_id, coalesce(s.number, 0), %s FROM %c.stack_node n "
-             "LEFT JOIN symbol_%c s ON s.id = n.symbol_id ORDER BY n.id",
-             tree->pc, side, side);
+    snprintf(sql, sizeof(sql), "SELECT id, id - parent_lag, frame_id FROM %c.stack_node_row ORDER BY id",
+             side);
     cursor_open(&cursor, tree->two, sql);
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t parent = cursor_integer(&cursor, 1);
+        int64_t frame = cursor_integer(&cursor, 2);
 
         if (id > 0 && id < limit) {
-            numbers[id] = find_frame(tree, parent > 0 && parent < id ? numbers[parent] : 0, &cursor, 2);
+            struct stack_key key = frames[frame > 0 && frame < frame_limit ? frame : 0];
+
+            key.parent = parent > 0 && parent < id ? numbers[parent] : 0;
+            numbers[id] = find_node(tree, &key);
         }
     }
     cursor_close(&cursor);
+    free(frames);
     return numbers;
 }
 
@@ -153,12 +184,16 @@ static void put_callsites_of_lists(struct stack_tree *tree, char side)
              tree->pc, side, side);
     cursor_open(&cursor, tree->two, sql);
     while (cursor_next(&cursor)) {
+        struct stack_key key;
+
         if (cursor_integer(&cursor, 0) != callsite) {
             put_stack(tree, &insert, callsite, node);
             node = 0;
         }
         callsite = cursor_integer(&cursor, 0);
-        node = find_frame(tree, node, &cursor, 1);
+        key = frame_key(&cursor, 1);
+        key.parent = node;
+        node = find_node(tree, &key);
     }
     put_stack(tree, &insert, callsite, node);
     cursor_close(&cursor);
@@ -188,7 +223,7 @@ void diff_stacks_make(struct database *two, enum diff_frames frames)
                                     "quote(function) || ',' || quote(file) || ',' || coalesce(line, 0) END"),
     };
     static const char *const sides[] = {"a", "b"};
-    struct stack_tree tree = {.two = two, .pc = frames == DIFF_FRAMES_WHOLE ? "n.pc" : "NULL", .count = 1};
+    struct stack_tree tree = {.two = two, .pc = frames == DIFF_FRAMES_WHOLE ? "pc" : "NULL", .count = 1};
 
     tree.nodes = memory_grow(NULL, &tree.capacity, 0, sizeof(*tree.nodes));
     database_execute(two, make_sql[frames]);

@@ -176,7 +176,7 @@ static void test_bad_use(void **state)
     (void)state;
     file_write("text.db", "no database at all", 18);
     make("damaged.db", a_sql);
-    sql_run("damaged.db", "DROP TABLE stack_node");
+    sql_run("damaged.db", "DROP TABLE stack_node_row");
     make("cut.db", a_sql);
     sql_run("cut.db", "DELETE FROM meta WHERE key = 'complete'");
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {

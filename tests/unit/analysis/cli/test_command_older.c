@@ -26,7 +26,14 @@ static const char older_sql[] =
     "DROP VIEW frame;"
     "CREATE VIEW frame AS SELECT f.callsite_id, f.depth, s.function, s.file, s.line, s.module, s.is_python, s.is_inlined, f.pc"
     "    FROM callsite_frame f JOIN symbol s ON s.id = f.symbol_id;"
-    "DROP TABLE stack_node; ALTER TABLE callsite DROP COLUMN node_id;"
+    "DROP VIEW stack_node; DROP TABLE stack_node_row; DROP TABLE stack_frame;"
+    "ALTER TABLE callsite DROP COLUMN node_id;"
+    "CREATE TEMP TABLE kept AS SELECT * FROM event; DROP VIEW event; DROP TABLE event_row;"
+    "CREATE TABLE event(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL, pid INTEGER NOT NULL, tid INTEGER NOT NULL,"
+    "    device INTEGER, dev_seq INTEGER, kind INTEGER NOT NULL, stream INTEGER, pool INTEGER, id INTEGER, addr INTEGER,"
+    "    size INTEGER, requested INTEGER, arg INTEGER, cause INTEGER, callsite_id INTEGER, thread_id INTEGER, flags INTEGER,"
+    "    ring_seq INTEGER) STRICT;"
+    "INSERT INTO event SELECT * FROM kept; DROP TABLE kept;"
     "PRAGMA user_version = 1";
 
 /* One process, whose blocks have call sites: `export` writes their frames. */

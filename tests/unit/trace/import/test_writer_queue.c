@@ -105,7 +105,7 @@ static void test_all_arrive(void **state)
     assert_int_equal(
         query_integer(db, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check = 'ok'"), 1);
     /* what the planner knows of events, which nobody counts */
-    assert_int_equal(query_integer(db, "SELECT stat FROM sqlite_stat1 WHERE tbl = 'event'"), EVENTS);
+    assert_int_equal(query_integer(db, "SELECT stat FROM sqlite_stat1 WHERE tbl = 'event_row'"), EVENTS);
     sqlite3_close(db);
     unlink(path);
     rmdir(folder);

@@ -208,7 +208,7 @@ static void test_plan(void **state)
         sqlite3_exec(
             db,
             "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 5000)"
-            "INSERT INTO stack_node SELECT id, nullif(id - 1, 0), 1, NULL FROM n;"
+            "INSERT INTO stack_node SELECT id, nullif(id - 1, 0), 1, id % 50 FROM n;"
             "INSERT INTO callsite SELECT id, id, id, 1 FROM stack_node WHERE id % 10 = 0;"
             "INSERT INTO event(seq, ts_ns, pid, tid, kind, callsite_id) SELECT id, id, 1, 1, 32, id FROM "
             "stack_node; ANALYZE",

@@ -150,7 +150,21 @@ static struct event odd_event(uint64_t seq)
                           .addr = seq % 5 == 0 ? ~border(seq) : border(seq + 8),
                           .size = border(seq + 9),
                           .requested = border(seq + 10),
-                          .arg = border(seq + 11)};
+                          .arg = border(seq + 11),
+                          .ring_seq = seq % 4 == 0   ? 0
+                                      : seq % 4 == 1 ? seq
+                                                     : border(seq + 12)};
+}
+
+/* The thread of the odd event `seq`, as its row has it when the first 5000 events are there. */
+static struct store_thread odd_thread(uint64_t seq)
+{
+    const struct event event = odd_event(seq);
+    return (struct store_thread){.id = event.thread_id,
+                                 .process_id = event.process_id,
+                                 .pid = event.pid,
+                                 .tid = event.tid,
+                                 .end_ns = -1};
 }
 
 /* Field by field: the struct has padding. */
@@ -175,6 +189,7 @@ static void expect_event(const struct event *event, const struct event *wanted)
     assert_int_equal(event->size, wanted->size);
     assert_int_equal(event->requested, wanted->requested);
     assert_int_equal(event->arg, wanted->arg);
+    assert_int_equal(event->ring_seq, wanted->ring_seq);
 }
 
 struct reader {
@@ -201,6 +216,44 @@ static int take_odd(void *context, struct event *event)
     return 0;
 }
 
+/* The same by way of the view, through a connection of its own. */
+static void expect_view(const struct fixture *fixture, struct reader *reader)
+{
+    sqlite3 *db;
+    sqlite3_stmt *query;
+    assert_int_equal(sqlite3_open_v2(fixture->path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db, "SELECT * FROM event ORDER BY seq", -1, &query, NULL), SQLITE_OK);
+    while (sqlite3_step(query) == SQLITE_ROW) {
+        uint64_t values[19];
+        for (int i = 0; i < 19; i++) {
+            values[i] = (uint64_t)sqlite3_column_int64(query, i);
+        }
+        struct event event = {.seq = values[0],
+                              .ts_ns = (int64_t)values[1],
+                              .pid = (int32_t)values[2],
+                              .tid = (int32_t)values[3],
+                              .device = (uint8_t)values[4],
+                              .dev_seq = values[5],
+                              .kind = (uint8_t)values[6],
+                              .stream = (uint16_t)values[7],
+                              .pool = (uint16_t)values[8],
+                              .id = values[9],
+                              .addr = values[10],
+                              .size = values[11],
+                              .requested = values[12],
+                              .arg = values[13],
+                              .cause = (uint8_t)values[14],
+                              .callsite = (uint32_t)values[15],
+                              .thread_id = (uint32_t)values[16],
+                              .process_id = (uint32_t)values[16], /* of these events the same number */
+                              .flags = (uint8_t)values[17],
+                              .ring_seq = values[18]};
+        take_odd(reader, &event);
+    }
+    sqlite3_finalize(query);
+    sqlite3_close(db);
+}
+
 static void test_every_value_comes_back(void **state)
 {
     struct fixture *fixture = *state;
@@ -215,12 +268,23 @@ static void test_every_value_comes_back(void **state)
             OK(store_commit(fixture->store, positions, 2, &fixture->message));
             assert_int_equal(store_pending(fixture->store), 0);
         }
+        if (seq == 5000) {
+            /* From here on some events are of the thread that the table names, others not. */
+            const struct store_thread threads[] = {odd_thread(1), odd_thread(2)};
+            OK(store_thread(fixture->store, &threads[0]));
+            OK(store_thread(fixture->store, &threads[1]));
+        }
     }
     assert_int_equal(store_pending(fixture->store), count - 9000);
     OK(store_commit(fixture->store, positions, 2, &fixture->message));
     struct reader reader = {0};
     OK(store_each_event(fixture->store, take_odd, &reader, &fixture->message));
     assert_int_equal(reader.seen, count);
+    reader.seen = 0;
+    expect_view(fixture, &reader);
+    assert_int_equal(reader.seen, count);
+    assert_true(look(fixture, "SELECT count(*) FROM event_row WHERE pid IS NULL") > 100);
+    assert_true(look(fixture, "SELECT count(*) FROM event_row WHERE seq > 5000 AND pid IS NOT NULL") > 100);
     assert_int_equal(look(fixture, "SELECT count(*) FROM event WHERE id = 0"), 0);
     assert_int_equal(
         look(fixture, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);

@@ -40,6 +40,7 @@ struct store {
     char module_path[64][64], module_build_id[64][64];
     uint32_t module_count;
     int64_t file_errors, unknown;
+    int room;       /* rows that fit before the next commit */
     int fail_after; /* row functions fail once this many calls were made; 0: never */
 };
 
@@ -112,6 +113,18 @@ int store_callsites_begin(struct store *store, struct varve_message *message)
     (void)message;
     assert_int_equal(store->node_count + store->callsite_count, 0);
     return count_call(store);
+}
+
+int store_symbols_begin(struct store *store, struct varve_message *message)
+{
+    (void)message;
+    assert_int_equal(store->symbol_count + store->module_count, 0);
+    return count_call(store);
+}
+
+bool store_has_room(const struct store *store)
+{
+    return store->room > 0;
 }
 
 int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,

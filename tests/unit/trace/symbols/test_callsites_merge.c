@@ -255,7 +255,7 @@ static void test_against_the_model(void **state)
                                     .add = write_line,
                                     .context = written};
 
-    assert_int_equal(callsites_merge_open(&merge), VARVE_OK);
+    assert_int_equal(callsites_merge_extend(&merge), VARVE_OK);
     for (unsigned round = 0; round < 2; round++) {
         uint32_t before = written_count;
 

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The views event, allocation and stack_node are to SQL what tables of the same columns would be: random rows that are inserted,
+ * changed and deleted in both stay equal; and what looks for a row, joins or walks reads no more than it would of a table.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "support/query.h"
+#include "support/random.h"
+#include "trace/error.h"
+#include "trace/store/schema.h"
+
+#include <sqlite3.h>
+#include <stdio.h>
+#include <string.h>
+
+#define STEPS 600
+#define KEYS 60
+
+/* The first of the columns is the key; `required` of those after it are never NULL. */
+struct view {
+    const char *name;
+    const char *columns[24];
+    unsigned required;
+};
+
+static const struct view views[] = {
+    {"event",
+     {"seq", "ts_ns", "kind", "pid", "tid", "device", "dev_seq", "stream", "pool", "id", "addr", "size",
+      "requested", "arg", "cause", "callsite_id", "thread_id", "flags", "ring_seq"},
+     2},
+    {"allocation",
+     {"id",
+      "domain",
+      "addr",
+      "size",
+      "alloc_seq",
+      "alloc_ns",
+      "process_id",
+      "pid",
+      "tid",
+      "device",
+      "pool",
+      "stream",
+      "segment_id",
+      "requested",
+      "free_requested_seq",
+      "free_completed_seq",
+      "free_ns",
+      "callsite_id",
+      "source",
+      "temporary",
+      "memory_kind"},
+     6},
+    {"stack_node", {"id", "symbol_id", "parent_id", "pc"}, 1},
+};
+
+static sqlite3 *database_make(void)
+{
+    struct varve_message message = {""};
+    sqlite3 *db = NULL;
+    assert_int_equal(sqlite3_open(":memory:", &db), SQLITE_OK);
+    if (schema_create(db, "memory", &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+    return db;
+}
+
+static void run(sqlite3 *db, const char *sql)
+{
+    if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK) {
+        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
+    }
+}
+
+/* Differences of such numbers fit into 64 bits. */
+static void value_write(uint64_t *random, bool may_be_null, char *text, size_t bytes)
+{
+    uint64_t value = random_next(random) >> (2 + random_below(random, 62));
+    if (may_be_null && random_below(random, 3) == 0) {
+        snprintf(text, bytes, "NULL");
+    } else {
+        snprintf(text, bytes, "%s%llu", random_below(random, 8) == 0 ? "-" : "", (unsigned long long)value);
+    }
+}
+
+/* The columns after the key, in `text`; values of them in `values`, equal to one another now and then. */
+static void row_write(const struct view *view, uint64_t *random, char *names, char *values, size_t bytes)
+{
+    size_t named = 0;
+    size_t valued = 0;
+    char value[32] = "1";
+    for (unsigned i = 1; i < 24 && view->columns[i] != NULL; i++) {
+        bool is_required = i <= view->required;
+        if (random_below(random, 3) != 0 || (is_required && strcmp(value, "NULL") == 0)) {
+            value_write(random, !is_required, value, sizeof(value));
+        }
+        named += (size_t)snprintf(names + named, bytes - named, ", %s", view->columns[i]);
+        valued += (size_t)snprintf(values + valued, bytes - valued, ", %s", value);
+    }
+}
+
+/* One statement for the view and for the table that stands beside it. */
+static void step(sqlite3 *db, const struct view *view, uint64_t *random)
+{
+    char names[512];
+    char values[1024];
+    char sql[2048];
+    unsigned long long key = 1 + random_below(random, KEYS);
+    unsigned column = 1 + (unsigned)random_below(random, 3);
+    row_write(view, random, names, values, sizeof(values) < sizeof(names) ? sizeof(values) : sizeof(names));
+    for (unsigned i = 0; i < 2; i++) {
+        const char *name = i == 0 ? view->name : "model";
+        unsigned long long choice = (key + column) % 8;
+        if (choice < 5) {
+            snprintf(sql, sizeof(sql), "DELETE FROM %s WHERE %s = %llu; INSERT INTO %s(%s%s) VALUES (%llu%s)",
+                     name, view->columns[0], key, name, view->columns[0], names, key, values);
+        } else if (choice < 7) {
+            snprintf(sql, sizeof(sql), "UPDATE %s SET %s = %s + 1 WHERE %s %% 7 = %llu", name,
+                     view->columns[column], view->columns[column], view->columns[0], key % 7);
+        } else {
+            snprintf(sql, sizeof(sql), "DELETE FROM %s WHERE %s BETWEEN %llu AND %llu", name,
+                     view->columns[0], key, key + 5);
+        }
+        run(db, sql);
+    }
+}
+
+static void test_like_tables(void **state)
+{
+    uint64_t random = test_first_seed(1);
+    (void)state;
+    for (size_t i = 0; i < sizeof(views) / sizeof(views[0]); i++) {
+        const struct view *view = &views[i];
+        sqlite3 *db = database_make();
+        char sql[256];
+        snprintf(sql, sizeof(sql), "CREATE TABLE model AS SELECT * FROM %s", view->name);
+        run(db, sql);
+        for (unsigned j = 0; j < STEPS; j++) {
+            step(db, view, &random);
+            snprintf(sql, sizeof(sql),
+                     "SELECT (SELECT count(*) FROM (SELECT * FROM %s EXCEPT SELECT * FROM model)) +"
+                     " (SELECT count(*) FROM (SELECT * FROM model EXCEPT SELECT * FROM %s))",
+                     view->name, view->name);
+            if (query_integer(db, sql) != 0) {
+                fail_msg("%s: rows differ after step %u", view->name, j);
+            }
+        }
+        assert_true(query_integer(db, "SELECT count(*) FROM model") > KEYS / 4);
+        sqlite3_close(db);
+    }
+}
+
+/* A row without a key gets the next one. */
+static void test_next_key(void **state)
+{
+    sqlite3 *db = database_make();
+    (void)state;
+    run(db, "INSERT INTO event(ts_ns, kind, ring_seq) VALUES (5, 1, 9);"
+            "INSERT INTO event(seq, ts_ns, kind, ring_seq) VALUES (41, 5, 1, 9), (NULL, 6, 1, 10)");
+    assert_int_equal(
+        query_integer(db, "SELECT count(*) FROM event WHERE (seq, ring_seq) IN ((1, 9), (41, 9), (42, 10))"),
+        3);
+    sqlite3_close(db);
+}
+
+/* Of an event with a thread pid and tid are the thread's, unless it has its own. */
+static void test_threads(void **state)
+{
+    sqlite3 *db = database_make();
+    (void)state;
+    run(db,
+        "INSERT INTO thread(id, process_id, ring, pid, tid) VALUES (3, 1, 1, 70, 71);"
+        "INSERT INTO event(seq, ts_ns, kind, thread_id, pid) VALUES (1, 0, 1, 3, NULL), (2, 0, 1, 3, 80), (3, 0, 1, 4, NULL)");
+    assert_int_equal(query_integer(db, "SELECT pid * 1000 + tid FROM event WHERE seq = 1"), 70071);
+    assert_int_equal(query_integer(db, "SELECT pid * 1000 + tid FROM event WHERE seq = 2"), 80071);
+    assert_int_equal(query_integer(db, "SELECT pid IS NULL AND tid IS NULL FROM event WHERE seq = 3"), 1);
+    sqlite3_close(db);
+}
+
+/* Plans of what is asked most; the first table in each may be read as a whole if it is not one of rows. */
+static void test_plans(void **state)
+{
+    static const char *const queries[] = {
+        "SELECT * FROM event WHERE seq = 5",
+        "SELECT * FROM event WHERE seq > 5 AND seq <= 9 AND kind BETWEEN 1 AND 9 ORDER BY seq",
+        "SELECT max(seq) FROM event",
+        "SELECT e.* FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id",
+        "SELECT o.seq, e.size FROM oom o LEFT JOIN event e ON e.seq = o.seq",
+        "SELECT e.kind, count(*) FROM oom o JOIN event e ON e.seq = o.seq GROUP BY e.kind",
+        "SELECT * FROM events WHERE seq IN (SELECT seq FROM oom)",
+        "SELECT * FROM allocation WHERE id = 5",
+        "SELECT o.seq, a.* FROM oom o LEFT JOIN allocation a ON a.id = o.seq",
+        "SELECT sum(size) FROM allocation WHERE free_completed_seq IS NULL",
+        "SELECT a.callsite_id, a.pid FROM allocations a WHERE a.free_completed_seq IS NULL AND a.alloc_seq < 7",
+        "SELECT * FROM leak WHERE process_id = 1",
+        "SELECT * FROM leak WHERE callsite_id = 1",
+        "SELECT n.*, s.function FROM stack_node n JOIN symbol s ON s.id = n.symbol_id WHERE n.id = 7",
+        ("WITH RECURSIVE walk(id) AS (SELECT 9 UNION ALL SELECT n.parent_id FROM walk JOIN stack_node n ON n.id = walk.id "
+         "WHERE n.parent_id IS NOT NULL) SELECT n.* FROM walk CROSS JOIN stack_node n ON n.id = walk.id"),
+    };
+    sqlite3 *db = database_make();
+    (void)state;
+    assert_int_equal(schema_index(db, "memory", NULL), VARVE_OK);
+    for (size_t i = 0; i < sizeof(queries) / sizeof(queries[0]); i++) {
+        char sql[512];
+        sqlite3_stmt *plan = NULL;
+        snprintf(sql, sizeof(sql), "EXPLAIN QUERY PLAN %s", queries[i]);
+        assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &plan, NULL), SQLITE_OK);
+        while (sqlite3_step(plan) == SQLITE_ROW) {
+            const char *detail = (const char *)sqlite3_column_text(plan, 3);
+            bool is_whole = strncmp(detail, "SCAN", 4) == 0 && strcmp(detail, "SCAN d") != 0 &&
+                            strcmp(detail, "SCAN o") != 0 && strcmp(detail, "SCAN walk") != 0 &&
+                            strcmp(detail, "SCAN CONSTANT ROW") != 0 &&
+                            strcmp(detail, "SCAN a USING INDEX allocation_leak") != 0 &&
+                            strcmp(detail, "SCAN oom") != 0;
+            if (is_whole || strstr(detail, "AUTOMATIC") != NULL || strstr(detail, "MATERIALIZE") != NULL) {
+                fail_msg("%s: %s", queries[i], detail);
+            }
+        }
+        sqlite3_finalize(plan);
+    }
+    sqlite3_close(db);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_like_tables),
+        cmocka_unit_test(test_next_key),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_plans),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
