@@ -5,6 +5,7 @@
  * of this machine within a byte limit, real threads) and `cuda`. The operations are those of the CUDA driver:
  * cuMemAlloc/cuMemFree, cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess, cuMemUnmap, cuMemRelease,
  * cuMemAddressFree, cuStreamSynchronize, cuEvent*, cuMemAllocFromPoolAsync/cuMemFreeAsync, cuMemPoolTrimTo,
+ * cuStreamCreate/cuStreamDestroy, cuMemcpyAsync, cuMemcpy2DAsync, cuMemset*Async, cuMemHostAlloc/cuMemFreeHost,
  * cuMemGetInfo, cuDeviceCanAccessPeer, cuIpc*.
  *
  * Every operation returns 0 or a negative enum varve_error. VARVE_ERROR_NO_MEMORY means that the device has
@@ -36,6 +37,26 @@ struct varve_device_reservation {
     bool is_small;
 };
 
+/* Where the two ends of a copy lie. The device's is memory that this device has handed out, which is checked. A
+ * peer's is memory of another device of the same kind: the driver knows from its address which one. */
+enum varve_copy_direction {
+    VARVE_COPY_WITHIN, /* both ends in the device */
+    VARVE_COPY_HOST_TO_DEVICE,
+    VARVE_COPY_DEVICE_TO_HOST,
+    VARVE_COPY_PEER_TO_DEVICE,
+    VARVE_COPY_DEVICE_TO_PEER,
+    VARVE_COPY_DIRECTION_LIMIT,
+};
+
+/* Rows of bytes. A pitch is the distance of one row's first byte from that of the next, row_bytes at least where
+ * there is more than one row; what lies between two rows is neither read nor written. */
+struct varve_copy_2d {
+    enum varve_copy_direction direction;
+    uint64_t target_addr, target_pitch;
+    uint64_t source_addr, source_pitch;
+    uint64_t row_bytes, rows;
+};
+
 struct varve_device;
 
 struct varve_device_ops {
@@ -59,7 +80,8 @@ struct varve_device_ops {
     int (*vmm_release)(struct varve_device *device, uint64_t handle, uint64_t bytes);
     int (*vmm_address_free)(struct varve_device *device, uint64_t addr, uint64_t bytes);
 
-    /* Streams and events. event_query returns 1 if everything before the record has completed, 0 if not. */
+    /* Streams and events; stream_wait_event and stream_create are below. event_query returns 1 if everything
+     * before the record has completed, 0 if not. */
     int (*stream_synchronize)(struct varve_device *device, uint64_t stream);
     int (*event_create)(struct varve_device *device, uint64_t *event_out);
     int (*event_destroy)(struct varve_device *device, uint64_t event);
@@ -68,18 +90,69 @@ struct varve_device_ops {
     int (*event_synchronize)(struct varve_device *device, uint64_t event);
 
     /* A pool of the device's own, in whose memory the order of a stream's work takes the place of waiting.
-     * All five or none; NULL alloc_async: the device has none. `addr` is good for work that is given to
+     * All four or none; NULL alloc_async: the device has none. `addr` is good for work that is given to
      * `stream` from now on; free_async gives it back behind the work that `stream` has by then. What the pool
      * holds unused it keeps until pool_trim, which gives back all but `keep_bytes`, as far as streams are
      * done with it. VARVE_ERROR_BUSY: the stream is being captured. */
     int (*alloc_async)(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out);
     int (*free_async)(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t stream);
-    /* Work given to `stream` from now on comes after the event's last record of now. */
-    int (*stream_wait_event)(struct varve_device *device, uint64_t stream, uint64_t event);
     /* A stream of the device's own, made when it is first asked for and there until the device closes. No
      * program's work is on it, nor does any wait for it: what it waits for holds up nobody. */
     int (*join_stream)(struct varve_device *device, uint64_t *stream_out);
     int (*pool_trim)(struct varve_device *device, uint64_t keep_bytes);
+
+    /* Work given to `stream` from now on comes after the event's last record of now. There where alloc_async or
+     * copy is. */
+    int (*stream_wait_event)(struct varve_device *device, uint64_t stream, uint64_t event);
+
+    /* ---- Transfers: all seven entries below or none. NULL copy: the device has none of them; whoever is handed a
+     * device looks before the first use. Threads: any. ----
+     *
+     * A stream of the caller's own, ordered neither with the default one nor with any other. Its handle is good
+     * for all operations that take a stream. Destroyed, it takes no more work, and what it has is still done;
+     * the device's close destroys those that are left. Errors: VARVE_ERROR_NO_MEMORY; stream_destroy: NOT_FOUND
+     * (not of stream_create), BUSY (the stream is being captured). */
+    int (*stream_create)(struct varve_device *device, uint64_t *stream_out);
+    int (*stream_destroy)(struct varve_device *device, uint64_t stream);
+
+    /* Copy bytes, and set `count` elements of `pattern_bytes` bytes (1, 2, 4 or 8) to the lowest bytes of
+     * `pattern`, as work on `stream`: behind what it has by now, in front of what it is given later. Addresses of
+     * host memory are those of this process.
+     *
+     * Checked at once: a range in the device lies in one segment, import or allocation of the pool, or in
+     * mappings of one reservation to which the device itself was given access. `addr` of a fill is a multiple of
+     * pattern_bytes. What is read and what is written have no address in common; of rows with different pitches,
+     * neither have the ranges from the first byte to the last. Memory that is mapped at two addresses is not
+     * recognized. Of 0 bytes nothing is checked.
+     *
+     * By the time that the call returns,
+     *   cuda  has enqueued the work. Both ends stay as they are until it is done (event_record, event_query). Only
+     *         pinned host memory is sure to be copied while the program goes on; else the call may wait. On a
+     *         stream under capture the work becomes a part of the graph. Between devices that can't reach each
+     *         other's memory the driver copies by way of the host; memory that is virtual or of a pool needs
+     *         peer_enable before.
+     *   host  has done the work; or, where the stream is held back (varve_host_stream_block), has queued it.
+     *         Freeing memory of the device or of host_alloc that it uses then waits for it, as the driver does;
+     *         vmm_unmap, before which streams are to be synchronized, is VARVE_ERROR_BUSY.
+     *   sim   has moved its clock on.
+     *
+     * Errors: VARVE_ERROR_INVALID (sizes, pitches, alignment, overlap; a range that ends behind its memory, or in
+     * which something is not mapped or without access), NOT_FOUND (no memory of the device begins there; the
+     * stream was destroyed), NO_MEMORY (of the queue), BUSY (cuda: the default stream, while one is captured that
+     * it would wait for), IO. After an error of the driver a part may have been written, after others nothing. */
+    int (*copy)(struct varve_device *device, uint64_t target_addr, uint64_t source_addr, uint64_t bytes,
+                enum varve_copy_direction direction, uint64_t stream);
+    int (*copy_2d)(struct varve_device *device, const struct varve_copy_2d *copy, uint64_t stream);
+    /* Patterns of 8 bytes whose halves differ take cuda two passes, one for each half. */
+    int (*fill)(struct varve_device *device, uint64_t addr, uint64_t pattern, unsigned pattern_bytes,
+                uint64_t count, uint64_t stream);
+
+    /* Host memory that the device can copy from and to by itself (cuda: pinned, and known to every CUDA device;
+     * sim and host: plain memory), at a multiple of 4096 bytes, not zeroed. It counts for no limit. It goes back
+     * after the work that uses it; the device's close frees what is left. Errors: VARVE_ERROR_INVALID (0 bytes),
+     * NO_MEMORY; host_free: NOT_FOUND (nothing of host_alloc begins there). */
+    int (*host_alloc)(struct varve_device *device, uint64_t bytes, uint64_t *addr_out);
+    int (*host_free)(struct varve_device *device, uint64_t addr);
 
     int (*memory_info)(struct varve_device *device, uint64_t *free_out, uint64_t *total_out);
 
@@ -124,6 +197,10 @@ enum varve_device_call {
     VARVE_DEVICE_FREE_ASYNC,
     VARVE_DEVICE_STREAM_WAIT_EVENT,
     VARVE_DEVICE_POOL_TRIM,
+    VARVE_DEVICE_STREAM_CREATE,
+    VARVE_DEVICE_COPY, /* also of rows */
+    VARVE_DEVICE_FILL,
+    VARVE_DEVICE_HOST_ALLOC,
     VARVE_DEVICE_CALL_LIMIT,
 };
 
@@ -175,14 +252,17 @@ struct varve_host_options {
 
 /// Segments and handles are parts of one memfd, mapped so that other processes can open segments; a fork
 /// child inherits none of it (VARVE_ERROR_UNSUPPORTED) and opens a device of its own. Streams run in order
-/// and at once, so an event is complete when it is recorded unless varve_host_stream_block holds its stream
-/// back.
+/// and at once, so copies and fills are done when their call returns and an event is complete when it is recorded,
+/// unless varve_host_stream_block holds their stream back, or a stream that theirs waits for (stream_wait_event).
 int varve_host_open(const struct varve_host_options *options, struct varve_device **device_out,
                     struct varve_message *message);
-/// Events recorded on `stream` from now on stay incomplete until varve_host_stream_release.
+/// Copies and fills given to `stream` from now on are queued, and events recorded on it stay incomplete, until
+/// varve_host_stream_release. That call does the work, in the order in which it was given, also of streams that
+/// waited for this one. What is queued when the device closes is never done. Threads: any. Errors:
+/// VARVE_ERROR_INVALID (blocked already; not blocked), NO_MEMORY.
 int varve_host_stream_block(struct varve_device *device, uint64_t stream);
 int varve_host_stream_release(struct varve_device *device, uint64_t stream);
-/// As varve_sim_check.
+/// As varve_sim_check, while no free waits.
 int varve_host_check(const struct varve_device *device, struct varve_message *message);
 
 /* ---- cuda: memory of an NVIDIA GPU ---- */

@@ -209,9 +209,13 @@ static int set_access(struct device_table *table, struct device_call *call)
     if (error == VARVE_OK) {
         error = resources_mapped_check(&table->resources, call->addr, call->bytes);
     }
-    return error == VARVE_OK && table->hooks->set_access
-               ? table->hooks->set_access(table, call->addr, call->bytes, call->peer)
-               : error;
+    if (error == VARVE_OK && table->hooks->set_access) {
+        error = table->hooks->set_access(table, call->addr, call->bytes, call->peer);
+    }
+    if (error == VARVE_OK && call->peer == table->device.index) {
+        resources_access_enter(&table->resources, call->addr, call->bytes);
+    }
+    return error;
 }
 
 int device_vmm_set_access(struct varve_device *device, uint64_t addr, uint64_t bytes, int peer)
@@ -251,7 +255,9 @@ int device_peer_check(struct varve_device *device, int peer)
 
 static int stream_synchronize(struct device_table *table, struct device_call *call)
 {
-    return table->hooks->stream_wait(table, call->stream);
+    int error = resources_stream_check(&table->resources, call->stream);
+
+    return error == VARVE_OK ? table->hooks->stream_wait(table, call->stream) : error;
 }
 
 int device_stream_synchronize(struct varve_device *device, uint64_t stream)
@@ -291,9 +297,18 @@ int device_event_destroy(struct varve_device *device, uint64_t event)
     return RUN(event_destroy, .kind = DEVICE_CALL_UNCOUNTED, .id = event, .gives_back = true);
 }
 
+/* The event's state, as event_query returns it; or an error, also of the stream. */
+static int event_on_stream(struct device_table *table, const struct device_call *call)
+{
+    int state = resources_event_query(&table->resources, call->id);
+    int error = state < 0 ? state : resources_stream_check(&table->resources, call->stream);
+
+    return error < 0 ? error : state;
+}
+
 static int event_record(struct device_table *table, struct device_call *call)
 {
-    int result = resources_event_query(&table->resources, call->id);
+    int result = event_on_stream(table, call);
 
     if (result >= 0) {
         result = table->hooks->event_record(table, call->id, call->stream);
@@ -336,7 +351,7 @@ int device_event_synchronize(struct varve_device *device, uint64_t event)
 
 static int stream_wait_event(struct device_table *table, struct device_call *call)
 {
-    int result = resources_event_query(&table->resources, call->id);
+    int result = event_on_stream(table, call);
 
     if (result >= 0 && table->hooks->stream_wait_event) {
         result = table->hooks->stream_wait_event(table, call->stream, call->id, result == 1);

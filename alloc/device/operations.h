@@ -14,6 +14,12 @@
 /* Of operations that no script counts or makes fail. */
 #define DEVICE_CALL_UNCOUNTED VARVE_DEVICE_CALL_LIMIT
 
+/* `count` elements of `pattern_bytes` bytes, from `addr` on. */
+struct device_fill {
+    uint64_t addr, pattern, count;
+    unsigned pattern_bytes;
+};
+
 /* One operation under way: its arguments, as far as it has them. */
 struct device_call {
     enum varve_device_call kind;
@@ -24,6 +30,8 @@ struct device_call {
     bool gives_back; /* once everything is gone this is no error */
     const struct varve_device_reservation *reservation;
     const struct varve_ipc_handle *ipc;
+    const struct varve_copy_2d *copy;
+    const struct device_fill *fill;
     void *out; /* the result, by operation */
     struct {   /* cuda's: what of the calling thread is to be put back */
         int mode;
@@ -65,6 +73,15 @@ struct device_hooks {
     int (*event_query)(struct device_table *table, uint64_t event); /* of a recorded one, as the operation */
     int (*event_wait)(struct device_table *table, uint64_t event);  /* likewise */
     int (*stream_wait_event)(struct device_table *table, uint64_t stream, uint64_t event, bool is_complete);
+    /* A stream of the driver's; NULL: streams are numbers. */
+    int (*stream_make)(struct device_table *table, uint64_t *stream_out);
+    int (*stream_end)(struct device_table *table, uint64_t stream);
+    /* Checked, and not empty; one row where it could be two without a gap. */
+    int (*copy)(struct device_table *table, const struct varve_copy_2d *copy, uint64_t stream);
+    int (*fill)(struct device_table *table, const struct device_fill *fill, uint64_t stream);
+    /* Host memory for transfers; NULL: plain memory. */
+    int (*pin)(struct device_table *table, uint64_t bytes, uint64_t *addr_out);
+    int (*unpin)(struct device_table *table, uint64_t addr, uint64_t bytes);
 };
 
 /// The device behind the interface, also where only its lock is changed.

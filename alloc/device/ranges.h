@@ -18,6 +18,7 @@ enum device_range_kind {
     DEVICE_RANGE_POOLED,  /* in the pool of stream-ordered memory, of a sim */
     DEVICE_RANGE_MAPPING, /* of a handle, in a reservation */
     DEVICE_RANGE_EXTENT,  /* of a file */
+    DEVICE_RANGE_PINNED,  /* host memory for transfers */
 };
 
 /* A node of a treap over `addr`; its `gap` is what lies free in front of it, from an aligned address on. */
@@ -29,6 +30,7 @@ struct device_range {
     uint64_t export_id;    /* segments of the host: entry of its table of exports, 0: none */
     uint32_t priority;
     enum device_range_kind kind;
+    bool is_accessible; /* mappings: to the device itself */
 };
 
 struct device_ranges {

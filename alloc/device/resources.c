@@ -30,6 +30,8 @@ static const char *kind_name(enum device_range_kind kind)
         return "mapping";
     case DEVICE_RANGE_EXTENT:
         return "extent";
+    case DEVICE_RANGE_PINNED:
+        return "host memory";
     }
     return "range";
 }
@@ -65,16 +67,20 @@ void resources_init(struct device_resources *resources, uint64_t capacity, uint6
     *resources = (struct device_resources){.capacity = capacity, .grain = grain};
     device_ranges_init(&resources->space, floor, alignment);
     device_ranges_init(&resources->mappings, 0, 1);
+    device_ranges_init(&resources->pinned, 0, 1);
 }
 
 void resources_close(struct device_resources *resources)
 {
     device_ranges_close(&resources->space);
     device_ranges_close(&resources->mappings);
+    device_ranges_close(&resources->pinned);
     slots_close(&resources->handles);
     slots_close(&resources->events);
     free(resources->streams);
+    free(resources->created);
     resources->streams = NULL;
+    resources->created = NULL;
 }
 
 uint64_t resources_footprint(const struct device_resources *resources, uint64_t bytes)
@@ -354,6 +360,52 @@ int resources_mapped_check(struct device_resources *resources, uint64_t addr, ui
     return 0;
 }
 
+void resources_access_enter(struct device_resources *resources, uint64_t addr, uint64_t bytes)
+{
+    struct device_range *mapping;
+
+    for (uint64_t at = addr; at < addr + bytes; at = mapping->addr + mapping->bytes) {
+        mapping = device_ranges_at_or_before(&resources->mappings, at);
+        mapping->is_accessible = true;
+    }
+}
+
+/* The range lies in a reservation. */
+static int mapped_memory_check(struct device_resources *resources, uint64_t addr, uint64_t bytes)
+{
+    const struct device_range *mapping = NULL;
+
+    for (uint64_t at = addr; at < addr + bytes; at = mapping->addr + mapping->bytes) {
+        mapping = device_ranges_at_or_before(&resources->mappings, at);
+        if (!mapping || at - mapping->addr >= mapping->bytes || !mapping->is_accessible) {
+            return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "[%#llx, %#llx): at %#llx %s",
+                                 (unsigned long long)addr, (unsigned long long)(addr + bytes),
+                                 (unsigned long long)at,
+                                 mapping && at - mapping->addr < mapping->bytes ? "the device has no access"
+                                                                                : "nothing is mapped");
+        }
+    }
+    return 0;
+}
+
+int resources_memory_check(struct device_resources *resources, uint64_t addr, uint64_t bytes)
+{
+    const struct device_range *range = device_ranges_at_or_before(&resources->space, addr);
+
+    assert(bytes != 0);
+    if (!range || addr - range->addr >= range->bytes) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_NOT_FOUND, "%#llx lies in no memory of the device",
+                             (unsigned long long)addr);
+    }
+    if (bytes > range->bytes - (addr - range->addr)) {
+        return DEVICE_REFUSE(
+            resources, VARVE_ERROR_INVALID, "%llu bytes at %#llx end behind the %s [%#llx, %#llx)",
+            (unsigned long long)bytes, (unsigned long long)addr, kind_name(range->kind),
+            (unsigned long long)range->addr, (unsigned long long)(range->addr + range->bytes));
+    }
+    return range->kind == DEVICE_RANGE_RESERVATION ? mapped_memory_check(resources, addr, bytes) : 0;
+}
+
 void resources_unmap_enter(struct device_resources *resources, struct device_range *mapping)
 {
     struct device_slot *slot = slots_find(&resources->handles, mapping->value);
@@ -506,6 +558,62 @@ struct device_stream *resources_stream_acquire(struct device_resources *resource
     return found;
 }
 
+/* ---- streams of stream_create ---- */
+
+int resources_created_reserve(struct device_resources *resources)
+{
+    if (resources->created_count == resources->created_capacity) {
+        size_t capacity = resources->created_capacity ? resources->created_capacity * 2 : STREAMS_FIRST;
+        uint64_t *grown = realloc(resources->created, capacity * sizeof(*grown));
+
+        if (!grown) {
+            return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a stream");
+        }
+        resources->created = grown;
+        resources->created_capacity = capacity;
+    }
+    return 0;
+}
+
+void resources_created_enter(struct device_resources *resources, uint64_t stream)
+{
+    assert(resources->created_count < resources->created_capacity);
+    resources->created[resources->created_count++] = stream;
+}
+
+/* Its position; created_count if it is not there. */
+static size_t created_position(const struct device_resources *resources, uint64_t stream)
+{
+    size_t position = 0;
+
+    while (position < resources->created_count && resources->created[position] != stream) {
+        position++;
+    }
+    return position;
+}
+
+int resources_created_find(struct device_resources *resources, uint64_t stream)
+{
+    return created_position(resources, stream) == resources->created_count
+               ? DEVICE_REFUSE(resources, VARVE_ERROR_NOT_FOUND, "no stream %#llx was created here",
+                               (unsigned long long)stream)
+               : 0;
+}
+
+void resources_created_remove(struct device_resources *resources, uint64_t stream)
+{
+    size_t position = created_position(resources, stream);
+
+    assert(position < resources->created_count);
+    resources->created[position] = resources->created[--resources->created_count];
+}
+
+int resources_stream_check(struct device_resources *resources, uint64_t stream)
+{
+    return stream - DEVICE_STREAM_FIRST < resources->streams_made ? resources_created_find(resources, stream)
+                                                                  : 0;
+}
+
 /* ---- the walker ---- */
 
 static uint64_t range_end(const struct device_range *range)
@@ -607,6 +715,7 @@ int resources_check(const struct device_resources *resources, struct varve_messa
     }
     error = device_ranges_check(&resources->space, "addresses", message);
     error = error == 0 ? device_ranges_check(&resources->mappings, "mappings", message) : error;
+    error = error == 0 ? device_ranges_check(&resources->pinned, "host memory", message) : error;
     error = error == 0 ? slots_check(&resources->handles, "handles", message) : error;
     error = error == 0 ? slots_check(&resources->events, "events", message) : error;
     error = error == 0 ? mappings_check(resources, maps, message) : error;

@@ -23,16 +23,24 @@ struct device_stream {
     bool is_blocked;    /* host only */
 };
 
+/* Handles of streams that devices without a driver create count up from here; no pointer and no program's small number
+ * is as large, and the sim's join stream is larger. */
+#define DEVICE_STREAM_FIRST ((uint64_t)1 << 62)
+
 /* used = sum of footprints of segments + of handles that are not gone + pooled; a footprint is a size rounded
  * up to `grain`. slot->maps = number of mappings whose value is that handle. A mapping lies in one
  * reservation. */
 struct device_resources {
     struct device_ranges space;    /* segments, reservations, imports, pooled memory */
     struct device_ranges mappings; /* by address; inside reservations */
+    struct device_ranges pinned;   /* host memory for transfers; counts for nothing */
     struct device_slots handles, events;
     struct device_stream *streams; /* by stream; those of which there is something to say */
     size_t stream_count, stream_capacity;
-    uint64_t records; /* events recorded and waits begun so far: their numbers */
+    uint64_t *created; /* streams of stream_create, in no order */
+    size_t created_count, created_capacity;
+    uint64_t streams_made; /* handles from DEVICE_STREAM_FIRST on so far */
+    uint64_t records;      /* events recorded and waits begun so far: their numbers */
     uint64_t capacity, used;
     uint64_t pooled; /* of stream-ordered memory: a sim's pool in whole, of others what is handed out */
     uint64_t grain;
@@ -87,6 +95,11 @@ void resources_map_enter(struct device_resources *resources, struct device_range
 int resources_mapped_check(struct device_resources *resources, uint64_t addr, uint64_t bytes);
 /// One mapping goes.
 void resources_unmap_enter(struct device_resources *resources, struct device_range *mapping);
+/// The device itself has access to a range of whole mappings.
+void resources_access_enter(struct device_resources *resources, uint64_t addr, uint64_t bytes);
+/// Is all of [addr, addr + bytes), which is not empty, memory that the device can read and write, in one piece? Errors:
+/// VARVE_ERROR_NOT_FOUND (none begins there), INVALID (not to its end, or not mapped, or without access).
+int resources_memory_check(struct device_resources *resources, uint64_t addr, uint64_t bytes);
 /// What a size counts for.
 uint64_t resources_footprint(const struct device_resources *resources, uint64_t bytes);
 
@@ -103,6 +116,18 @@ int resources_event_complete(struct device_resources *resources, uint64_t event)
 /// What is known of a stream, NULL: nothing; made if it is new, NULL: no memory. It moves with the next one.
 struct device_stream *resources_stream_find(const struct device_resources *resources, uint64_t stream);
 struct device_stream *resources_stream_acquire(struct device_resources *resources, uint64_t stream);
+
+/* ---- streams of stream_create ---- */
+
+/// Room for one more, so that entering it can't fail. Errors: VARVE_ERROR_NO_MEMORY.
+int resources_created_reserve(struct device_resources *resources);
+void resources_created_enter(struct device_resources *resources, uint64_t stream);
+/// Errors: VARVE_ERROR_NOT_FOUND.
+int resources_created_find(struct device_resources *resources, uint64_t stream);
+/// After resources_created_find.
+void resources_created_remove(struct device_resources *resources, uint64_t stream);
+/// May work be given to that stream? VARVE_ERROR_NOT_FOUND for a handle from DEVICE_STREAM_FIRST on that is not out.
+int resources_stream_check(struct device_resources *resources, uint64_t stream);
 
 /// Compares every sum and every list with the others. For tests and varve_sim_check; takes O(n log n).
 int resources_check(const struct device_resources *resources, struct varve_message *message);

@@ -420,7 +420,10 @@ int main(void)
     if (gpu.stream_create(&stream, GPU_STREAM_NON_BLOCKING) != 0) {
         return 1;
     }
-    kind = (struct rules_kind){
-        .name = "cuda", .open = kind_open, .check = varve_cuda_check, .stream = (uint64_t)(uintptr_t)stream};
+    kind = (struct rules_kind){.name = "cuda",
+                               .open = kind_open,
+                               .check = varve_cuda_check,
+                               .stream = (uint64_t)(uintptr_t)stream,
+                               .has_bytes = true};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,8 @@
 #include "alloc/device/cuda/event.h"
 #include "alloc/device/cuda/memory.h"
 #include "alloc/device/cuda/share.h"
+#include "alloc/device/cuda/transfer.h"
+#include "alloc/device/transfers.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -175,6 +177,7 @@ static void cuda_close(struct varve_device *device)
         return; /* a thread may have been changing the table when the parent forked */
     }
     if (enter(&cuda->table, &call, &result)) {
+        cuda_transfers_close(cuda);
         cuda_memory_close(cuda);
         for (uint32_t i = 0; i < cuda->event_capacity; i++) {
             if (cuda->events[i]) {
@@ -201,6 +204,7 @@ static void cuda_close(struct varve_device *device)
 static const struct varve_device_ops cuda_ops = {
     .name = "cuda",
     DEVICE_OPERATIONS,
+    DEVICE_TRANSFERS,
     .vmm_granularity = CUDA_GRAIN,
     .alloc_async = device_alloc_async,
     .free_async = device_free_async,
@@ -232,6 +236,12 @@ static const struct device_hooks cuda_hooks = {
     .event_query = cuda_event_query,
     .event_wait = cuda_event_wait,
     .stream_wait_event = cuda_stream_wait_event,
+    .stream_make = cuda_stream_make,
+    .stream_end = cuda_stream_end,
+    .copy = cuda_copy,
+    .fill = cuda_fill,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
 };
 
 /* Without virtual memory in pieces that expandable segments can use, the device has none. */
@@ -244,6 +254,15 @@ static void look_for_parts(struct cuda_device *cuda)
     }
     if (!cuda_has_pools(cuda)) {
         cuda->ops.alloc_async = NULL;
+    }
+    if (!cuda_has_transfers(cuda->driver)) {
+        cuda->ops.stream_create = NULL;
+        cuda->ops.stream_destroy = NULL;
+        cuda->ops.copy = NULL;
+        cuda->ops.copy_2d = NULL;
+        cuda->ops.fill = NULL;
+        cuda->ops.host_alloc = NULL;
+        cuda->ops.host_free = NULL;
     }
 }
 

@@ -10,6 +10,7 @@
  *   memory.c  segments, reservations, mappings, stream-ordered memory
  *   event.c   streams and events
  *   share.c   peers, and segments of other processes
+ *   transfer.c  streams of the caller's own, copies, fills, pinned memory
  *
  * What may last (memory of the driver, waiting) is called with the table unlocked: cuda_unlock and cuda_lock around it.
  */

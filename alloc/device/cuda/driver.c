@@ -156,6 +156,7 @@ static int functions_find(void *library, struct cuda_driver *driver, struct varv
 #define CUDA_DRIVER_FIND(field, symbol, exported, version, parameters) \
     function_set(&driver->field, function_find(library, #symbol, #exported, version));
     CUDA_DRIVER_POOL_LIST(CUDA_DRIVER_FIND)
+    CUDA_DRIVER_TRANSFER_LIST(CUDA_DRIVER_FIND)
 #undef CUDA_DRIVER_FIND
     if (missing) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,

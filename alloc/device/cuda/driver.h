@@ -101,7 +101,10 @@ enum cuda_constant {
     CUDA_ACCESS_READ_WRITE = 3,
     CUDA_EVENT_NO_TIMING = 2,
     CUDA_STREAM_NON_BLOCKING = 1, /* the default stream does not wait for it, nor it for that */
+    CUDA_STREAM_LEGACY = 1,       /* the default stream by its other name */
     CUDA_IPC_LAZY_PEER_ACCESS = 1,
+    CUDA_MEMORY_UNIFIED = 4,  /* an address of any memory: the driver knows which */
+    CUDA_HOST_PORTABLE = 1,   /* host memory that is pinned for every context */
     CUDA_ADDRESS_DEFAULT = 0, /* of cuGetProcAddress */
 };
 
@@ -136,6 +139,23 @@ struct cuda_access {
 
 struct cuda_ipc_memory {
     char bytes[64];
+};
+
+/* Of cuMemcpy2D. Where an end is CUDA_MEMORY_UNIFIED, its address is in `…_device`. */
+struct cuda_copy_2d {
+    size_t source_x, source_y;
+    unsigned source_type; /* CUDA_MEMORY_… */
+    const void *source_host;
+    cuda_address source_device;
+    void *source_array;
+    size_t source_pitch;
+    size_t target_x, target_y;
+    unsigned target_type;
+    void *target_host;
+    cuda_address target_device;
+    void *target_array;
+    size_t target_pitch;
+    size_t row_bytes, rows;
 };
 
 /* ---- functions ---- */
@@ -224,15 +244,34 @@ typedef cuda_result(*cuda_address_get_v2) CUDA_ADDRESS_GET_V2;
     X(pool_trim, cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, (cuda_pool pool, size_t keep_bytes))               \
     X(pool_alloc, cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020,                                   \
       (cuda_address *addr_out, size_t bytes, cuda_pool pool, cuda_stream stream))                            \
-    X(pool_free, cuMemFreeAsync, cuMemFreeAsync, 11020, (cuda_address addr, cuda_stream stream))             \
+    X(pool_free, cuMemFreeAsync, cuMemFreeAsync, 11020, (cuda_address addr, cuda_stream stream))
+
+/* Those for streams of the caller's own, copies, fills and host memory; the first two for pools as well. Every driver has
+ * them; without one of them they are all left alone. */
+#define CUDA_DRIVER_TRANSFER_LIST(X)                                                                         \
     X(stream_create, cuStreamCreate, cuStreamCreate, 2000, (cuda_stream *stream_out, unsigned flags))        \
-    X(stream_destroy, cuStreamDestroy, cuStreamDestroy_v2, 4000, (cuda_stream stream))
+    X(stream_destroy, cuStreamDestroy, cuStreamDestroy_v2, 4000, (cuda_stream stream))                       \
+    X(copy, cuMemcpyAsync, cuMemcpyAsync, 4000,                                                              \
+      (cuda_address target, cuda_address source, size_t bytes, cuda_stream stream))                          \
+    X(copy_2d, cuMemcpy2DAsync, cuMemcpy2DAsync_v2, 3020,                                                    \
+      (const struct cuda_copy_2d *copy, cuda_stream stream))                                                 \
+    X(fill_8, cuMemsetD8Async, cuMemsetD8Async, 3020,                                                        \
+      (cuda_address addr, unsigned char value, size_t count, cuda_stream stream))                            \
+    X(fill_16, cuMemsetD16Async, cuMemsetD16Async, 3020,                                                     \
+      (cuda_address addr, unsigned short value, size_t count, cuda_stream stream))                           \
+    X(fill_32, cuMemsetD32Async, cuMemsetD32Async, 3020,                                                     \
+      (cuda_address addr, unsigned value, size_t count, cuda_stream stream))                                 \
+    X(fill_2d_32, cuMemsetD2D32Async, cuMemsetD2D32Async, 3020,                                              \
+      (cuda_address addr, size_t pitch, unsigned value, size_t row_count, size_t rows, cuda_stream stream))  \
+    X(host_alloc, cuMemHostAlloc, cuMemHostAlloc, 2020, (void **memory_out, size_t bytes, unsigned flags))   \
+    X(host_free, cuMemFreeHost, cuMemFreeHost, 2000, (void *memory))
 /* clang-format on */
 
 struct cuda_driver {
 #define CUDA_DRIVER_FIELD(field, symbol, exported, version, parameters) cuda_result(*field) parameters;
     CUDA_DRIVER_LIST(CUDA_DRIVER_FIELD)
     CUDA_DRIVER_POOL_LIST(CUDA_DRIVER_FIELD)
+    CUDA_DRIVER_TRANSFER_LIST(CUDA_DRIVER_FIELD)
 #undef CUDA_DRIVER_FIELD
 };
 

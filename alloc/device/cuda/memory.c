@@ -42,8 +42,9 @@ bool cuda_has_pools(const struct cuda_device *cuda)
     int has_pools = 0;
 
 #define IS_THERE(field, symbol, exported, version, parameters) driver->field &&
-    return CUDA_DRIVER_POOL_LIST(IS_THERE) driver->device_attribute(&has_pools, CUDA_ATTRIBUTE_HAS_POOLS,
-                                                                    cuda->ordinal) == CUDA_RESULT_SUCCESS &&
+    return CUDA_DRIVER_POOL_LIST(IS_THERE) driver->stream_create && driver->stream_destroy &&
+           driver->device_attribute(&has_pools, CUDA_ATTRIBUTE_HAS_POOLS, cuda->ordinal) ==
+               CUDA_RESULT_SUCCESS &&
            has_pools;
 #undef IS_THERE
 }

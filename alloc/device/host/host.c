@@ -8,7 +8,10 @@
 #include "alloc/device/host/host.h"
 #include "alloc/device/host/ipc.h"
 #include "alloc/device/host/memory.h"
+#include "alloc/device/host/transfer.h"
 #include "alloc/device/host/wait.h"
+#include "alloc/device/host/work.h"
+#include "alloc/device/transfers.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -145,6 +148,8 @@ static void host_close(struct varve_device *device)
     for (; range; range = device_ranges_at_or_after(&host->table.resources.space, range->addr + 1)) {
         host_unmap(host, range->addr, range->bytes);
     }
+    host_work_close(host);
+    device_pinned_close(&host->table);
     resources_close(&host->table.resources);
     device_ranges_close(&host->extents);
     slots_close(&host->exports);
@@ -156,6 +161,8 @@ static void host_close(struct varve_device *device)
 static const struct varve_device_ops host_ops = {
     .name = "host",
     DEVICE_OPERATIONS,
+    DEVICE_TRANSFERS,
+    .stream_wait_event = device_stream_wait_event,
     .memory_info = host_memory_info,
     .peer_enable = device_peer_check,
     .ipc_export = host_ipc_export,
@@ -177,6 +184,10 @@ static const struct device_hooks host_hooks = {
     .stream_wait = host_stream_wait,
     .event_record = host_event_record,
     .event_wait = host_event_wait,
+    .stream_wait_event = host_stream_wait_event,
+    .copy = host_copy,
+    .fill = host_fill,
+    .unpin = host_unpin,
 };
 
 int varve_host_open(const struct varve_host_options *options, struct varve_device **device_out,
@@ -229,7 +240,8 @@ static int check(struct device_table *table, struct device_call *call)
     if (error == 0) {
         error = device_ranges_check(&host->extents, "extents", call->out);
     }
-    return error == 0 ? slots_check(&host->exports, "exports", call->out) : error;
+    error = error == 0 ? slots_check(&host->exports, "exports", call->out) : error;
+    return error == 0 ? host_work_check(host, call->out) : error;
 }
 
 int varve_host_check(const struct varve_device *device, struct varve_message *message)

@@ -9,6 +9,8 @@
  *   memory.c segments, reservations and mappings
  *   ipc.c    segments of other processes, and ours for them
  *   wait.c   streams and events, which a test can hold back
+ *   work.c   what is queued on streams that are held back
+ *   transfer.c  copies and fills
  */
 #ifndef VARVE_ALLOC_DEVICE_HOST_HOST_H
 #define VARVE_ALLOC_DEVICE_HOST_HOST_H
@@ -38,6 +40,7 @@ struct host_device {
     struct device_ranges extents; /* of the file; those of segments that were exported stay for ever */
     struct device_slots exports;  /* a slot's index is that of its entry */
     uint64_t file_bytes;
+    struct host_work *work, *work_last; /* queued, the oldest first */
 };
 
 static inline struct host_device *host_of(const struct varve_device *device)

@@ -7,6 +7,7 @@
 #include "alloc/device/host/memory.h"
 #include "alloc/device/host/host.h"
 #include "alloc/device/host/ipc.h"
+#include "alloc/device/host/work.h"
 
 #include <sys/mman.h>
 
@@ -63,12 +64,14 @@ int host_obtain(struct device_table *table, struct device_call *call, struct dev
                                                : reservation_obtain(host_of_table(table), range);
 }
 
+/* As cuMemFree, it waits for the work that uses the memory. */
 int host_give_back(struct device_table *table, struct device_call *call, struct device_range *range)
 {
     struct host_device *host = host_of_table(table);
     bool was_exported = range->export_id != 0;
 
     (void)call;
+    host_work_wait_unused(host, range->addr, range->bytes);
     if (was_exported) {
         host_export_withdraw(host, range->export_id);
     }
@@ -99,7 +102,10 @@ int host_set_access(struct device_table *table, uint64_t addr, uint64_t bytes, i
                : 0;
 }
 
+/* cuMemUnmap waits for nothing: the streams are to be synchronized before. */
 int host_unmap_part(struct device_table *table, uint64_t addr, uint64_t bytes)
 {
-    return map_nothing(host_of_table(table), addr, bytes, &addr);
+    int error = host_work_check_unused(host_of_table(table), addr, bytes);
+
+    return error == 0 ? map_nothing(host_of_table(table), addr, bytes, &addr) : error;
 }

@@ -11,5 +11,6 @@
 int host_stream_wait(struct device_table *table, uint64_t stream);
 int host_event_record(struct device_table *table, uint64_t event, uint64_t stream);
 int host_event_wait(struct device_table *table, uint64_t event);
+int host_stream_wait_event(struct device_table *table, uint64_t stream, uint64_t event, bool is_complete);
 
 #endif

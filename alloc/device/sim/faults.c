@@ -2,8 +2,9 @@
 /*
  * What frames each call of the sim device: it is counted, fails if a script says so, and takes its time on
  * the virtual clock. The times are those of the driver on an H200, measured at five sizes, straight lines
- * between them and on behind the last one; below the first one they are constant. Failed calls, and calls
- * that were not measured, take no time. Called by the other files of the device.
+ * between them and on behind the last one; below the first one they are constant. Copies and fills take what the data
+ * sheets of the links and of the memory let expect, as if the program waited for each. Failed calls, and calls that were
+ * not measured, take no time. Called by the other files of the device.
  */
 #include "alloc/device/sim/faults.h"
 #include "alloc/device/sim/sim.h"
@@ -24,6 +25,16 @@ static const uint64_t cost_ns[VARVE_DEVICE_CALL_LIMIT][COST_POINTS] = {
     [VARVE_DEVICE_VMM_RELEASE] = {7000, 13000, 31000, 207000, 0},
     [VARVE_DEVICE_ALLOC_ASYNC] = {250, 250, 250, 250, 250}, /* of a pool that has the memory */
     [VARVE_DEVICE_FREE_ASYNC] = {360, 360, 360, 360, 360},
+};
+
+/* A transfer: the launch, then so many bytes per µs. Within the device each byte is read and written. */
+#define TRANSFER_LAUNCH_NS 2000U
+#define FILL_RATE 3500000U
+
+static const uint64_t copy_rates[VARVE_COPY_DIRECTION_LIMIT] = {
+    [VARVE_COPY_WITHIN] = 1900000,        [VARVE_COPY_HOST_TO_DEVICE] = 55000,
+    [VARVE_COPY_DEVICE_TO_HOST] = 55000,  [VARVE_COPY_PEER_TO_DEVICE] = 380000,
+    [VARVE_COPY_DEVICE_TO_PEER] = 380000,
 };
 
 static bool is_call(enum varve_device_call call)
@@ -61,6 +72,17 @@ uint64_t sim_cost_ns(enum varve_device_call call, uint64_t bytes)
     }
     slope = (double)(ns[at] - ns[at - 1]) / (double)(cost_bytes[at] - cost_bytes[at - 1]);
     return ns[at - 1] + (uint64_t)(slope * (double)(bytes - cost_bytes[at - 1]));
+}
+
+uint64_t sim_copy_ns(enum varve_copy_direction direction, uint64_t bytes)
+{
+    return bytes == 0 ? 0
+                      : TRANSFER_LAUNCH_NS + (uint64_t)((double)bytes * 1000 / (double)copy_rates[direction]);
+}
+
+uint64_t sim_fill_ns(uint64_t bytes)
+{
+    return bytes == 0 ? 0 : TRANSFER_LAUNCH_NS + (uint64_t)((double)bytes * 1000 / FILL_RATE);
 }
 
 /* The error that a script wants of this call, or 0. */
@@ -102,8 +124,14 @@ void sim_charge(struct sim_device *sim, enum varve_device_call call, uint64_t by
 
 int sim_leave(struct device_table *table, struct device_call *call, int result)
 {
-    if (result >= 0 && is_call(call->kind)) {
-        sim_charge(sim_of(&table->device), call->kind, call->bytes);
+    struct sim_device *sim = sim_of(&table->device);
+
+    if (result >= 0 && call->copy && sim->options.has_latency) {
+        sim->clock_ns += call->bytes ? sim_copy_ns(call->copy->direction, call->bytes) : 0;
+    } else if (result >= 0 && call->fill && sim->options.has_latency) {
+        sim->clock_ns += sim_fill_ns(call->bytes);
+    } else if (result >= 0 && is_call(call->kind)) {
+        sim_charge(sim, call->kind, call->bytes);
     }
     pthread_mutex_unlock(&table->mutex);
     return result;

@@ -15,5 +15,8 @@ int sim_leave(struct device_table *table, struct device_call *call, int result);
 void sim_charge(struct sim_device *sim, enum varve_device_call call, uint64_t bytes);
 /// What a call takes on the device that was measured; 0 for calls of which there is no figure.
 uint64_t sim_cost_ns(enum varve_device_call call, uint64_t bytes);
+/// What a copy in that direction and a fill take, of all their bytes.
+uint64_t sim_copy_ns(enum varve_copy_direction direction, uint64_t bytes);
+uint64_t sim_fill_ns(uint64_t bytes);
 
 #endif

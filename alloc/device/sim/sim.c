@@ -10,6 +10,7 @@
 #include "alloc/device/sim/sim.h"
 #include "alloc/device/sim/faults.h"
 #include "alloc/device/sim/memory.h"
+#include "alloc/device/transfers.h"
 
 #include <stdlib.h>
 
@@ -71,6 +72,7 @@ static void sim_close(struct varve_device *device)
 {
     struct sim_device *sim = sim_of(device);
 
+    device_pinned_close(&sim->table);
     resources_close(&sim->table.resources);
     pthread_mutex_destroy(&sim->table.mutex);
     free(sim);
@@ -79,6 +81,7 @@ static void sim_close(struct varve_device *device)
 static const struct varve_device_ops sim_ops = {
     .name = "sim",
     DEVICE_OPERATIONS,
+    DEVICE_TRANSFERS,
     .alloc_async = device_alloc_async,
     .free_async = device_free_async,
     .stream_wait_event = device_stream_wait_event,

@@ -4,83 +4,15 @@
  * What every device of the ops table must do alike, for any device that can be opened with a limit: life
  * cycles of segments and virtual memory, the limit, events, and each misuse, which must be refused with the
  * promised error and leave no trace. The resource table is walked after each test and after each random step.
- *
- * Devices of this are opened with index 3 and the limit RULES_CAPACITY.
  */
 #ifndef VARVE_TESTS_SUPPORT_CUDA_DEVICE_RULES_H
 #define VARVE_TESTS_SUPPORT_CUDA_DEVICE_RULES_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "alloc/alloc.h"
+#include "support/cuda/rules_kind.h"
+#include "support/cuda/transfer_rules.h"
 #include "support/random.h"
 
 #include <stdlib.h>
-
-#define RULES_INDEX 3
-#define RULES_UNIT ((uint64_t)2 << 20)
-#define RULES_CAPACITY (16 * RULES_UNIT)
-
-struct rules_kind {
-    const char *name;
-    int (*open)(struct varve_device **device_out);
-    int (*check)(const struct varve_device *device, struct varve_message *message);
-    uint64_t stream;    /* one that the device knows, besides 0 */
-    bool maps_anywhere; /* mappings need not begin at units */
-    /* of rules_test_random; 0: what a device takes that is slow and maps units only */
-    uint64_t piece_bytes, piece_max;
-    size_t steps;
-};
-
-struct rules_fixture {
-    const struct rules_kind *kind;
-    struct varve_device *device;
-};
-
-static inline int rules_setup(void **state)
-{
-    struct rules_fixture *fixture = calloc(1, sizeof(*fixture));
-
-    if (!fixture) {
-        return -1;
-    }
-    fixture->kind = *state;
-    *state = fixture;
-    return fixture->kind->open(&fixture->device);
-}
-
-static inline uint64_t rules_used(struct rules_fixture *fixture)
-{
-    uint64_t free_bytes = 0, total = 0;
-
-    assert_int_equal(fixture->device->ops->memory_info(fixture->device, &free_bytes, &total), 0);
-    assert_int_equal(total, RULES_CAPACITY);
-    return total - free_bytes;
-}
-
-static inline void rules_check(struct rules_fixture *fixture)
-{
-    struct varve_message message = {""};
-
-    if (fixture->kind->check(fixture->device, &message) != 0) {
-        fail_msg("%s: %s", fixture->kind->name, message.text);
-    }
-}
-
-static inline int rules_teardown(void **state)
-{
-    struct rules_fixture *fixture = *state;
-    int error = fixture->kind->check(fixture->device, NULL);
-
-    fixture->device->ops->close(fixture->device);
-    free(fixture);
-    return error;
-}
 
 static inline void rules_test_head(void **state)
 {
@@ -461,6 +393,9 @@ static inline void rules_test_random(void **state)
         RULES_TEST(release_before_unmap, kind, teardown), RULES_TEST(map_misuse, kind, teardown), \
         RULES_TEST(unmap_misuse, kind, teardown), RULES_TEST(events, kind, teardown),             \
         RULES_TEST(pool, kind, teardown), RULES_TEST(pool_misuse, kind, teardown),                \
-        RULES_TEST(random, kind, teardown)
+        RULES_TEST(random, kind, teardown), RULES_TEST(streams_created, kind, teardown),          \
+        RULES_TEST(host_memory, kind, teardown), RULES_TEST(copy_misuse, kind, teardown),         \
+        RULES_TEST(rows_misuse, kind, teardown), RULES_TEST(copy_mapped, kind, teardown),         \
+        RULES_TEST(transfers, kind, teardown)
 
 #endif

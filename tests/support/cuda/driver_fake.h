@@ -11,6 +11,7 @@
 
 #include "support/cuda/fake_pool.h"
 #include "support/cuda/fake_state.h"
+#include "support/cuda/fake_transfer.h"
 
 /* ---- errors, devices, contexts ---- */
 
@@ -319,22 +320,6 @@ static inline cuda_result fake_stream_wait_event(cuda_stream stream, cuda_event 
     return fake_use("cuStreamWaitEvent", FAKE_EVENT, event, FAKE_INSIDE);
 }
 
-static inline cuda_result fake_stream_create(cuda_stream *stream_out, unsigned flags)
-{
-    FAKE_CALL("cuStreamCreate", FAKE_INSIDE);
-    if (flags != CUDA_STREAM_NON_BLOCKING) {
-        fake_wrong("cuStreamCreate", flags);
-    }
-    *stream_out = (cuda_stream)(uintptr_t)fake_add(FAKE_STREAM, 0, 0);
-    return CUDA_RESULT_SUCCESS;
-}
-
-static inline cuda_result fake_stream_destroy(cuda_stream stream)
-{
-    FAKE_CALL("cuStreamDestroy", FAKE_INSIDE);
-    return fake_drop(FAKE_STREAM, (uint64_t)(uintptr_t)stream, 0);
-}
-
 /* ---- other processes: a handle's first bytes are an address, and whoever made it exists ---- */
 
 static inline cuda_result fake_ipc_export(struct cuda_ipc_memory *handle_out, cuda_address addr)
@@ -418,6 +403,14 @@ static const struct cuda_driver fake_driver = {
     .pool_free = fake_pool_free,
     .stream_create = fake_stream_create,
     .stream_destroy = fake_stream_destroy,
+    .copy = fake_copy,
+    .copy_2d = fake_copy_2d,
+    .fill_8 = fake_fill_8,
+    .fill_16 = fake_fill_16,
+    .fill_32 = fake_fill_32,
+    .fill_2d_32 = fake_fill_2d_32,
+    .host_alloc = fake_host_alloc,
+    .host_free = fake_host_free,
 };
 
 static inline void fake_reset(void)

@@ -31,6 +31,7 @@ enum fake_kind {
     FAKE_RETAIN, /* of the context of device `addr` */
     FAKE_POOL,
     FAKE_POOLED, /* allocated from it */
+    FAKE_PINNED, /* host memory */
 };
 
 struct fake_object {
@@ -43,6 +44,14 @@ struct fake_order {
     uint64_t stream, other;
 };
 
+/* A copy or a fill, as its call was given; what it does not have is 0. */
+struct fake_transfer {
+    const char *name;
+    uint64_t target, target_pitch, source, source_pitch, width, rows, stream, value;
+};
+
+#define FAKE_TRANSFERS 16
+
 static struct fake {
     struct fake_object objects[FAKE_OBJECTS];
     uint64_t next;
@@ -51,17 +60,19 @@ static struct fake {
     uint64_t fail_at; /* this call, counted from now on, fails; 0: none */
     cuda_result fail_with;
     bool has_ended, has_no_memory, is_event_pending, has_no_pools;
-    cuda_result context_result;  /* of making a context current */
-    cuda_result peer_result;     /* of giving a peer access */
-    uint64_t captured;           /* stream; 0: none */
-    uint64_t free_stream;        /* of the last pool_free */
-    uint64_t free_orders;        /* orders there were by then */
-    struct fake_order order[8];  /* the first ones */
-    int handle_types;            /* of the last vmm_create */
-    int peer_from, peer_to;      /* of the last context_enable_peer */
-    int pool_peer;               /* of the last pool_set_access */
-    struct varve_device *device; /* whose resource table calls check; NULL: nobody's */
-    char wrong[160];             /* the first thing that was; "" */
+    cuda_result context_result; /* of making a context current */
+    cuda_result peer_result;    /* of giving a peer access */
+    uint64_t captured;          /* stream; 0: none */
+    uint64_t free_stream;       /* of the last pool_free */
+    uint64_t free_orders;       /* orders there were by then */
+    struct fake_order order[8]; /* the first ones */
+    uint64_t transfers;
+    struct fake_transfer transfer[FAKE_TRANSFERS]; /* the first ones */
+    int handle_types;                              /* of the last vmm_create */
+    int peer_from, peer_to;                        /* of the last context_enable_peer */
+    int pool_peer;                                 /* of the last pool_set_access */
+    struct varve_device *device;                   /* whose resource table calls check; NULL: nobody's */
+    char wrong[160];                               /* the first thing that was; "" */
 } fake;
 
 /* What the driver keeps for a thread. */

@@ -30,16 +30,16 @@ static int host_open(struct varve_device **device_out)
     return varve_host_open(&options, device_out, NULL);
 }
 
-#define KIND(name, open, check)                                                               \
+#define KIND(name, open, check, bytes)                                                        \
     {                                                                                         \
         name, open, check, .stream = 5, .maps_anywhere = true, .piece_bytes = RULES_UNIT / 2, \
-                           .piece_max = 6, .steps = 3000                                      \
+                           .piece_max = 6, .steps = 3000, .has_bytes = (bytes)                \
     }
 
 static const struct rules_kind kinds[] = {
-    KIND("sim", sim_open, varve_sim_check),
-    KIND("sim", sim_reusing_open, varve_sim_check),
-    KIND("host", host_open, varve_host_check),
+    KIND("sim", sim_open, varve_sim_check, false),
+    KIND("sim", sim_reusing_open, varve_sim_check, false),
+    KIND("host", host_open, varve_host_check, true),
 };
 
 static void test_events_complete_at_once(void **state)

@@ -52,6 +52,9 @@ SAME(CUDA_HANDLE_TYPE_FD, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 SAME(CUDA_ACCESS_READ_WRITE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 SAME(CUDA_EVENT_NO_TIMING, CU_EVENT_DISABLE_TIMING);
 SAME(CUDA_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING);
+SAME(CUDA_STREAM_LEGACY, (uintptr_t)CU_STREAM_LEGACY);
+SAME(CUDA_MEMORY_UNIFIED, CU_MEMORYTYPE_UNIFIED);
+SAME(CUDA_HOST_PORTABLE, CU_MEMHOSTALLOC_PORTABLE);
 SAME(CUDA_IPC_LAZY_PEER_ACCESS, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 SAME(CUDA_ADDRESS_DEFAULT, CU_GET_PROC_ADDRESS_DEFAULT);
 
@@ -74,6 +77,7 @@ SAME_SIZE(struct cuda_ipc_memory, CUipcMemHandle);
 SAME_SIZE(cuda_pool, CUmemoryPool);
 SAME_SIZE(enum cuda_pool_attribute, CUmemPool_attribute);
 SAME_SIZE(struct cuda_pool_kind, CUmemPoolProps);
+SAME_SIZE(struct cuda_copy_2d, CUDA_MEMCPY2D);
 
 #define SAME_FIELD(ours, field, theirs, their_field)                                     \
     _Static_assert(offsetof(ours, field) == offsetof(theirs, their_field) &&             \
@@ -94,6 +98,22 @@ SAME_FIELD(struct cuda_pool_kind, type, CUmemPoolProps, allocType);
 SAME_FIELD(struct cuda_pool_kind, handle_types, CUmemPoolProps, handleTypes);
 SAME_FIELD(struct cuda_pool_kind, location, CUmemPoolProps, location);
 SAME_FIELD(struct cuda_pool_kind, windows_only, CUmemPoolProps, win32SecurityAttributes);
+SAME_FIELD(struct cuda_copy_2d, source_x, CUDA_MEMCPY2D, srcXInBytes);
+SAME_FIELD(struct cuda_copy_2d, source_y, CUDA_MEMCPY2D, srcY);
+SAME_FIELD(struct cuda_copy_2d, source_type, CUDA_MEMCPY2D, srcMemoryType);
+SAME_FIELD(struct cuda_copy_2d, source_host, CUDA_MEMCPY2D, srcHost);
+SAME_FIELD(struct cuda_copy_2d, source_device, CUDA_MEMCPY2D, srcDevice);
+SAME_FIELD(struct cuda_copy_2d, source_array, CUDA_MEMCPY2D, srcArray);
+SAME_FIELD(struct cuda_copy_2d, source_pitch, CUDA_MEMCPY2D, srcPitch);
+SAME_FIELD(struct cuda_copy_2d, target_x, CUDA_MEMCPY2D, dstXInBytes);
+SAME_FIELD(struct cuda_copy_2d, target_y, CUDA_MEMCPY2D, dstY);
+SAME_FIELD(struct cuda_copy_2d, target_type, CUDA_MEMCPY2D, dstMemoryType);
+SAME_FIELD(struct cuda_copy_2d, target_host, CUDA_MEMCPY2D, dstHost);
+SAME_FIELD(struct cuda_copy_2d, target_device, CUDA_MEMCPY2D, dstDevice);
+SAME_FIELD(struct cuda_copy_2d, target_array, CUDA_MEMCPY2D, dstArray);
+SAME_FIELD(struct cuda_copy_2d, target_pitch, CUDA_MEMCPY2D, dstPitch);
+SAME_FIELD(struct cuda_copy_2d, row_bytes, CUDA_MEMCPY2D, WidthInBytes);
+SAME_FIELD(struct cuda_copy_2d, rows, CUDA_MEMCPY2D, Height);
 #if CUDA_VERSION >= 12040 /* before, these two were a part of what is reserved */
 SAME_FIELD(struct cuda_pool_kind, max_bytes, CUmemPoolProps, maxSize);
 SAME_FIELD(struct cuda_pool_kind, usage, CUmemPoolProps, usage);
@@ -111,6 +131,7 @@ SAME_FIELD(struct cuda_pool_kind, usage, CUmemPoolProps, usage);
 #define cuda_pool CUmemoryPool
 #define cuda_pool_attribute CUmemPool_attribute_enum
 #define cuda_pool_kind CUmemPoolProps_st
+#define cuda_copy_2d CUDA_MEMCPY2D_st
 #define cuda_attribute CUdevice_attribute_enum
 #define cuda_capture_mode CUstreamCaptureMode_enum
 #define cuda_capture_status CUstreamCaptureStatus_enum
@@ -129,6 +150,7 @@ SAME_FIELD(struct cuda_pool_kind, usage, CUmemPoolProps, usage);
     _Static_assert(sizeof(#exported) == sizeof(TEXT_EXPANDED(exported)), "version of " #exported);
 CUDA_DRIVER_LIST(PROTOTYPE_CHECK)
 CUDA_DRIVER_POOL_LIST(PROTOTYPE_CHECK)
+CUDA_DRIVER_TRANSFER_LIST(PROTOTYPE_CHECK)
 
 #ifdef HAS_TYPEDEFS
 #define VERSION_CHECK(field, symbol, exported, version, parameters)                 \
@@ -136,6 +158,7 @@ CUDA_DRIVER_POOL_LIST(PROTOTYPE_CHECK)
                    "prototype of " #symbol " at " #version);
 CUDA_DRIVER_LIST(VERSION_CHECK)
 CUDA_DRIVER_POOL_LIST(VERSION_CHECK)
+CUDA_DRIVER_TRANSFER_LIST(VERSION_CHECK)
 
 _Static_assert(IS_SAME_TYPE(CUresult(*) CUDA_ADDRESS_GET, PFN_cuGetProcAddress_v11030), "cuGetProcAddress");
 #if CUDA_VERSION >= 12000

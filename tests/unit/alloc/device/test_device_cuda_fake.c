@@ -80,7 +80,7 @@ static int one_of_everything(struct varve_device *device)
 {
     const struct varve_device_ops *ops = device->ops;
     struct varve_ipc_handle ipc;
-    uint64_t addr, base, handle, event, import, pooled, joined, free_bytes, total;
+    uint64_t addr, base, handle, event, import, pooled, joined, stream, host, free_bytes, total;
     int error;
 
     TRY(ops->segment_alloc(device, UNIT, 0, &addr), 0);
@@ -108,6 +108,15 @@ static int one_of_everything(struct varve_device *device)
     TRY(ops->free_async(device, pooled, 512, joined), 0);
     TRY(ops->alloc_async(device, 512, STREAM, &pooled), 0);
     TRY(ops->pool_trim(device, 0), 0);
+    TRY(ops->stream_create(device, &stream), 0);
+    TRY(ops->host_alloc(device, 512, &host), 0);
+    TRY(ops->copy(device, addr, host, 512, VARVE_COPY_HOST_TO_DEVICE, stream), 0);
+    TRY(ops->copy_2d(device,
+                     &(struct varve_copy_2d){VARVE_COPY_WITHIN, addr, 64, addr + UNIT / 2, 128, 32, 10}, 0),
+        0);
+    TRY(ops->fill(device, addr, 7, 8, 32, stream), 0);
+    TRY(ops->host_free(device, host), 0);
+    TRY(ops->stream_destroy(device, stream), 0);
     TRY(ops->vmm_release(device, handle, UNIT), 0);
     TRY(ops->vmm_unmap(device, base, 2 * UNIT), 0);
     TRY(ops->vmm_address_free(device, base, 4 * UNIT), 0);

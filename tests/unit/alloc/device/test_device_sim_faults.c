@@ -39,7 +39,7 @@ static void test_sim_fault_of_each_call(void **state)
 {
     struct varve_device *device = sim_open(&(struct varve_sim_options){0});
     const struct varve_device_ops *ops = device->ops;
-    uint64_t addr = 0, base = 0, handle = 0, event = 0;
+    uint64_t addr = 0, base = 0, handle = 0, event = 0, stream = 0, host = 0;
 
     (void)state;
     for (unsigned call = 0; call < VARVE_DEVICE_CALL_LIMIT; call++) {
@@ -57,6 +57,10 @@ static void test_sim_fault_of_each_call(void **state)
         assert_int_equal(ops->vmm_set_access(device, base, UNIT, 0), expected);
         assert_int_equal(ops->vmm_unmap(device, base, UNIT), expected);
         assert_int_equal(ops->vmm_release(device, handle, UNIT), expected);
+        assert_int_equal(ops->stream_create(device, &stream), expected);
+        assert_int_equal(ops->host_alloc(device, 100, &host), expected);
+        assert_int_equal(ops->copy(device, addr, 0x1000, 100, VARVE_COPY_HOST_TO_DEVICE, stream), expected);
+        assert_int_equal(ops->fill(device, addr, 0, 4, 25, stream), expected);
         assert_int_equal(ops->segment_free(device, addr, UNIT), expected);
         assert_int_equal(ops->event_record(device, event, 0), expected);
         assert_int_equal(ops->event_query(device, event), again ? 1 : VARVE_ERROR_FULL);
