@@ -101,6 +101,8 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
 /// Gives all segments back to the device, used or not. Under cuda-async the streams of blocks that are still
 /// in use must exist.
 void varve_alloc_close(struct varve_alloc *alloc);
+/// The device of its options.
+struct varve_device *varve_alloc_get_device(const struct varve_alloc *alloc);
 /// Names of the policies, NULL at the end.
 const char *const *varve_alloc_policies(void);
 /// Size of the block that serves a request of `bytes`, and of the segment that a block of `rounded` bytes gets
@@ -144,6 +146,39 @@ int varve_alloc_raw_alloc(struct varve_alloc *alloc, uint64_t bytes, uint64_t *a
 /// (or, under cuda-async, to take the memory back): the block is freed, and it is tried again by later
 /// requests.
 int varve_alloc_raw_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message);
+/* An allocation and its number, which no later one of the allocator has: an address may be given out again. */
+struct varve_allocation {
+    void *block; /* the allocator's own; NULL: none */
+    uint64_t id;
+};
+
+struct varve_allocation_info {
+    struct varve_block_info block;
+    uint64_t stream;
+    struct varve_pool_id pool;
+    uint32_t segment_id; /* as records carry it */
+    bool is_small;       /* of the pool of small blocks */
+    void *user;          /* varve_alloc_set_user; NULL before */
+};
+
+/// As varve_alloc_raw_alloc_with_stream, for a handle: whoever frees by it spares the allocator the look-up of an address, and
+/// is told when it was freed already. 0 bytes give no allocation. Addresses and handles may be mixed.
+int varve_alloc_allocate(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
+                         struct varve_allocation *allocation_out, struct varve_message *message);
+/// As varve_alloc_raw_delete. No allocation is ignored. Errors: VARVE_ERROR_NOT_FOUND if it was freed already, by
+/// handle or address; the device's.
+int varve_alloc_free(struct varve_alloc *alloc, struct varve_allocation allocation,
+                     struct varve_message *message);
+/// Its first address, fixed for its life; 0 for none.
+uint64_t varve_allocation_addr(struct varve_allocation allocation);
+/// The allocation in use that begins at `addr`. VARVE_ERROR_NOT_FOUND.
+int varve_alloc_get_allocation(struct varve_alloc *alloc, uint64_t addr,
+                               struct varve_allocation *allocation_out);
+/// VARVE_ERROR_NOT_FOUND if it was freed.
+int varve_alloc_describe(struct varve_alloc *alloc, struct varve_allocation allocation,
+                         struct varve_allocation_info *info_out);
+/// Hang a pointer of the program's on the allocation, for as long as it is in use. VARVE_ERROR_NOT_FOUND.
+int varve_alloc_set_user(struct varve_alloc *alloc, struct varve_allocation allocation, void *user);
 /// The block will be used by `stream` too: a later free waits for what that stream has been given by then.
 int varve_alloc_record_stream(struct varve_alloc *alloc, uint64_t addr, uint64_t stream,
                               struct varve_message *message);
@@ -166,6 +201,10 @@ uint64_t varve_alloc_largest_free_block(struct varve_alloc *alloc);
 int varve_alloc_set_memory_fraction(struct varve_alloc *alloc, double fraction);
 double varve_alloc_get_memory_fraction(struct varve_alloc *alloc);
 int varve_alloc_set_memory_limit(struct varve_alloc *alloc, uint64_t bytes); /* 0: none */
+/// A limit on allocated bytes (sizes of blocks in use, what varve_alloc_memory_allocated returns) beside the one on reserved
+/// bytes: a request that would exceed it fails with VARVE_ERROR_NO_MEMORY unless miss callbacks free enough. It is never
+/// exceeded by a request; what is in use beyond a new limit stays. 0: none. Not a rule of PyTorch's.
+int varve_alloc_set_allocated_limit(struct varve_alloc *alloc, uint64_t bytes);
 /// Other settings for later requests; what was decided stays. The limit is not among them (memory_fraction is
 /// not looked at). Errors: VARVE_ERROR_INVALID, with nothing changed.
 int varve_alloc_set_config(struct varve_alloc *alloc, const struct varve_alloc_config *config,
@@ -213,9 +252,23 @@ int varve_alloc_enable_peer(struct varve_alloc *alloc, int peer);
 
 /* ---- Observers ---- */
 
-/// Called on every miss of a pool, with the lock held; returns true if it freed something. It may call
-/// everything but varve_alloc_close; a request of its own that misses calls it again. VARVE_ERROR_FULL.
-int varve_alloc_add_free_callback(struct varve_alloc *alloc, bool (*callback)(void *context), void *context);
+/* A request that can't be served as things are. */
+struct varve_alloc_miss {
+    uint64_t requested, rounded; /* bytes asked for, and of the block that they need */
+    uint64_t excess; /* bytes beyond the limit of allocated bytes; 0: the pool has no such block */
+    uint64_t stream;
+    struct varve_pool_id pool;
+    int device;    /* as records carry it */
+    bool is_small; /* of the pool of small blocks */
+};
+
+/// Called on every miss of a pool, and where a request would exceed the limit of allocated bytes, with the lock held;
+/// returns the bytes that it freed. Freed bytes that leave a request beyond that limit get it called again. It may call everything
+/// but varve_alloc_close; a request of its own that misses calls it again. VARVE_ERROR_FULL.
+/// Source: trigger_free_memory_callbacks, which are told nothing and say only whether they freed anything.
+int varve_alloc_add_miss_callback(struct varve_alloc *alloc,
+                                  uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
+                                  void *context);
 
 enum varve_alloc_stage { /* of the chain that a request goes through once its pool has nothing */
                          VARVE_ALLOC_STAGE_CACHE,
@@ -234,6 +287,7 @@ struct varve_alloc_oom {
     uint64_t allocated, active, reserved, pending; /* bytes; pending: freed, but in use by other streams */
     uint64_t private_free;                         /* free bytes in private pools */
     uint64_t device_free, device_total, limit;     /* limit 0: none */
+    uint64_t allocated_limit;                      /* 0: none */
     uint64_t largest_free;                         /* free block of the request's pool and stream */
     uint64_t largest_free_any;                     /* of any pool and stream */
     uint64_t largest_hole_addr;                    /* segment with the most free bytes */

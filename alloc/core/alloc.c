@@ -171,6 +171,11 @@ void varve_alloc_close(struct varve_alloc *alloc)
     free(alloc);
 }
 
+struct varve_device *varve_alloc_get_device(const struct varve_alloc *alloc)
+{
+    return alloc->device;
+}
+
 /* ---- questions about blocks, and the cache ---- */
 
 static struct block *block_in_use(struct varve_alloc *alloc, uint64_t addr)
@@ -253,6 +258,76 @@ int varve_alloc_get_block(struct varve_alloc *alloc, uint64_t addr, struct varve
     alloc_unlock(alloc);
     return block != NULL ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
 }
+
+/* ---- allocations by handle ---- */
+
+uint64_t varve_allocation_addr(struct varve_allocation allocation)
+{
+    const struct block *block = allocation.block;
+
+    return block != NULL ? block->addr : 0;
+}
+
+/* NULL: it was freed. */
+static struct block *block_of(struct varve_allocation allocation)
+{
+    struct block *block = allocation.block;
+
+    return block != NULL && block->id == allocation.id && block->is_allocated ? block : NULL;
+}
+
+int varve_alloc_get_allocation(struct varve_alloc *alloc, uint64_t addr,
+                               struct varve_allocation *allocation_out)
+{
+    struct block *block;
+
+    alloc_lock(alloc);
+    block = block_in_use(alloc, addr);
+    if (block != NULL) {
+        *allocation_out = (struct varve_allocation){block, block->id};
+    }
+    alloc_unlock(alloc);
+    return block != NULL ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
+}
+
+int varve_alloc_describe(struct varve_alloc *alloc, struct varve_allocation allocation,
+                         struct varve_allocation_info *info_out)
+{
+    const struct block *block;
+
+    alloc_lock(alloc);
+    block = block_of(allocation);
+    if (block != NULL) {
+        const struct pool *pool = block_pool(block);
+
+        *info_out = (struct varve_allocation_info){
+            .stream = block->bins->stream,
+            .pool = pool->owner != NULL ? pool->owner->id : (struct varve_pool_id){0, 0},
+            .segment_id = block->segment_id,
+            .is_small = pool->is_small,
+            .user = block->has_user ? block->user : NULL,
+        };
+        describe(block, &info_out->block);
+    }
+    alloc_unlock(alloc);
+    return block != NULL ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
+}
+
+int varve_alloc_set_user(struct varve_alloc *alloc, struct varve_allocation allocation, void *user)
+{
+    struct block *block;
+
+    alloc_lock(alloc);
+    block = block_of(allocation);
+    if (block != NULL) {
+        block->user = user;
+        block->has_user = true;
+    }
+    alloc_unlock(alloc);
+    return block != NULL ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
+}
+
+/* ---- more questions about blocks, and the cache ---- */
 
 int varve_alloc_find_block(struct varve_alloc *alloc, uint64_t addr, struct varve_block_info *block_out)
 {

@@ -88,15 +88,27 @@ APART int poll_events(struct varve_alloc *alloc, struct varve_message *message)
     return error;
 }
 
+/* What a request gives: its address, or a handle. Which one is known when it is compiled, but for the long way. */
+HOT void put_out(void *out, struct block *block, bool is_handle)
+{
+    if (is_handle) {
+        *(struct varve_allocation *)out =
+            block != NULL ? (struct varve_allocation){block, block->id} : (struct varve_allocation){NULL, 0};
+    } else {
+        *(uint64_t *)out = block != NULL ? block->addr : 0;
+    }
+}
+
 /* The lock is held, perhaps briefly. */
-APART int alloc_long(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, uint64_t *addr_out,
-                     struct varve_message *message)
+APART int alloc_long(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out,
+                     struct varve_message *message, bool is_handle)
 {
     struct request request;
+    struct block *block;
     int error;
 
     lock_keep(&alloc->lock);
-    *addr_out = 0;
+    put_out(out, NULL, is_handle);
     if (UNLIKELY(bytes - 1 >= ROUNDING_REQUEST_LIMIT - 1)) {
         alloc_unlock(alloc);
         return bytes == 0 ? VARVE_OK : refuse_size(bytes, message);
@@ -107,97 +119,113 @@ APART int alloc_long(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
             return error;
         }
     }
-    error = request_run(alloc, bytes, stream, message, &request, addr_out);
+    error = request_run(alloc, bytes, stream, message, &request, &block);
     if (UNLIKELY(error != VARVE_OK)) {
         end_failed(alloc, &request, error, message);
         return error;
     }
+    put_out(out, block, is_handle);
     ALLOC_CHECK_STEP(alloc);
     alloc_unlock(alloc);
     return VARVE_OK;
 }
 
-/* ---- the short ways of requests, without a recorder and with one ---- */
+/* ---- the short ways of requests: without a recorder and with one, for an address and for a handle ---- */
 
 /* What no block serves that is just of its size, and alone of it. */
-HOT int inexact(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin, uint64_t bytes,
-                uint64_t *addr_out, struct varve_message *message, bool is_recorded)
+HOT int inexact(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin, uint64_t bytes, void *out,
+                struct varve_message *message, bool is_handle, bool is_recorded)
 {
-    if (UNLIKELY(!cached_alloc(alloc, bins, bin, bytes, addr_out, is_recorded))) {
-        return alloc_long(alloc, bytes, bins->stream, addr_out, message);
+    struct block *block = cached_alloc(alloc, bins, bin, bytes, is_recorded);
+
+    if (UNLIKELY(block == NULL)) {
+        return alloc_long(alloc, bytes, bins->stream, out, message, is_handle);
     }
+    put_out(out, block, is_handle);
     return end_short(alloc);
 }
 
-APART int alloc_inexact(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin, uint64_t bytes,
-                        uint64_t *addr_out, struct varve_message *message)
-{
-    return inexact(alloc, bins, bin, bytes, addr_out, message, false);
-}
+typedef int inexact_way(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin, uint64_t bytes,
+                        void *out, struct varve_message *message);
 
-APART int alloc_inexact_recorded(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin,
-                                 uint64_t bytes, uint64_t *addr_out, struct varve_message *message)
-{
-    return inexact(alloc, bins, bin, bytes, addr_out, message, true);
-}
-
-HOT int exact(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, uint64_t *addr_out,
-              struct varve_message *message, bool is_recorded)
+HOT int exact(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out,
+              struct varve_message *message, bool is_handle, bool is_recorded, inexact_way *go_on)
 {
     struct stream_bins *bins = cached_bins(alloc, bytes, stream);
     unsigned bin = cached_bin(bytes);
+    struct block *block;
 
     if (UNLIKELY(bins == NULL)) {
-        return alloc_long(alloc, bytes, stream, addr_out, message);
+        return alloc_long(alloc, bytes, stream, out, message, is_handle);
     }
-    if (cached_alloc_exact(alloc, bins, bin, bytes, addr_out, is_recorded)) {
-        return end_short(alloc);
+    block = cached_alloc_exact(alloc, bins, bin, bytes, is_recorded);
+    if (block == NULL) {
+        return go_on(alloc, bins, bin, bytes, out, message);
     }
-    return is_recorded ? alloc_inexact_recorded(alloc, bins, bin, bytes, addr_out, message)
-                       : alloc_inexact(alloc, bins, bin, bytes, addr_out, message);
+    put_out(out, block, is_handle);
+    return end_short(alloc);
 }
 
-APART int alloc_short(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, uint64_t *addr_out,
-                      struct varve_message *message)
-{
-    return exact(alloc, bytes, stream, addr_out, message, false);
-}
+#define REQUEST_WAY(name, is_handle, is_recorded)                                                 \
+    APART int name##_inexact(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin,   \
+                             uint64_t bytes, void *out, struct varve_message *message)            \
+    {                                                                                             \
+        return inexact(alloc, bins, bin, bytes, out, message, is_handle, is_recorded);            \
+    }                                                                                             \
+                                                                                                  \
+    APART int name(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out,         \
+                   struct varve_message *message)                                                 \
+    {                                                                                             \
+        return exact(alloc, bytes, stream, out, message, is_handle, is_recorded, name##_inexact); \
+    }
 
-APART int alloc_recorded(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, uint64_t *addr_out,
-                         struct varve_message *message)
-{
-    return exact(alloc, bytes, stream, addr_out, message, true);
-}
+REQUEST_WAY(alloc_short, false, false)
+REQUEST_WAY(alloc_recorded, false, true)
+REQUEST_WAY(handle_short, true, false)
+REQUEST_WAY(handle_recorded, true, true)
 
 /* The lock is held briefly. */
-HOT int alloc_held(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, uint64_t *addr_out,
-                   struct varve_message *message)
+HOT int alloc_held(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out,
+                   struct varve_message *message, bool is_handle)
 {
     if (LIKELY(alloc->way == ALLOC_WAY_SHORT)) {
-        return alloc_short(alloc, bytes, stream, addr_out, message);
+        return is_handle ? handle_short(alloc, bytes, stream, out, message)
+                         : alloc_short(alloc, bytes, stream, out, message);
     }
-    return alloc->way == ALLOC_WAY_RECORDED ? alloc_recorded(alloc, bytes, stream, addr_out, message)
-                                            : alloc_long(alloc, bytes, stream, addr_out, message);
+    if (alloc->way == ALLOC_WAY_RECORDED) {
+        return is_handle ? handle_recorded(alloc, bytes, stream, out, message)
+                         : alloc_recorded(alloc, bytes, stream, out, message);
+    }
+    return alloc_long(alloc, bytes, stream, out, message, is_handle);
 }
 
-APART int alloc_waiting(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, uint64_t *addr_out,
-                        struct varve_message *message)
+APART int alloc_waiting(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out,
+                        struct varve_message *message, bool is_handle)
 {
-    return lock_wait_briefly(&alloc->lock) ? alloc_held(alloc, bytes, stream, addr_out, message)
-                                           : alloc_long(alloc, bytes, stream, addr_out, message);
+    return lock_wait_briefly(&alloc->lock) ? alloc_held(alloc, bytes, stream, out, message, is_handle)
+                                           : alloc_long(alloc, bytes, stream, out, message, is_handle);
 }
 
 int varve_alloc_raw_alloc_with_stream(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
                                       uint64_t *addr_out, struct varve_message *message)
 {
-    return LIKELY(lock_take_brief(&alloc->lock)) ? alloc_held(alloc, bytes, stream, addr_out, message)
-                                                 : alloc_waiting(alloc, bytes, stream, addr_out, message);
+    return LIKELY(lock_take_brief(&alloc->lock))
+               ? alloc_held(alloc, bytes, stream, addr_out, message, false)
+               : alloc_waiting(alloc, bytes, stream, addr_out, message, false);
 }
 
 int varve_alloc_raw_alloc(struct varve_alloc *alloc, uint64_t bytes, uint64_t *addr_out,
                           struct varve_message *message)
 {
     return varve_alloc_raw_alloc_with_stream(alloc, bytes, 0, addr_out, message);
+}
+
+int varve_alloc_allocate(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
+                         struct varve_allocation *allocation_out, struct varve_message *message)
+{
+    return LIKELY(lock_take_brief(&alloc->lock))
+               ? alloc_held(alloc, bytes, stream, allocation_out, message, true)
+               : alloc_waiting(alloc, bytes, stream, allocation_out, message, true);
 }
 
 /* ---- freeing ---- */
@@ -220,19 +248,18 @@ APART int wait_for_streams(struct varve_alloc *alloc, struct block *block, struc
                                               "work, which is tried again");
 }
 
-static int block_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
+APART int refuse_allocation(struct varve_allocation allocation, struct varve_message *message)
 {
-    struct block_map_slot *slot = block_map_find_slot(&alloc->map, addr);
-    struct pool *pool;
-    struct block *block;
-    unsigned state;
+    return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "allocation %" PRIu64 " was freed already",
+                             allocation.id);
+}
 
-    if (UNLIKELY(slot == NULL || !slot->block->is_allocated)) {
-        return refuse_addr(addr, slot != NULL, message);
-    }
-    block = slot->block;
-    state = block->state;
-    pool = block_pool(block);
+static int block_delete(struct varve_alloc *alloc, struct block_map_slot *slot, struct varve_message *message)
+{
+    struct block *block = slot->block;
+    struct pool *pool = block_pool(block);
+    unsigned state = block->state;
+
     block->state = (uint8_t)(state & ~(unsigned)BLOCK_ALLOCATED);
     stat_free(&alloc->counters, pool->is_small, block->size);
     if (block->size >= alloc->config.max_split_size) {
@@ -249,10 +276,28 @@ static int block_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_m
 /* The lock is held, perhaps briefly. */
 APART int free_long(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
 {
+    struct block_map_slot *slot;
     int error;
 
     lock_keep(&alloc->lock);
-    error = block_delete(alloc, addr, message);
+    slot = block_map_find_slot(&alloc->map, addr);
+    error = UNLIKELY(slot == NULL || !slot->block->is_allocated) ? refuse_addr(addr, slot != NULL, message)
+                                                                 : block_delete(alloc, slot, message);
+    ALLOC_CHECK_STEP(alloc);
+    alloc_unlock(alloc);
+    return error;
+}
+
+APART int free_handle_long(struct varve_alloc *alloc, struct varve_allocation allocation,
+                           struct varve_message *message)
+{
+    const struct block *block = allocation.block;
+    int error;
+
+    lock_keep(&alloc->lock);
+    error = UNLIKELY(block->id != allocation.id || !block->is_allocated)
+                ? refuse_allocation(allocation, message)
+                : block_delete(alloc, block_map_find_slot(&alloc->map, block->addr), message);
     ALLOC_CHECK_STEP(alloc);
     alloc_unlock(alloc);
     return error;
@@ -311,13 +356,8 @@ HOT bool is_bin_empty(const struct block *block)
 }
 
 #define FREE_BY_NEIGHBOURS(name, suffix)                                                    \
-    HOT int name(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)   \
+    HOT int name(struct varve_alloc *alloc, struct block_map_slot *slot)                    \
     {                                                                                       \
-        struct block_map_slot *slot = cached_find(alloc, addr);                             \
-                                                                                            \
-        if (UNLIKELY(slot == NULL)) {                                                       \
-            return free_long(alloc, addr, message);                                         \
-        }                                                                                   \
         if (cached_absorbs(slot->block->next)) {                                            \
             return cached_absorbs(slot->block->prev) ? free_with_both##suffix(alloc, slot)  \
                                                      : free_with_next##suffix(alloc, slot); \
@@ -329,12 +369,38 @@ HOT bool is_bin_empty(const struct block *block)
                                          : free_in_tree##suffix(alloc, slot);               \
     }
 
-FREE_BY_NEIGHBOURS(free_short, )
-FREE_BY_NEIGHBOURS(free_recorded_here, _recorded)
+FREE_BY_NEIGHBOURS(free_found, )
+FREE_BY_NEIGHBOURS(free_found_recorded, _recorded)
+
+HOT int free_short(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
+{
+    struct block_map_slot *slot = cached_find(alloc, addr);
+
+    return UNLIKELY(slot == NULL) ? free_long(alloc, addr, message) : free_found(alloc, slot);
+}
 
 APART int free_recorded(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
 {
-    return free_recorded_here(alloc, addr, message);
+    struct block_map_slot *slot = cached_find(alloc, addr);
+
+    return UNLIKELY(slot == NULL) ? free_long(alloc, addr, message) : free_found_recorded(alloc, slot);
+}
+
+/* The map is needed only where the block's address changes. The lock is held briefly. */
+HOT int free_handle_held(struct varve_alloc *alloc, struct varve_allocation allocation,
+                         struct varve_message *message)
+{
+    struct block *block = allocation.block;
+    struct block_map_slot unmapped = {.addr = block->addr, .block = block}, *slot = &unmapped;
+
+    if (UNLIKELY(alloc->way == ALLOC_WAY_LONG || block->id != allocation.id ||
+                 !cached_is_used(alloc, block))) {
+        return free_handle_long(alloc, allocation, message);
+    }
+    if (cached_absorbs(block->prev)) {
+        slot = block_map_find_slot(&alloc->map, block->addr);
+    }
+    return alloc->way == ALLOC_WAY_SHORT ? free_found(alloc, slot) : free_found_recorded(alloc, slot);
 }
 
 /* The lock is held briefly. */
@@ -360,4 +426,21 @@ int varve_alloc_raw_delete(struct varve_alloc *alloc, uint64_t addr, struct varv
     }
     return LIKELY(lock_take_brief(&alloc->lock)) ? free_held(alloc, addr, message)
                                                  : free_waiting(alloc, addr, message);
+}
+
+APART int free_handle_waiting(struct varve_alloc *alloc, struct varve_allocation allocation,
+                              struct varve_message *message)
+{
+    return lock_wait_briefly(&alloc->lock) ? free_handle_held(alloc, allocation, message)
+                                           : free_handle_long(alloc, allocation, message);
+}
+
+int varve_alloc_free(struct varve_alloc *alloc, struct varve_allocation allocation,
+                     struct varve_message *message)
+{
+    if (UNLIKELY(allocation.block == NULL)) {
+        return VARVE_OK;
+    }
+    return LIKELY(lock_take_brief(&alloc->lock)) ? free_handle_held(alloc, allocation, message)
+                                                 : free_handle_waiting(alloc, allocation, message);
 }

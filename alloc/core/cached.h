@@ -104,19 +104,21 @@ HOT void cached_count(struct varve_alloc *alloc, struct cached_counters counters
 }
 
 /* A free block, or the front that was cut off, is the request's now. */
-HOT uint64_t cached_hand_out(struct varve_alloc *alloc, struct block *block, struct cached_counters counters,
-                             uint64_t size, uint64_t requested)
+HOT struct block *cached_hand_out(struct varve_alloc *alloc, struct block *block,
+                                  struct cached_counters counters, uint64_t size, uint64_t requested)
 {
     block->requested = requested;
     block->id = ++alloc->allocation_id;
     block->state = CACHED_USED;
+    block->has_user = false;
     cached_count(alloc, counters, size, requested);
-    return block->addr;
+    return block;
 }
 
 /* The whole block, of that size. */
-HOT uint64_t cached_take(struct varve_alloc *alloc, struct stream_bins *bins, struct block *block,
-                         struct cached_counters counters, uint64_t size, uint64_t requested, bool has_trees)
+HOT struct block *cached_take(struct varve_alloc *alloc, struct stream_bins *bins, struct block *block,
+                              struct cached_counters counters, uint64_t size, uint64_t requested,
+                              bool has_trees)
 {
     cached_remove(bins, block, has_trees);
     bins->blocks--;
@@ -209,28 +211,27 @@ HOT unsigned cached_bin(uint64_t bytes)
     return index_bin_of(rounding_up(bytes, ROUNDING_MIN_BLOCK));
 }
 
-/// A request that a block of its size serves, alone in its bin. False: nothing was done.
-HOT bool cached_alloc_exact(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin, uint64_t bytes,
-                            uint64_t *addr_out, bool is_recorded)
+/// A request that a block of its size serves, alone in its bin. NULL: nothing was done.
+HOT struct block *cached_alloc_exact(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin,
+                                     uint64_t bytes, bool is_recorded)
 {
     uint64_t rounded = rounding_up(bytes, ROUNDING_MIN_BLOCK);
     struct block *block = bins->roots[bin];
 
     if (block == NULL || !block->is_alone || block->size != rounded || !cached_may_give(alloc, block)) {
-        return false;
+        return NULL;
     }
     if (is_recorded) {
         emit_handout_here(alloc, block->segment_id, bins, block->addr, rounded, bytes,
                           alloc->allocation_id + 1, rounded, false, VARVE_CAUSE_CACHE);
     }
-    *addr_out = cached_take(alloc, bins, block, cached_counters_of(alloc, bins), rounded, bytes, false);
-    return true;
+    return cached_take(alloc, bins, block, cached_counters_of(alloc, bins), rounded, bytes, false);
 }
 
-/// Any request that the pool serves, from bins of its stream, of which `bin` is that of its rounded size. False: nothing was
+/// Any request that the pool serves, from bins of its stream, of which `bin` is that of its rounded size. NULL: nothing was
 /// done.
-HOT bool cached_alloc(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin, uint64_t bytes,
-                      uint64_t *addr_out, bool is_recorded)
+HOT struct block *cached_alloc(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin,
+                               uint64_t bytes, bool is_recorded)
 {
     uint64_t rounded = rounding_up(bytes, ROUNDING_MIN_BLOCK), found_size;
     struct cached_counters counters;
@@ -238,13 +239,13 @@ HOT bool cached_alloc(struct varve_alloc *alloc, struct stream_bins *bins, unsig
     struct block *block = free_index_best_from(bins, bin, rounded);
 
     if (UNLIKELY(block == NULL || !cached_may_give(alloc, block))) {
-        return false;
+        return NULL;
     }
     found_size = block->size;
     counters = cached_counters_of(alloc, bins);
     is_cut = found_size - rounded >= cached_least_rest(bins->is_small);
     if (UNLIKELY(is_cut && alloc->slab.spare == NULL)) {
-        return false;
+        return NULL;
     }
     if (is_recorded) {
         emit_handout_here(alloc, block->segment_id, bins, block->addr, is_cut ? rounded : found_size, bytes,
@@ -252,14 +253,18 @@ HOT bool cached_alloc(struct varve_alloc *alloc, struct stream_bins *bins, unsig
     }
     if (is_cut) {
         block = cached_cut(alloc, bins, block, counters, rounded);
-        *addr_out = cached_hand_out(alloc, block, counters, rounded, bytes);
-    } else {
-        *addr_out = cached_take(alloc, bins, block, counters, found_size, bytes, true);
+        return cached_hand_out(alloc, block, counters, rounded, bytes);
     }
-    return true;
+    return cached_take(alloc, bins, block, counters, found_size, bytes, true);
 }
 
 /* ---- frees ---- */
+
+/// Is the free of the block usual?
+HOT bool cached_is_used(const struct varve_alloc *alloc, const struct block *block)
+{
+    return block->state == CACHED_USED && block->size < alloc->config.max_split_size;
+}
 
 /// The slot in the map of a block whose free is usual; NULL: it is not. `addr` is not 0.
 HOT struct block_map_slot *cached_find(const struct varve_alloc *alloc, uint64_t addr)
@@ -272,9 +277,7 @@ HOT struct block_map_slot *cached_find(const struct varve_alloc *alloc, uint64_t
         }
         slot = &alloc->map.slots[((uint64_t)(slot - alloc->map.slots) + 1) & block_map_mask(&alloc->map)];
     }
-    return LIKELY(slot->block->state == CACHED_USED && slot->block->size < alloc->config.max_split_size)
-               ? slot
-               : NULL;
+    return LIKELY(cached_is_used(alloc, slot->block)) ? slot : NULL;
 }
 
 /// Does a freed block absorb this neighbour of it?

@@ -75,6 +75,9 @@ static const char *advise(const struct varve_alloc *alloc, const struct varve_al
 {
     uint64_t unused = oom->reserved - oom->active;
 
+    if (oom->allocated_limit != 0 && oom->allocated + oom->rounded > oom->allocated_limit) {
+        return "the limit of allocated bytes is reached: free something, or raise it";
+    }
     if (oom->pending >= oom->rounded) {
         return "freed blocks still wait for other streams: synchronize before the request, or record fewer "
                "streams";
@@ -102,6 +105,7 @@ void oom_account(struct varve_alloc *alloc, const struct request *request, struc
         .active = (uint64_t)stat_active_bytes(&alloc->counters),
         .reserved = (uint64_t)alloc->counters.others.reserved_bytes[VARVE_ALLOC_STAT_ALL].current,
         .limit = alloc->limit,
+        .allocated_limit = alloc->allocated_limit,
         .stage = request->stage,
     };
     oom->pending = oom->active - oom->allocated;

@@ -91,22 +91,42 @@ static void emit_stage(struct varve_alloc *alloc, const struct request *request,
                                   .arg = has_served});
 }
 
-/* trigger_free_memory_callbacks: all of them, whatever the first one says. */
-static struct block *search_after_callbacks(struct varve_alloc *alloc, struct request *request)
+/* All of them, whatever the first one returns. The bytes that they have freed. */
+static uint64_t run_callbacks(struct varve_alloc *alloc, struct request *request, uint64_t excess)
+{
+    const struct private_pool *owner = request->pool->owner;
+    const struct varve_alloc_miss miss = {
+        .requested = request->bytes,
+        .rounded = request->wanted.rounded,
+        .excess = excess,
+        .stream = request->wanted.bins->stream,
+        .pool = owner != NULL ? owner->id : (struct varve_pool_id){0, 0},
+        .device = alloc->device->index,
+        .is_small = request->pool->is_small,
+    };
+    uint64_t freed = 0;
+
+    request->stage = VARVE_ALLOC_STAGE_CALLBACKS;
+    for (uint32_t i = 0; i < alloc->callback_count; i++) {
+        freed += alloc->callbacks[i].call(alloc->callbacks[i].context, &miss);
+    }
+    return freed;
+}
+
+/* trigger_free_memory_callbacks. `excess`: bytes beyond the limit of allocated bytes. */
+static struct block *search_after_callbacks(struct varve_alloc *alloc, struct request *request,
+                                            uint64_t excess, bool *has_freed_out)
 {
     int64_t before = stat_active_bytes(&alloc->counters);
     int64_t after;
-    bool has_freed = false;
     struct block *block = NULL;
 
+    *has_freed_out = false;
     if (alloc->callback_count == 0) {
         return NULL;
     }
-    request->stage = VARVE_ALLOC_STAGE_CALLBACKS;
-    for (uint32_t i = 0; i < alloc->callback_count; i++) {
-        has_freed = alloc->callbacks[i].call(alloc->callbacks[i].context) || has_freed;
-    }
-    if (has_freed) {
+    if (run_callbacks(alloc, request, excess) > 0) {
+        *has_freed_out = true;
         block = search(alloc, request);
         request->source = VARVE_CAUSE_AFTER_CALLBACKS;
     }
@@ -205,10 +225,11 @@ static int retry_after_release_cached(struct varve_alloc *alloc, struct request 
 /* The stages after the pool has failed, up to the first success. */
 static int alloc_in_stages(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
+    bool has_freed;
     int error;
 
     request->segment_bytes = request_segment_size(alloc, request);
-    *block_out = search_after_callbacks(alloc, request);
+    *block_out = search_after_callbacks(alloc, request, 0, &has_freed);
     error = alloc->callback_count > 0 ? request_reserve(alloc) : VARVE_OK;
     if (error != VARVE_OK) {
         return varve_message_set(request->message, error, "no memory for the allocator's own descriptors");
@@ -280,8 +301,8 @@ struct handout {
     bool is_cut;
 };
 
-/* alloc_found_block. The descriptors that it needs are reserved. Returns the address. */
-HOT uint64_t hand_out(struct varve_alloc *alloc, struct handout handout, struct block *block)
+/* alloc_found_block. The descriptors that it needs are reserved. Returns the request's block. */
+HOT struct block *hand_out(struct varve_alloc *alloc, struct handout handout, struct block *block)
 {
     struct pool *pool = handout.pool;
     uint64_t found_size = block->size, addr = block->addr;
@@ -306,6 +327,7 @@ HOT uint64_t hand_out(struct varve_alloc *alloc, struct handout handout, struct 
         }
     }
     block->is_allocated = true;
+    block->has_user = false;
     block->requested = handout.bytes;
     block->id = ++alloc->allocation_id;
     if (UNLIKELY(alloc->recorder != NULL)) {
@@ -315,13 +337,71 @@ HOT uint64_t hand_out(struct varve_alloc *alloc, struct handout handout, struct 
     if (block->size >= alloc->config.max_split_size) {
         stat_increase(&alloc->counters.others.oversize_allocations, 1);
     }
-    return addr;
+    return block;
+}
+
+HOT bool is_cut(const struct varve_alloc *alloc, const struct request *request, const struct block *block)
+{
+    return POLICY_CALL(alloc->policy, should_split, &alloc->config, &request->wanted, block);
+}
+
+/* ---- the limit of allocated bytes ---- */
+
+/* Bytes beyond the limit, if the request is served by the block; NULL: by one of just its size. */
+static uint64_t excess_of(const struct varve_alloc *alloc, const struct request *request,
+                          const struct block *block)
+{
+    uint64_t rounded = request->wanted.rounded;
+    uint64_t bytes = block == NULL || is_cut(alloc, request, block) ? rounded : block->size;
+    uint64_t allocated = (uint64_t)hot_current(&alloc->counters, HOT_ALLOCATED_BYTES) + bytes;
+
+    return allocated > alloc->allocated_limit ? allocated - alloc->allocated_limit : 0;
+}
+
+/* Callbacks free until the request fits under the limit, or a call has brought it no nearer. `block` is what the pool has for
+ * it, before and afterwards. */
+static int make_room(struct varve_alloc *alloc, struct request *request, struct block **block)
+{
+    uint64_t excess = excess_of(alloc, request, *block), before = UINT64_MAX;
+    bool has_freed = true;
+
+    request->segment_bytes = request_segment_size(alloc, request);
+    while (excess > 0 && excess < before && has_freed) {
+        *block = search_after_callbacks(alloc, request, excess, &has_freed);
+        if (request_reserve(alloc) != VARVE_OK) {
+            return varve_message_set(request->message, VARVE_ERROR_FULL,
+                                     "no memory for the allocator's own descriptors");
+        }
+        before = excess;
+        excess = excess_of(alloc, request, *block);
+    }
+    return excess == 0 ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
+}
+
+/* As alloc_on_miss. A block that came from the device and is larger than the limit allows stays in the pool. */
+static int alloc_within_limit(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+{
+    int error = make_room(alloc, request, block_out);
+
+    if (error != VARVE_OK || *block_out != NULL) {
+        return error;
+    }
+    error = alloc_on_miss(alloc, request, block_out);
+    assert(error != VARVE_OK || *block_out != NULL);
+    if (error != VARVE_OK || request->wanted.stream_ordered || excess_of(alloc, request, *block_out) == 0) {
+        return error;
+    }
+    if (!(*block_out)->is_free) {
+        block_insert_free(*block_out);
+    }
+    error = make_room(alloc, request, block_out);
+    return error == VARVE_OK && *block_out == NULL ? VARVE_ERROR_NO_MEMORY : error;
 }
 
 /* A request that the pool does not serve at once, or that is not of the usual kind. */
 static __attribute__((noinline)) int run_in_stages(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
                                                    struct varve_message *message, struct request *request,
-                                                   uint64_t *addr_out)
+                                                   struct block **block_out)
 {
     struct block *block;
     int error = prepare(alloc, bytes, stream, request);
@@ -334,22 +414,23 @@ static __attribute__((noinline)) int run_in_stages(struct varve_alloc *alloc, ui
         return varve_message_set(message, VARVE_ERROR_FULL, "no memory for the allocator's own descriptors");
     }
     block = search(alloc, request);
-    if (block == NULL) {
+    if (UNLIKELY(alloc->allocated_limit != 0)) {
+        error = alloc_within_limit(alloc, request, &block);
+    } else if (block == NULL) {
         error = alloc_on_miss(alloc, request, &block);
-        if (error != VARVE_OK) {
-            return error;
-        }
     }
-    *addr_out = hand_out(
-        alloc,
-        (struct handout){
-            .pool = request->pool,
-            .bytes = bytes,
-            .rounded = request->wanted.rounded,
-            .source = request->source,
-            .is_cut = POLICY_CALL(alloc->policy, should_split, &alloc->config, &request->wanted, block),
-        },
-        block);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    *block_out = hand_out(alloc,
+                          (struct handout){
+                              .pool = request->pool,
+                              .bytes = bytes,
+                              .rounded = request->wanted.rounded,
+                              .source = request->source,
+                              .is_cut = is_cut(alloc, request, block),
+                          },
+                          block);
     return VARVE_OK;
 }
 
@@ -357,34 +438,35 @@ static __attribute__((noinline)) int run_in_stages(struct varve_alloc *alloc, ui
  * the one before, and the pool has a block. What only a miss needs is not even written down, and nothing has changed when there is
  * no such block. */
 int request_run(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct varve_message *message,
-                struct request *request, uint64_t *addr_out)
+                struct request *request, struct block **block_out)
 {
     struct wanted_block wanted;
     struct pool *pool;
     struct block *block;
 
-    if (UNLIKELY(alloc->policy != &policy_pytorch || alloc->capture_count > 0 || counts_searches(alloc))) {
-        return run_in_stages(alloc, bytes, stream, message, request, addr_out);
+    if (UNLIKELY(alloc->policy != &policy_pytorch || alloc->capture_count > 0 || counts_searches(alloc) ||
+                 alloc->allocated_limit != 0)) {
+        return run_in_stages(alloc, bytes, stream, message, request, block_out);
     }
     wanted.rounded = pytorch_block_size(&alloc->config, bytes);
     pool = pytorch_is_small(&alloc->config, wanted.rounded) ? &alloc->small : &alloc->large;
     wanted.bins = pool->index.recent;
     wanted.is_expandable = alloc->can_expand;
     if (UNLIKELY(wanted.bins == NULL || wanted.bins->stream != stream || !has_reserve(alloc))) {
-        return run_in_stages(alloc, bytes, stream, message, request, addr_out);
+        return run_in_stages(alloc, bytes, stream, message, request, block_out);
     }
     block = pytorch_search_for(&alloc->config, wanted);
     if (UNLIKELY(block == NULL)) {
-        return run_in_stages(alloc, bytes, stream, message, request, addr_out);
+        return run_in_stages(alloc, bytes, stream, message, request, block_out);
     }
-    *addr_out = hand_out(alloc,
-                         (struct handout){
-                             .pool = pool,
-                             .bytes = bytes,
-                             .rounded = wanted.rounded,
-                             .source = VARVE_CAUSE_CACHE,
-                             .is_cut = pytorch_cuts(&alloc->config, pool, wanted, block->size),
-                         },
-                         block);
+    *block_out = hand_out(alloc,
+                          (struct handout){
+                              .pool = pool,
+                              .bytes = bytes,
+                              .rounded = wanted.rounded,
+                              .source = VARVE_CAUSE_CACHE,
+                              .is_cut = pytorch_cuts(&alloc->config, pool, wanted, block->size),
+                          },
+                          block);
     return VARVE_OK;
 }

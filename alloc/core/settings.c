@@ -15,6 +15,7 @@ enum config_number {
     CONFIG_LARGE_SEGMENT_SIZE,
     CONFIG_GC_PER_MILLE,
     CONFIG_EXPANDABLE,
+    CONFIG_ALLOCATED_LIMIT,
 };
 
 static void emit_setting(struct varve_alloc *alloc, enum config_number number, uint64_t value)
@@ -71,6 +72,15 @@ int varve_alloc_set_memory_limit(struct varve_alloc *alloc, uint64_t bytes)
     alloc_lock(alloc);
     alloc->limit = bytes;
     emit_setting(alloc, CONFIG_LIMIT, bytes);
+    alloc_unlock(alloc);
+    return VARVE_OK;
+}
+
+int varve_alloc_set_allocated_limit(struct varve_alloc *alloc, uint64_t bytes)
+{
+    alloc_lock(alloc);
+    alloc->allocated_limit = bytes;
+    emit_setting(alloc, CONFIG_ALLOCATED_LIMIT, bytes);
     alloc_unlock(alloc);
     return VARVE_OK;
 }
@@ -137,7 +147,9 @@ void varve_alloc_set_recorder(struct varve_alloc *alloc, const struct varve_allo
     alloc_unlock(alloc);
 }
 
-int varve_alloc_add_free_callback(struct varve_alloc *alloc, bool (*callback)(void *context), void *context)
+int varve_alloc_add_miss_callback(struct varve_alloc *alloc,
+                                  uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
+                                  void *context)
 {
     int error = VARVE_ERROR_FULL;
 

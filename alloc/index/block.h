@@ -57,16 +57,23 @@ struct block {
                 is_joining : 1; /* core/streams/stream_ordered.c: freed, and the device's own stream waits for it already */
         };
     };
-    bool is_alone; /* free_index.c's own: no other block is in its bin, and its links are NULL */
+    union {
+        bool
+            is_alone; /* free_index.c's own, while free: no other block is in its bin, and its links are NULL */
+        bool has_user; /* while allocated: `user` is the program's */
+    };
     /* Links: of the free index while free, of the unmapped list, of the deferred list while in use; else NULL. */
     struct block *up, *left, *right;
     uint64_t freed_at;             /* the pool's search count when it last became free */
     struct stream_use *uses;       /* other streams that it was recorded for */
     struct expandable *expandable; /* NULL: an ordinary segment */
-    struct block *planned_next;    /* while is_planned */
-    uint32_t event_count;          /* events of other streams that must complete first */
-    uint32_t priority : 31;        /* free_index.c's own: of a node of a treap */
-    uint32_t is_planned : 1;       /* core/release.c: it is in a plan */
+    union {
+        struct block *planned_next; /* while is_planned */
+        void *user;                 /* while allocated, with has_user */
+    };
+    uint32_t event_count;    /* events of other streams that must complete first */
+    uint32_t priority : 31;  /* free_index.c's own: of a node of a treap */
+    uint32_t is_planned : 1; /* core/release.c: it is in a plan */
 };
 
 HOT bool block_is_split(const struct block *block)

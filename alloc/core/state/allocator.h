@@ -72,6 +72,7 @@ struct varve_alloc {
     const struct alloc_policy *policy;
     struct varve_alloc_config config; /* settings_apply changes it */
     uint64_t limit;                   /* bytes; 0: none */
+    uint64_t allocated_limit;         /* of blocks in use; 0: none */
     uint64_t reserved_bytes;          /* from the device */
     uint64_t device_total;            /* bytes of the device */
     double fraction;
@@ -104,7 +105,7 @@ struct varve_alloc {
     struct alloc_counters counters;
 
     struct {
-        bool (*call)(void *context);
+        uint64_t (*call)(void *context, const struct varve_alloc_miss *miss);
         void *context;
     } callbacks[CALLBACKS_MAX];
     uint32_t callback_count;

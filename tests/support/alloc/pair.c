@@ -246,16 +246,18 @@ static bool miss_model(void *context)
 }
 
 /* The allocator's: frees what the model's has freed. */
-static bool miss_real(void *context)
+static uint64_t miss_real(void *context, const struct varve_alloc_miss *miss)
 {
     struct pair *pair = context;
-    bool has_freed = pair->missed_taken < pair->missed_count;
+    uint64_t freed = 0;
 
+    (void)miss;
     pair->misses_taken++;
     while (pair->missed_taken < pair->missed_count) {
+        freed++;
         varve_alloc_raw_delete(pair->alloc, pair->missed[pair->missed_taken++], &pair->message);
     }
-    return has_freed;
+    return freed;
 }
 
 /* ---- steps ---- */
@@ -645,7 +647,7 @@ static bool pair_open(struct pair *pair, const struct alloc_pair_setup *setup)
     if (error) {
         return differ(pair, "open: %s", pair->message.text);
     }
-    if (setup->miss_frees && varve_alloc_add_free_callback(pair->alloc, miss_real, pair)) {
+    if (setup->miss_frees && varve_alloc_add_miss_callback(pair->alloc, miss_real, pair)) {
         return differ(pair, "no callback");
     }
     return true;

@@ -83,19 +83,22 @@ static void test_sizes_beyond_the_field(void **state)
 
 struct giver {
     struct rig *rig;
-    uint64_t addr; /* freed by the next call, if it is not 0 */
+    uint64_t addr, next; /* freed by the next calls, if they are not 0 */
     bool answer;
     unsigned calls;
+    struct varve_alloc_miss miss; /* the last one */
 };
 
-static bool giver_call(void *context)
+static uint64_t giver_call(void *context, const struct varve_alloc_miss *miss)
 {
     struct giver *giver = context;
 
     giver->calls++;
+    giver->miss = *miss;
     if (giver->addr != 0) {
         give(giver->rig, giver->addr);
-        giver->addr = 0;
+        giver->addr = giver->next;
+        giver->next = 0;
     }
     return giver->answer;
 }
@@ -107,8 +110,8 @@ static void test_callback_serves(void **state)
     uint64_t addr;
 
     rig_open(rig, &(struct rig_options){.limit = 40 * MIB});
-    assert_int_equal(varve_alloc_add_free_callback(rig->alloc, giver_call, &giver), VARVE_OK);
-    assert_int_equal(varve_alloc_add_free_callback(rig->alloc, giver_call, &second), VARVE_OK);
+    assert_int_equal(varve_alloc_add_miss_callback(rig->alloc, giver_call, &giver), VARVE_OK);
+    assert_int_equal(varve_alloc_add_miss_callback(rig->alloc, giver_call, &second), VARVE_OK);
     addr = take(rig, 40 * MIB);
     assert_int_equal(giver.calls, 1); /* on every miss of the pool */
     giver.addr = addr;
@@ -120,6 +123,10 @@ static void test_callback_serves(void **state)
                 "split 30M left 10M\n"
                 "alloc after_callbacks 30M\n");
     assert_int_equal(second.calls, 2); /* all of them, whatever the first one says */
+    assert_int_equal(second.miss.requested, 30 * MIB);
+    assert_int_equal(second.miss.rounded, 30 * MIB);
+    assert_int_equal(second.miss.excess, 0);
+    assert_false(second.miss.is_small);
     take(rig, 10 * MIB);
     assert_int_equal(giver.calls, 2); /* a hit asks nobody */
     assert_int_equal(calls_of(rig, VARVE_DEVICE_SEGMENT_ALLOC), 1);
@@ -134,7 +141,7 @@ static void test_callback_that_denies(void **state)
 
     rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 100 * MIB});
     addr = take(rig, 40 * MIB);
-    varve_alloc_add_free_callback(rig->alloc, giver_call, &giver);
+    varve_alloc_add_miss_callback(rig->alloc, giver_call, &giver);
     giver.addr = addr;
     forget(rig);
     assert_int_not_equal(take(rig, 40 * MIB), addr);
@@ -145,10 +152,11 @@ static void test_callback_that_denies(void **state)
                 "alloc new_segment 40M\n");
 }
 
-static bool callback_none(void *context)
+static uint64_t callback_none(void *context, const struct varve_alloc_miss *miss)
 {
     (void)context;
-    return false;
+    (void)miss;
+    return 0;
 }
 
 static void test_callbacks_are_limited(void **state)
@@ -159,7 +167,7 @@ static void test_callbacks_are_limited(void **state)
 
     rig_open(rig, &(struct rig_options){.limit = 0});
     while (error == VARVE_OK && count < 1000) {
-        error = varve_alloc_add_free_callback(rig->alloc, callback_none, NULL);
+        error = varve_alloc_add_miss_callback(rig->alloc, callback_none, NULL);
         count += error == VARVE_OK;
     }
     assert_int_equal(error, VARVE_ERROR_FULL);
@@ -234,7 +242,7 @@ static void chain_prepare(struct rig *rig, struct giver *giver)
     give(rig, b);
     give(rig, c);
     *giver = (struct giver){.rig = rig, .answer = true};
-    varve_alloc_add_free_callback(rig->alloc, giver_call, giver);
+    varve_alloc_add_miss_callback(rig->alloc, giver_call, giver);
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 88 * MIB);
     forget(rig);
 }
@@ -412,27 +420,88 @@ static void test_fatal_error_of_the_retry(void **state)
     assert_int_equal(stats_of(rig).num_ooms, 0);
 }
 
+/* ---- the limit of allocated bytes ---- */
+
+static void test_limit_of_allocated_bytes(void **state)
+{
+    struct rig *rig = *state;
+    struct giver giver = {.rig = rig, .answer = true};
+    uint64_t a, b;
+
+    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 400 * MIB});
+    a = take(rig, 40 * MIB);
+    b = take(rig, 30 * MIB);
+    assert_int_equal(varve_alloc_set_allocated_limit(rig->alloc, 90 * MIB), VARVE_OK);
+    take(rig, 20 * MIB);
+    refused(rig, 512, VARVE_ERROR_NO_MEMORY);
+    assert_non_null(strstr(rig->message.text, "the limit of allocated bytes is reached"));
+    varve_alloc_add_miss_callback(rig->alloc, giver_call, &giver);
+    giver.addr = b;
+    assert_int_equal(take(rig, 30 * MIB), b);
+    assert_int_equal(giver.calls, 1);
+    assert_int_equal(giver.miss.excess, 30 * MIB);
+    assert_int_equal(giver.miss.rounded, 30 * MIB);
+    giver.answer = false;
+    refused(rig, 512, VARVE_ERROR_NO_MEMORY);
+    give(rig, a);
+    take(rig, 512);
+    assert_int_equal(varve_alloc_memory_allocated(rig->alloc), 50 * MIB + 512);
+    assert_int_equal(varve_alloc_set_allocated_limit(rig->alloc, 0), VARVE_OK);
+    take(rig, 200 * MIB);
+}
+
+/* The block that the request would get is larger than the request, and so is its segment: neither may exceed the limit, and
+ * what the device gave for it serves a later request. */
+static void test_limit_counts_whole_blocks(void **state)
+{
+    struct rig *rig = *state;
+    uint64_t segment;
+
+    rig_open(rig, &(struct rig_options){.limit = 0});
+    varve_alloc_set_allocated_limit(rig->alloc, 11 * MIB + MIB / 2);
+    refused(rig, 11 * MIB + 512, VARVE_ERROR_NO_MEMORY); /* of a segment of 12 MiB, uncut */
+    assert_int_equal(varve_alloc_memory_allocated(rig->alloc), 0);
+    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 12 * MIB);
+    segment = calls_of(rig, VARVE_DEVICE_SEGMENT_ALLOC);
+    varve_alloc_set_allocated_limit(rig->alloc, 12 * MIB);
+    take(rig, 11 * MIB + 512);
+    assert_int_equal(varve_alloc_memory_allocated(rig->alloc), 12 * MIB);
+    assert_int_equal(calls_of(rig, VARVE_DEVICE_SEGMENT_ALLOC), segment);
+}
+
+/* Callbacks that free one block at a time are called until the request fits. */
+static void test_limit_calls_until_it_fits(void **state)
+{
+    struct rig *rig = *state;
+    struct giver giver = {.rig = rig, .answer = true};
+    uint64_t a, b;
+
+    rig_open(rig, &(struct rig_options){.limit = 0});
+    a = take(rig, 10 * MIB);
+    b = take(rig, 10 * MIB);
+    varve_alloc_set_allocated_limit(rig->alloc, 20 * MIB);
+    varve_alloc_add_miss_callback(rig->alloc, giver_call, &giver);
+    giver.addr = a;
+    giver.next = b;
+    take(rig, 14 * MIB);
+    assert_int_equal(giver.calls, 2 + 1); /* and once for the pool, which has no block of that size */
+    assert_int_equal(varve_alloc_memory_allocated(rig->alloc), 14 * MIB);
+}
+
 int main(void)
 {
 #define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
     const struct CMUnitTest tests[] = {
-        RIG_TEST(test_first_block_and_hit),
-        RIG_TEST(test_numbers_of_records),
-        RIG_TEST(test_sizes_beyond_the_field),
-        RIG_TEST(test_callback_serves),
-        RIG_TEST(test_callback_that_denies),
-        RIG_TEST(test_callbacks_are_limited),
-        RIG_TEST(test_limit_is_inclusive),
-        RIG_TEST(test_limit_is_strict_above),
-        RIG_TEST(test_limit_of_fraction),
-        RIG_TEST(test_whole_chain_serves_at_its_end),
-        RIG_TEST(test_whole_chain_fails),
-        RIG_TEST(test_chain_ends_after_gc),
-        RIG_TEST(test_chain_ends_after_release_available),
-        RIG_TEST(test_freed_at_last_is_not_searched),
-        RIG_TEST(test_freed_at_last_is_searched_on_demand),
-        RIG_TEST(test_device_out_of_memory),
-        RIG_TEST(test_fatal_error_ends_the_chain),
+        RIG_TEST(test_first_block_and_hit),           RIG_TEST(test_numbers_of_records),
+        RIG_TEST(test_sizes_beyond_the_field),        RIG_TEST(test_callback_serves),
+        RIG_TEST(test_callback_that_denies),          RIG_TEST(test_callbacks_are_limited),
+        RIG_TEST(test_limit_of_allocated_bytes),      RIG_TEST(test_limit_counts_whole_blocks),
+        RIG_TEST(test_limit_calls_until_it_fits),     RIG_TEST(test_limit_is_inclusive),
+        RIG_TEST(test_limit_is_strict_above),         RIG_TEST(test_limit_of_fraction),
+        RIG_TEST(test_whole_chain_serves_at_its_end), RIG_TEST(test_whole_chain_fails),
+        RIG_TEST(test_chain_ends_after_gc),           RIG_TEST(test_chain_ends_after_release_available),
+        RIG_TEST(test_freed_at_last_is_not_searched), RIG_TEST(test_freed_at_last_is_searched_on_demand),
+        RIG_TEST(test_device_out_of_memory),          RIG_TEST(test_fatal_error_ends_the_chain),
         RIG_TEST(test_fatal_error_of_the_retry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

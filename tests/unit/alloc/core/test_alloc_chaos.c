@@ -132,10 +132,11 @@ static void chaos_within(void *context)
     }
 }
 
-static bool chaos_callback(void *context)
+static uint64_t chaos_callback(void *context, const struct varve_alloc_miss *miss)
 {
+    (void)miss;
     chaos_within(context);
-    return draw(context, 4) != 0;
+    return draw(context, 4);
 }
 
 static void chaos_observer(void *context, const struct varve_alloc_oom *oom)
@@ -156,7 +157,7 @@ static void chaos_run(struct rig *rig, const char *config, const char *policy, b
     if (strstr(config, "release_lock") == NULL) {
         hooks.on_segment_alloc = NULL; /* the lock is held: a device may not come back */
     }
-    varve_alloc_add_free_callback(rig->alloc, chaos_callback, &chaos);
+    varve_alloc_add_miss_callback(rig->alloc, chaos_callback, &chaos);
     varve_alloc_add_oom_observer(rig->alloc, chaos_observer, &chaos);
     for (unsigned i = 0; i < CHAOS_STEPS; i++) {
         chaos_step(&chaos);

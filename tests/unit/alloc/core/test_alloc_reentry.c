@@ -20,12 +20,13 @@ struct actor {
     bool empties;
 };
 
-static bool act(void *context)
+static uint64_t act(void *context, const struct varve_alloc_miss *miss)
 {
     struct actor *actor = context;
 
+    (void)miss;
     if (actor->calls++ > 0) {
-        return false;
+        return 0;
     }
     if (actor->addr != 0) {
         give(actor->rig, actor->addr);
@@ -36,7 +37,7 @@ static bool act(void *context)
     if (actor->bytes != 0) {
         actor->taken = take(actor->rig, actor->bytes);
     }
-    return true;
+    return 1;
 }
 
 /* The last free place of the table of blocks goes to a request of the callback. */
@@ -51,7 +52,7 @@ static void test_callback_takes_the_last_place(void **state)
         assert_int_equal(varve_alloc_raw_alloc(rig->alloc, 512, &addr, NULL), VARVE_OK);
     }
     rig_check(rig);
-    assert_int_equal(varve_alloc_add_free_callback(rig->alloc, act, &actor), VARVE_OK);
+    assert_int_equal(varve_alloc_add_miss_callback(rig->alloc, act, &actor), VARVE_OK);
     addr = take(rig, 30 * MIB);
     assert_int_not_equal(actor.taken, 0);
     give(rig, addr);
@@ -67,7 +68,7 @@ static void test_callback_takes_what_it_frees(void **state)
 
     rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
     actor.addr = take(rig, 40 * MIB);
-    assert_int_equal(varve_alloc_add_free_callback(rig->alloc, act, &actor), VARVE_OK);
+    assert_int_equal(varve_alloc_add_miss_callback(rig->alloc, act, &actor), VARVE_OK);
     forget(rig);
     assert_int_equal(take(rig, 16 * MIB), actor.addr + 24 * MIB);
     assert_int_equal(actor.taken, actor.addr);
@@ -87,7 +88,7 @@ static void test_callback_empties_the_cache(void **state)
 
     rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
     actor.addr = take(rig, 40 * MIB);
-    assert_int_equal(varve_alloc_add_free_callback(rig->alloc, act, &actor), VARVE_OK);
+    assert_int_equal(varve_alloc_add_miss_callback(rig->alloc, act, &actor), VARVE_OK);
     forget(rig);
     take(rig, 50 * MIB);
     expect(rig, "free_requested 40M\n"
@@ -100,14 +101,15 @@ static void test_callback_empties_the_cache(void **state)
 }
 
 /* A request of the callback fails with the whole chain of its own, in the middle of the outer one. */
-static bool fail_inside(void *context)
+static uint64_t fail_inside(void *context, const struct varve_alloc_miss *miss)
 {
     struct actor *actor = context;
 
+    (void)miss;
     if (actor->calls++ == 0) {
         refused(actor->rig, 100 * MIB, VARVE_ERROR_NO_MEMORY);
     }
-    return true;
+    return 1;
 }
 
 static void test_callback_runs_out_of_memory(void **state)
@@ -119,7 +121,7 @@ static void test_callback_runs_out_of_memory(void **state)
     rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
     a = take(rig, 40 * MIB);
     give(rig, a);
-    assert_int_equal(varve_alloc_add_free_callback(rig->alloc, fail_inside, &actor), VARVE_OK);
+    assert_int_equal(varve_alloc_add_miss_callback(rig->alloc, fail_inside, &actor), VARVE_OK);
     forget(rig);
     take(rig, 50 * MIB);
     assert_int_equal(actor.calls, 2);
@@ -139,19 +141,20 @@ static void drop_pool(struct rig *rig)
     empty_cache(rig);
 }
 
-static bool drop_pool_once(void *context)
+static uint64_t drop_pool_once(void *context, const struct varve_alloc_miss *miss)
 {
     struct actor *actor = context;
 
+    (void)miss;
     if (actor->calls++ == 0) {
         drop_pool(actor->rig);
     }
-    return true;
+    return 1;
 }
 
 static void drop_pool_hook(void *context)
 {
-    drop_pool_once(context);
+    drop_pool_once(context, NULL);
 }
 
 /* The request has been promised a place in the pool, so the pool stays until the block has gone as well. */
@@ -184,7 +187,7 @@ static void test_callback_drops_the_pool(void **state)
 
     rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
     actor.rig = rig;
-    assert_int_equal(varve_alloc_add_free_callback(rig->alloc, drop_pool_once, &actor), VARVE_OK);
+    assert_int_equal(varve_alloc_add_miss_callback(rig->alloc, drop_pool_once, &actor), VARVE_OK);
     pool_goes(rig, &actor);
 }
 
@@ -205,7 +208,7 @@ static void test_dropped_pool_without_memory(void **state)
     struct actor actor = {.rig = rig};
 
     rig_open(rig, &(struct rig_options){.limit = 10 * MIB});
-    assert_int_equal(varve_alloc_add_free_callback(rig->alloc, drop_pool_once, &actor), VARVE_OK);
+    assert_int_equal(varve_alloc_add_miss_callback(rig->alloc, drop_pool_once, &actor), VARVE_OK);
     assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, graph, NULL, NULL), VARVE_OK);
     refused(rig, 30 * MIB, VARVE_ERROR_NO_MEMORY);
     empty_cache(rig);

@@ -267,10 +267,11 @@ static void test_threads_with_the_lock_released(void **state)
 
 /* ---- observers and callbacks come while others fail ---- */
 
-static bool callback_none(void *context)
+static uint64_t callback_none(void *context, const struct varve_alloc_miss *miss)
 {
+    (void)miss;
     __atomic_fetch_add((unsigned *)context, 1, __ATOMIC_SEQ_CST);
-    return false;
+    return 0;
 }
 
 static void observer_count(void *context, const struct varve_alloc_oom *oom)
@@ -310,7 +311,7 @@ static void test_observers_come_late(void **state)
         assert_int_equal(pthread_create(&threads[i], NULL, fail_often, alloc), 0);
     }
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(varve_alloc_add_free_callback(alloc, callback_none, &calls), VARVE_OK);
+        assert_int_equal(varve_alloc_add_miss_callback(alloc, callback_none, &calls), VARVE_OK);
         assert_int_equal(varve_alloc_add_oom_observer(alloc, observer_count, &ooms), VARVE_OK);
     }
     for (int i = 0; i < 2; i++) {

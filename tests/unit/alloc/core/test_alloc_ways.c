@@ -3,7 +3,8 @@
  * The short way of requests and frees (core/cached.h) against the long one: two allocators do the same, and one of them
  * counts searches for a garbage collection that never comes, which sends all it does the long way. Their addresses,
  * answers, events, statistics and snapshots are equal, and both pass the walker, whatever goes between one way and the
- * other: a recorder that comes and goes, shared blocks, a cache that is emptied, settings, wrong frees.
+ * other: a recorder that comes and goes, shared blocks, a cache that is emptied, settings, wrong frees. Either side may
+ * hold handles in place of addresses, and free by address what it has a handle of.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +30,9 @@ struct side {
     struct varve_alloc_recorder recorder;
     struct varve_record *events;
     size_t count;
+    bool has_handles;
     uint64_t live[LIVE_MAX];
+    struct varve_allocation handles[LIVE_MAX];
     uint64_t short_steps, recorded_steps;
 };
 
@@ -111,6 +114,59 @@ static void act_rarely(struct side *side, const struct act *act)
     }
 }
 
+/* A handle of what has gone frees nothing, also when its address is another allocation's by now. */
+static void use_old_handle(struct side *side, struct varve_allocation handle)
+{
+    struct varve_allocation_info info;
+
+    assert_int_equal(varve_alloc_free(side->alloc, handle, NULL), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(varve_alloc_describe(side->alloc, handle, &info), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(varve_alloc_set_user(side->alloc, handle, side), VARVE_ERROR_NOT_FOUND);
+}
+
+static void free_slot(struct side *side, uint64_t slot)
+{
+    struct varve_allocation_info info;
+    struct varve_allocation handle = side->handles[slot];
+
+    if (!side->has_handles) {
+        assert_int_equal(varve_alloc_raw_delete(side->alloc, side->live[slot], NULL), VARVE_OK);
+        return;
+    }
+    assert_int_equal(varve_alloc_describe(side->alloc, handle, &info), VARVE_OK);
+    assert_int_equal(info.block.addr, side->live[slot]);
+    assert_int_equal(info.block.allocation_id, handle.id);
+    assert_ptr_equal(info.user, slot % 3 == 0 ? &side->live[slot] : NULL);
+    if (slot % 5 == 0) {
+        assert_int_equal(varve_alloc_raw_delete(side->alloc, side->live[slot], NULL), VARVE_OK);
+    } else {
+        assert_int_equal(varve_alloc_free(side->alloc, handle, NULL), VARVE_OK);
+    }
+    use_old_handle(side, handle);
+}
+
+static void fill_slot(struct side *side, const struct act *act)
+{
+    uint64_t slot = act->slot;
+    struct varve_allocation found;
+
+    if (!side->has_handles) {
+        assert_int_equal(
+            varve_alloc_raw_alloc_with_stream(side->alloc, act->bytes, act->stream, &side->live[slot], NULL),
+            VARVE_OK);
+        return;
+    }
+    assert_int_equal(varve_alloc_allocate(side->alloc, act->bytes, act->stream, &side->handles[slot], NULL),
+                     VARVE_OK);
+    side->live[slot] = varve_allocation_addr(side->handles[slot]);
+    if (slot % 3 == 0) {
+        assert_int_equal(varve_alloc_set_user(side->alloc, side->handles[slot], &side->live[slot]), VARVE_OK);
+    }
+    assert_int_equal(varve_alloc_get_allocation(side->alloc, side->live[slot], &found), VARVE_OK);
+    assert_ptr_equal(found.block, side->handles[slot].block);
+    assert_int_equal(found.id, side->handles[slot].id);
+}
+
 /* Replace a block. */
 static void step(struct side *side, const struct act *act)
 {
@@ -119,15 +175,14 @@ static void step(struct side *side, const struct act *act)
     side->short_steps += side->alloc->way == ALLOC_WAY_SHORT;
     side->recorded_steps += side->alloc->way == ALLOC_WAY_RECORDED;
     if (*slot != 0) {
-        assert_int_equal(varve_alloc_raw_delete(side->alloc, *slot, NULL), VARVE_OK);
+        free_slot(side, act->slot);
         if (act->rare == 5) {
             assert_int_equal(varve_alloc_raw_delete(side->alloc, *slot, NULL), VARVE_ERROR_NOT_FOUND);
         }
         *slot = 0;
     }
     if (act->bytes != 0) {
-        assert_int_equal(varve_alloc_raw_alloc_with_stream(side->alloc, act->bytes, act->stream, slot, NULL),
-                         VARVE_OK);
+        fill_slot(side, act);
     }
     act_rarely(side, act);
 }
@@ -178,7 +233,14 @@ static struct act random_act(uint64_t *random, unsigned live, unsigned sizes)
     return act;
 }
 
-static void compare(const char *config, uint64_t seed, unsigned live, unsigned sizes, bool folds)
+enum handles {
+    NO_HANDLES,
+    SHORT_HANDLES, /* the side that goes the short way */
+    LONG_HANDLES,
+};
+
+static void compare(const char *config, uint64_t seed, unsigned live, unsigned sizes, bool folds,
+                    enum handles handles)
 {
     static struct side short_way, long_way;
     uint64_t random = seed;
@@ -186,6 +248,8 @@ static void compare(const char *config, uint64_t seed, unsigned live, unsigned s
     varve_emit_may_fold = folds;
     side_open(&short_way, config, false, folds);
     side_open(&long_way, config, true, false);
+    short_way.has_handles = handles == SHORT_HANDLES;
+    long_way.has_handles = handles == LONG_HANDLES;
     for (unsigned i = 0; i < STEPS; i++) {
         struct act act = random_act(&random, live, sizes);
 
@@ -207,22 +271,22 @@ static void compare(const char *config, uint64_t seed, unsigned live, unsigned s
 static void test_all_sizes(void **state)
 {
     (void)state;
-    compare("", test_first_seed(1), LIVE_MAX, 0, true);
-    compare("max_split_size_mb:32", test_first_seed(1) + 1, LIVE_MAX, 0, false);
+    compare("", test_first_seed(1), LIVE_MAX, 0, true, NO_HANDLES);
+    compare("max_split_size_mb:32", test_first_seed(1) + 1, LIVE_MAX, 0, false, SHORT_HANDLES);
 }
 
 static void test_few_sizes(void **state)
 {
     (void)state;
-    compare("", test_first_seed(1) + 2, LIVE_MAX, 3, true);
-    compare("", test_first_seed(1) + 3, LIVE_MAX, 14, false);
+    compare("", test_first_seed(1) + 2, LIVE_MAX, 3, true, SHORT_HANDLES);
+    compare("", test_first_seed(1) + 3, LIVE_MAX, 14, false, NO_HANDLES);
 }
 
 static void test_few_blocks(void **state)
 {
     (void)state;
-    compare("", test_first_seed(1) + 4, 3, 0, true);
-    compare("", test_first_seed(1) + 5, 10, 2, true);
+    compare("", test_first_seed(1) + 4, 3, 0, true, SHORT_HANDLES);
+    compare("", test_first_seed(1) + 5, 10, 2, true, LONG_HANDLES);
 }
 
 int main(void)
