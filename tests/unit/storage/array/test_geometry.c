@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shapes and strides against lists of offsets: each function is tried on random geometries, and what it makes of them is
+ * compared with the list of the elements that it should show, in order. Errors leave the geometry as it was.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "storage/array.h"
+#include "support/random.h"
+
+#include <string.h>
+
+#define ROUNDS 20000U
+#define COUNT_MAX 4096
+
+/* The offsets of all elements, in the usual order. */
+struct list {
+    int64_t offsets[COUNT_MAX];
+    size_t count;
+};
+
+static void list_add(struct list *list, const struct varve_geometry *geometry, unsigned axis, int64_t offset)
+{
+    if (axis == geometry->ndim) {
+        assert_true(list->count < COUNT_MAX);
+        list->offsets[list->count++] = offset;
+        return;
+    }
+    for (int64_t i = 0; i < geometry->shape[axis]; i++) {
+        list_add(list, geometry, axis + 1, offset + i * geometry->strides[axis]);
+    }
+}
+
+static void list_make(struct list *list, const struct varve_geometry *geometry)
+{
+    list->count = 0;
+    list_add(list, geometry, 0, geometry->offset);
+}
+
+/* A view of contiguous elements: axes exchanged, sliced, expanded. */
+static struct varve_geometry random_geometry(uint64_t *random)
+{
+    struct varve_geometry geometry;
+    unsigned ndim = (unsigned)random_below(random, 5);
+    int64_t shape[VARVE_DIMS_MAX] = {0};
+
+    for (unsigned i = 0; i < ndim; i++) {
+        shape[i] = random_below(random, 12) == 0 ? 0 : 1 + (int64_t)random_below(random, 5);
+    }
+    assert_int_equal(varve_geometry_contiguous(ndim, shape, &geometry, NULL), VARVE_OK);
+    for (unsigned i = 0; i < ndim; i++) {
+        int axis = (int)random_below(random, ndim);
+
+        switch (random_below(random, 4)) {
+        case 0:
+            varve_geometry_transpose(&geometry, axis, (int)random_below(random, ndim), NULL);
+            break;
+        case 1:
+            varve_geometry_slice(&geometry, axis, VARVE_SLICE_NONE, VARVE_SLICE_NONE,
+                                 random_below(random, 2) ? -1 : 2, NULL);
+            break;
+        case 2:
+            if (geometry.shape[axis] == 1) {
+                memcpy(shape, geometry.shape, sizeof(shape));
+                shape[axis] = 3;
+                assert_int_equal(varve_geometry_expand(&geometry, ndim, shape, NULL), VARVE_OK);
+            }
+            break;
+        default:
+            break;
+        }
+    }
+    return geometry;
+}
+
+static void test_count_range_contiguous(void **state)
+{
+    uint64_t random = test_first_seed(1);
+
+    (void)state;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct varve_geometry geometry = random_geometry(&random);
+        static struct list list;
+        int64_t first, end, least = INT64_MAX, most = INT64_MIN;
+        bool is_contiguous = true;
+
+        list_make(&list, &geometry);
+        assert_int_equal(varve_geometry_count(&geometry), list.count);
+        for (size_t i = 0; i < list.count; i++) {
+            least = list.offsets[i] < least ? list.offsets[i] : least;
+            most = list.offsets[i] > most ? list.offsets[i] : most;
+            is_contiguous = is_contiguous && list.offsets[i] == list.offsets[0] + (int64_t)i;
+        }
+        varve_geometry_range(&geometry, &first, &end);
+        assert_int_equal(varve_geometry_check(&geometry, list.count > 0 ? (uint64_t)most + 1 : 0, NULL),
+                         VARVE_OK);
+        if (list.count > 0) {
+            struct varve_geometry moved = geometry;
+
+            moved.offset -= least + 1;
+            assert_int_equal(varve_geometry_check(&geometry, (uint64_t)most, NULL), VARVE_ERROR_INVALID);
+            assert_int_equal(varve_geometry_check(&moved, UINT64_MAX, NULL), VARVE_ERROR_INVALID);
+        }
+        assert_int_equal(first, list.count > 0 ? least : 0);
+        assert_int_equal(end, list.count > 0 ? most + 1 : 0);
+        assert_int_equal(varve_geometry_is_contiguous(&geometry), is_contiguous);
+    }
+}
+
+/* Python's slice.indices, by trying every position. */
+static size_t slice_positions(int64_t size, int64_t start, int64_t stop, int64_t step, int64_t *positions)
+{
+    int64_t least = step > 0 ? 0 : -1, most = step > 0 ? size : size - 1, at, end;
+    size_t count = 0;
+
+    at = start == VARVE_SLICE_NONE ? (step > 0 ? 0 : size - 1) : start < 0 ? start + size : start;
+    end = stop == VARVE_SLICE_NONE ? (step > 0 ? size : -1) : stop < 0 ? stop + size : stop;
+    at = at < least ? least : at > most ? most : at;
+    end = end < least ? least : end > most ? most : end;
+    for (; step > 0 ? at < end : at > end; at += step) {
+        positions[count++] = at;
+    }
+    return count;
+}
+
+static int64_t random_bound(uint64_t *random)
+{
+    return random_below(random, 5) == 0 ? VARVE_SLICE_NONE : (int64_t)random_below(random, 17) - 8;
+}
+
+static void test_slice_and_select(void **state)
+{
+    uint64_t random = test_first_seed(1);
+
+    (void)state;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct varve_geometry geometry = random_geometry(&random), result = geometry;
+        int64_t start = random_bound(&random), stop = random_bound(&random), step, positions[64];
+        int axis = (int)random_below(&random, 7) - 3;
+        bool exists = axis < (int)geometry.ndim && axis >= -(int)geometry.ndim;
+        unsigned number = (unsigned)(axis < 0 ? axis + (int)geometry.ndim : axis);
+        size_t count;
+
+        step = (int64_t)random_below(&random, 7) - 3;
+        if (!exists || step == 0) {
+            assert_int_equal(varve_geometry_slice(&result, axis, start, stop, step, NULL),
+                             VARVE_ERROR_INVALID);
+            assert_memory_equal(&result, &geometry, sizeof(result));
+            continue;
+        }
+        assert_int_equal(varve_geometry_slice(&result, axis, start, stop, step, NULL), VARVE_OK);
+        count = slice_positions(geometry.shape[number], start, stop, step, positions);
+        assert_int_equal(result.shape[number], count);
+        for (size_t i = 0; i < count; i++) {
+            struct varve_geometry expected = geometry, shown = result;
+
+            assert_int_equal(varve_geometry_select(&expected, axis, positions[i], NULL), VARVE_OK);
+            assert_int_equal(varve_geometry_select(&shown, axis, (int64_t)i - (int64_t)count, NULL),
+                             VARVE_OK);
+            assert_int_equal(shown.offset, expected.offset);
+            assert_int_equal(shown.ndim, geometry.ndim - 1);
+        }
+        assert_int_equal(varve_geometry_select(&result, axis, (int64_t)count, NULL), VARVE_ERROR_INVALID);
+        assert_int_equal(varve_geometry_select(&result, axis, -(int64_t)count - 1, NULL),
+                         VARVE_ERROR_INVALID);
+    }
+}
+
+/* A shape with that many elements. */
+static unsigned random_shape(uint64_t *random, int64_t count, int64_t *shape)
+{
+    unsigned ndim = 0;
+
+    while (count > 1 && ndim < 5) {
+        int64_t size = 1 + (int64_t)random_below(random, (uint64_t)count);
+
+        while (count % size != 0) {
+            size--;
+        }
+        shape[ndim++] = size;
+        count /= size;
+    }
+    if (count > 1 || (ndim < 6 && random_below(random, 4) == 0)) {
+        shape[ndim++] = count;
+    }
+    return ndim;
+}
+
+/* A view of the new shape exists just if along its axes all steps are equal: tried by brute force. */
+static bool has_view(const struct list *list, unsigned ndim, const int64_t *shape)
+{
+    size_t block = list->count;
+
+    for (unsigned axis = 0; axis < ndim; axis++) {
+        size_t outer = list->count / block, inner = block / (size_t)shape[axis];
+
+        for (size_t i = 0; i < outer * (size_t)shape[axis] * inner && shape[axis] > 1; i++) {
+            size_t within = i % block, position = within / inner;
+
+            if (position > 0 &&
+                list->offsets[i] - list->offsets[i - inner] != list->offsets[inner] - list->offsets[0]) {
+                return false;
+            }
+        }
+        block = inner;
+    }
+    return true;
+}
+
+static void test_reshape(void **state)
+{
+    uint64_t random = test_first_seed(1);
+    unsigned views = 0, refused = 0;
+
+    (void)state;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct varve_geometry geometry = random_geometry(&random), result = geometry;
+        static struct list before, after;
+        int64_t shape[VARVE_DIMS_MAX], asked[VARVE_DIMS_MAX];
+        unsigned ndim;
+        int error;
+
+        list_make(&before, &geometry);
+        ndim = random_shape(&random, (int64_t)before.count, shape);
+        if (before.count == 0) {
+            shape[0] = 0;
+            ndim = 1;
+        }
+        memcpy(asked, shape, sizeof(asked));
+        if (ndim > 0 && before.count > 0 && random_below(&random, 3) == 0) {
+            asked[random_below(&random, ndim)] = -1;
+        }
+        error = varve_geometry_reshape(&result, ndim, asked, NULL);
+        if (error != VARVE_OK) {
+            assert_int_equal(error, VARVE_ERROR_UNSUPPORTED);
+            assert_memory_equal(&result, &geometry, sizeof(result));
+            assert_false(has_view(&before, ndim, shape));
+            refused++;
+            continue;
+        }
+        assert_true(varve_geometry_has_shape(&result, ndim, shape));
+        list_make(&after, &result);
+        assert_int_equal(after.count, before.count);
+        assert_memory_equal(after.offsets, before.offsets, before.count * sizeof(int64_t));
+        views++;
+        asked[0] = (int64_t)before.count + 1;
+        assert_int_equal(varve_geometry_reshape(&result, 1, asked, NULL), VARVE_ERROR_INVALID);
+    }
+    assert_true(views > ROUNDS / 4 && refused > ROUNDS / 50);
+}
+
+static void test_permute_and_expand(void **state)
+{
+    uint64_t random = test_first_seed(1);
+
+    (void)state;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct varve_geometry geometry = random_geometry(&random), result = geometry;
+        int axes[VARVE_DIMS_MAX] = {0};
+        int64_t shape[VARVE_DIMS_MAX], out[VARVE_DIMS_MAX];
+        unsigned ndim;
+
+        for (unsigned i = 0; i < geometry.ndim; i++) {
+            unsigned other = (unsigned)random_below(&random, i + 1);
+
+            axes[i] = axes[other];
+            axes[other] = (int)i;
+        }
+        for (unsigned i = 0; i < geometry.ndim; i++) {
+            axes[i] -= random_below(&random, 2) ? (int)geometry.ndim : 0;
+        }
+        assert_int_equal(varve_geometry_permute(&result, axes, geometry.ndim, NULL), VARVE_OK);
+        for (unsigned i = 0; i < geometry.ndim; i++) {
+            int from = axes[i] < 0 ? axes[i] + (int)geometry.ndim : axes[i];
+
+            assert_int_equal(result.shape[i], geometry.shape[from]);
+            assert_int_equal(result.strides[i], geometry.strides[from]);
+        }
+        shape[0] = 2;
+        memcpy(shape + 1, geometry.shape, geometry.ndim * sizeof(*shape));
+        result = geometry;
+        assert_int_equal(varve_geometry_expand(&result, geometry.ndim + 1, shape, NULL), VARVE_OK);
+        assert_int_equal(varve_geometry_count(&result), 2 * varve_geometry_count(&geometry));
+        assert_int_equal(result.strides[0], 0);
+        assert_int_equal(
+            varve_shape_broadcast(geometry.ndim + 1, shape, geometry.ndim, geometry.shape, &ndim, out, NULL),
+            VARVE_OK);
+        assert_true(varve_geometry_has_shape(&result, ndim, out));
+    }
+}
+
+static void test_errors(void **state)
+{
+    struct varve_geometry geometry;
+    struct varve_message message = {""};
+    char text[VARVE_SHAPE_TEXT_BYTES];
+    const int64_t huge[] = {INT64_C(1) << 31, INT64_C(1) << 31}, hidden[] = {INT64_MAX, 0, INT64_MAX};
+    const int64_t negative[] = {3, -1}, usual[] = {2, 3}, other[] = {2, 4}, one[] = {5};
+    const int twice[] = {0, -2};
+    int64_t shape[VARVE_DIMS_MAX];
+    unsigned ndim;
+
+    (void)state;
+    assert_int_equal(varve_geometry_contiguous(2, huge, &geometry, &message), VARVE_ERROR_INVALID);
+    assert_string_equal(message.text, "shape (2147483648, 2147483648) has too many elements");
+    assert_int_equal(varve_geometry_contiguous(3, hidden, &geometry, NULL), VARVE_ERROR_INVALID);
+    assert_int_equal(varve_geometry_contiguous(2, negative, &geometry, &message), VARVE_ERROR_INVALID);
+    assert_string_equal(message.text, "size -1 of axis 1 is negative");
+    assert_int_equal(varve_geometry_contiguous(VARVE_DIMS_MAX + 1, usual, &geometry, NULL),
+                     VARVE_ERROR_INVALID);
+    assert_int_equal(varve_geometry_contiguous(2, usual, &geometry, NULL), VARVE_OK);
+    assert_int_equal(varve_geometry_select(&geometry, 1, 3, &message), VARVE_ERROR_INVALID);
+    assert_string_equal(message.text, "index 3 is out of bounds for axis 1 with size 3");
+    assert_int_equal(varve_geometry_permute(&geometry, twice, 2, &message), VARVE_ERROR_INVALID);
+    assert_string_equal(message.text, "axis -2 is named twice");
+    assert_int_equal(varve_geometry_expand(&geometry, 2, other, &message), VARVE_ERROR_INVALID);
+    assert_string_equal(message.text, "shape (2, 3) can't be expanded to (2, 4)");
+    assert_int_equal(varve_geometry_reshape(&geometry, 2, other, &message), VARVE_ERROR_INVALID);
+    assert_string_equal(message.text, "shape (2, 3) can't be reshaped to (2, 4)");
+    assert_int_equal(varve_shape_broadcast(2, usual, 2, other, &ndim, shape, &message), VARVE_ERROR_INVALID);
+    assert_string_equal(message.text, "shapes (2, 3) and (2, 4) do not broadcast");
+    assert_string_equal(varve_shape_text(1, one, text, sizeof(text)), "(5,)");
+    assert_string_equal(varve_shape_text(0, NULL, text, sizeof(text)), "()");
+    assert_string_equal(varve_shape_text(2, usual, text, 4), "(2,");
+}
+
+/* Numbers that nobody computed: no sum of them overflows. */
+static void test_check_of_any_numbers(void **state)
+{
+    uint64_t random = test_first_seed(1);
+    const int64_t odd[] = {INT64_MIN, INT64_MAX, -1, INT64_C(1) << 59, -(INT64_C(1) << 59), 0, 1, 2};
+
+    (void)state;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct varve_geometry geometry = {.ndim = (unsigned)random_below(&random, VARVE_DIMS_MAX + 2)};
+
+        geometry.offset = odd[random_below(&random, 8)];
+        for (unsigned i = 0; i < VARVE_DIMS_MAX; i++) {
+            geometry.shape[i] = random_below(&random, 3) == 0 ? odd[random_below(&random, 8)] : 2;
+            geometry.strides[i] = odd[random_below(&random, 8)];
+        }
+        if (varve_geometry_check(&geometry, 100, NULL) == VARVE_OK && varve_geometry_count(&geometry) > 0) {
+            int64_t first, end;
+
+            varve_geometry_range(&geometry, &first, &end);
+            assert_true(first >= 0 && end <= 100);
+        }
+    }
+}
+
+static void test_types(void **state)
+{
+    enum varve_dtype dtype;
+
+    (void)state;
+    for (unsigned i = 0; i < VARVE_DTYPE_LIMIT; i++) {
+        assert_int_equal(varve_dtype_find(varve_dtype_name((enum varve_dtype)i), &dtype), VARVE_OK);
+        assert_int_equal(dtype, i);
+        assert_true(varve_dtype_bytes(dtype) >= 1 && varve_dtype_bytes(dtype) <= 8);
+    }
+    assert_int_equal(varve_dtype_find("float", &dtype), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(varve_dtype_bytes(VARVE_DTYPE_LIMIT), 0);
+    assert_string_equal(varve_dtype_name(VARVE_DTYPE_LIMIT), "?");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_count_range_contiguous),
+        cmocka_unit_test(test_slice_and_select),
+        cmocka_unit_test(test_reshape),
+        cmocka_unit_test(test_permute_and_expand),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_check_of_any_numbers),
+        cmocka_unit_test(test_types),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
