@@ -1,0 +1,407 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# Only with an unsanitized command: a sanitized library does not load into a plain Python.
+"""The operators on the host, beside NumPy: equal to the bit where one rounding leaves no choice (add, sub, mul, div, integers,
+f16), within stated units of the last place elsewhere; random numbers beside a model of Philox; what is refused."""
+
+import ctypes
+import itertools
+import math
+import os
+import random
+import subprocess
+import sys
+import unittest
+import warnings
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+from elements_library import (DTYPES, FLOATS, INVALID, NUMPY, Refused, as_f64, call, converted, describe, np, rounded,  # noqa: E402
+                              scalar)
+
+SEED = int(os.environ.get("VARVE_TEST_SEED") or 30)
+ALL_AXES = -2 ** 31
+INTEGERS = ("i64", "i32", "i16", "i8", "u8")
+HALVES = ("f16", "bf16")
+EPSILON = {"f64": 2.0 ** -53, "f32": 2.0 ** -24, "f16": 2.0 ** -11, "bf16": 2.0 ** -8}
+NUMPY_OF = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power, "exp": np.exp}
+
+
+def operate(name, out, out_dtype, *arguments):
+    """`arguments`: pairs of an array and its type, or what the function takes."""
+    call(f"varve_op_{name}", describe(out, out_dtype),
+         *[describe(*argument) if isinstance(argument, tuple) else argument for argument in arguments])
+    return out
+
+
+def ulps(got, expected):
+    """Steps between two arrays of one type; NaN beside NaN is 0."""
+    integer = {8: np.int64, 4: np.int32, 2: np.int16}[got.itemsize]
+    one, other = (np.where(bits < 0, np.iinfo(integer).min - bits, bits) for bits in (got.view(integer), expected.view(integer)))
+    return np.where((got != got) & (expected != expected), 0, np.abs(one.astype(np.longdouble) - other.astype(np.longdouble)))
+
+
+class Operators(unittest.TestCase):
+    def setUp(self):
+        print(f"seed {SEED} (VARVE_TEST_SEED)")
+        self.random = random.Random(SEED)
+        self.generator = np.random.default_rng(SEED)
+        warnings.simplefilter("ignore", RuntimeWarning)
+
+    def numbers(self, shape, dtype, scale=4.0):
+        if dtype == "bool":
+            return self.generator.integers(0, 2, shape).astype(np.bool_)
+        if dtype in INTEGERS:
+            info = np.iinfo(NUMPY[dtype])
+            return self.generator.integers(info.min, info.max, shape, dtype=NUMPY[dtype], endpoint=True)
+        values = self.generator.standard_normal(shape) * scale
+        return converted(np.ascontiguousarray(values), dtype)
+
+    def strided(self, array):
+        """The same elements elsewhere: axes turned, reversed, or with gaps."""
+        order = list(range(array.ndim))
+        self.random.shuffle(order)
+        steps = [self.random.choice((1, 1, 2, -1)) for _ in order]
+        memory = np.zeros([array.shape[axis] * abs(steps[axis]) for axis in order], array.dtype)
+        view = memory.transpose([order.index(axis) for axis in range(array.ndim)])
+        view = view[(*(slice(None, None, step) for step in steps), ...)]
+        view[...] = array
+        return view
+
+    def equal(self, got, expected, what):
+        same = (got == expected) | ((got != got) & (expected != expected))
+        if not same.all():
+            place = tuple(np.argwhere(~same)[0])
+            self.fail(f"{what}: {np.sum(~same)} of {same.size} differ; at {place} {got[place]!r}, not {expected[place]!r}")
+
+
+class Elementwise(Operators):
+    def expected(self, name, dtype, *inputs):
+        """By NumPy: of halves in f32, rounded once."""
+        if dtype == "bool":
+            return {"add": np.logical_or, "mul": np.logical_and}[name](*inputs)
+        numbers = [converted(np.ascontiguousarray(array), "f32", dtype) if dtype in HALVES else array for array in inputs]
+        if name == "relu":
+            result = np.where(numbers[0] < 0, numbers[0].dtype.type(0), numbers[0])
+        else:
+            result = NUMPY_OF[name](*numbers)
+        return converted(np.ascontiguousarray(result), dtype) if dtype in HALVES else result
+
+    def check(self, name, dtype, *inputs, limit=0):
+        expected = self.expected(name, dtype, *inputs)
+        out = self.strided(np.zeros(expected.shape, NUMPY[dtype]))
+        operate(name, out, dtype, *[(array, dtype) for array in inputs])
+        what = f"{name} of {dtype} {[array.shape for array in inputs]}"
+        if dtype in HALVES and limit: # what differs in f32 may round to the neighbour
+            is_number = ~np.isnan(as_f64(expected, dtype))
+            self.equal(np.isnan(as_f64(out, dtype)), ~is_number, what)
+            self.assertLessEqual(ulps(out[is_number], expected[is_number]).max(initial=0), 1, what)
+        elif dtype in HALVES:
+            self.equal(as_f64(out, dtype), as_f64(expected, dtype), what)
+        elif limit:
+            worst = ulps(np.ascontiguousarray(out), np.ascontiguousarray(expected)).max(initial=0)
+            self.assertLessEqual(worst, limit, what)
+        else:
+            self.equal(out, expected, what)
+
+    def test_binary(self):
+        shapes = [((7, 1031), (7, 1031)), ((3, 40, 5), (40, 1)), ((600,), (1,)), ((), (3, 4)), ((1, 5), (1200, 1)), ((0, 4), (4,)),
+                  ((2, 700), ())]
+        for name, dtype in itertools.product(("add", "sub", "mul", "div", "pow"), DTYPES):
+            if (name in ("div", "pow") and dtype not in FLOATS) or (name == "sub" and dtype == "bool"):
+                continue
+            for one, other in shapes:
+                a, b = self.strided(self.numbers(one, dtype)), self.strided(self.numbers(other, dtype))
+                if name == "pow" and dtype not in HALVES:
+                    self.check(name, dtype, a, b, limit=4) # both are within 2 of the truth
+                elif name == "pow":
+                    self.check(name, dtype, *(converted(np.abs(as_f64(array, dtype)), dtype) for array in (a, b)), limit=1)
+                else:
+                    self.check(name, dtype, a, b)
+
+    def test_unary(self):
+        for dtype in DTYPES:
+            for shape in ((1025,), (30, 41), (), (4, 0)):
+                a = self.strided(self.numbers(shape, dtype))
+                if dtype in FLOATS:
+                    self.check("exp", dtype, a, limit=4)
+                if dtype != "bool":
+                    self.check("relu", dtype, a)
+
+    def test_exact_functions(self):
+        """Against 80-bit arithmetic: at most one unit of the last place."""
+        for dtype in ("f32", "f64"):
+            a = converted(self.generator.uniform(-80, 80, 20000), dtype)
+            b = converted(self.generator.uniform(-8, 8, 20000), dtype)
+            out = operate("exp", np.empty_like(a), dtype, (a, dtype))
+            self.assertLessEqual(ulps(out, np.exp(a.astype(np.longdouble)).astype(a.dtype)).max(), 1)
+            out = operate("pow", np.empty_like(a), dtype, (np.abs(a), dtype), (b, dtype))
+            self.assertLessEqual(ulps(out, np.power(np.abs(a).astype(np.longdouble), b.astype(np.longdouble)).astype(a.dtype)).max(), 1)
+
+    def test_special_numbers(self):
+        values = np.array([0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 1e-40, 1e38, 0.5])
+        for dtype in FLOATS:
+            a = converted(np.repeat(values, len(values)), dtype)
+            b = converted(np.tile(values, len(values)), dtype)
+            for name in ("add", "sub", "mul", "div"):
+                self.check(name, dtype, a, b)
+            self.check("pow", dtype, a, b, limit=1)
+            self.check("relu", dtype, a)
+            self.check("exp", dtype, a, limit=1)
+
+    def test_in_place(self):
+        """out is an input, a part of one, or lies across one; as if the inputs had been set aside."""
+        for dtype in ("f32", "f16", "i16", "f64"):
+            for change in (lambda m: (m, m, m), lambda m: (m, m, m[:1]), lambda m: (m, m[:1], m), lambda m: (m, m.T, m),
+                           lambda m: (m[1:], m[:-1], m[1:]), lambda m: (m[::-1], m, m), lambda m: (m[:, ::2], m[:, 1::2], m[:, ::2])):
+                memory = self.numbers((90, 90), dtype)
+                out, a, b = change(memory.copy())
+                expected = memory.copy()
+                change(expected)[0][...] = self.expected("add", dtype, a, b)
+                out, a, b = change(memory)
+                operate("add", out, dtype, (a, dtype), (b, dtype))
+                self.equal(memory, expected, f"in place, {dtype}")
+            memory = self.numbers((50, 50), dtype)
+            expected = self.expected("relu", dtype, memory.copy())
+            self.equal(operate("relu", memory, dtype, (memory, dtype)), expected, f"relu in place, {dtype}")
+
+    def refuse(self, text, name, out, *arguments):
+        before = out[0].copy()
+        with self.assertRaisesRegex(Refused, text) as caught:
+            operate(name, *out, *arguments)
+        self.assertEqual(caught.exception.error, INVALID)
+        self.assertEqual(out[0].tobytes(), before.tobytes())
+
+    def test_refusals(self):
+        f32, f64, i32 = ((np.ones((2, 3), NUMPY[dtype]), dtype) for dtype in ("f32", "f64", "i32"))
+        flags = (np.ones((2, 3), np.bool_), "bool")
+        self.refuse("add: operands have types f32 and f64", "add", f32, f32, f64)
+        self.refuse("add: the result has type f32, not f64", "add", f64, f32, f32)
+        for name in ("div", "pow"):
+            self.refuse(f"{name}: not supported for i32, only for floating point", name, i32, i32, i32)
+        self.refuse("exp: not supported for i32", "exp", i32, i32)
+        self.refuse("mean: not supported for i32", "mean", i32, i32, 0)
+        self.refuse("sub: not supported for bool", "sub", flags, flags, flags)
+        self.refuse("relu: not supported for bool", "relu", flags, flags)
+        self.refuse(r"\(2, 3\).*\(4,\)", "add", f32, f32, (np.ones(4, np.float32), "f32"))
+        self.refuse(r"add: the result has shape \(2, 3\), not \(3,\)", "add", (np.ones(3, np.float32), "f32"), f32, f32)
+        self.refuse(r"relu: the result has shape \(2, 3\), not \(1, 3\)", "relu", (np.ones((1, 3), np.float32), "f32"), f32)
+        self.refuse("sum: axis 2 is out of bounds for 2 dimensions", "sum", (np.ones(3, np.float32), "f32"), f32, 2)
+        self.refuse(r"sum: the result has shape \(3,\), not \(2,\)", "sum", (np.ones(2, np.float32), "f32"), f32, 0)
+        self.refuse("sum: the result has type i64, not i32", "sum", (np.ones(3, np.int32), "i32"), i32, 0)
+        self.refuse(r"max: shape \(0, 3\) has no elements", "max", (np.ones(3, np.float32), "f32"), (np.ones((0, 3), np.float32), "f32"), 0)
+        self.refuse(r"matmul: shapes \(2, 3\) and \(2, 3\)", "matmul", f32, f32, f32)
+        self.refuse("share addresses", "add", (np.lib.stride_tricks.as_strided(f32[0], (2, 3), (0, 4)), "f32"), f32, f32)
+        number = ctypes.c_uint64
+        self.refuse("uniform: not supported for i32", "uniform", i32, number(1), number(0), ctypes.c_double(0), ctypes.c_double(1))
+        self.refuse("no interval", "uniform", f32, number(1), number(0), ctypes.c_double(1), ctypes.c_double(0))
+        self.refuse("standard deviation", "normal", f32, number(1), number(0), ctypes.c_double(1), ctypes.c_double(-1))
+
+
+class Reductions(Operators):
+    SHAPES = ((5000,), (70, 90), (6, 1, 300), (3, 4, 5, 6), (1, 1), (), (1200, 3), (3, 1200), (0, 3), (3, 0))
+
+    def cases(self, dtypes):
+        for dtype, shape in itertools.product(dtypes, self.SHAPES):
+            for axis in (None, *range(-len(shape), len(shape))):
+                yield dtype, self.strided(self.numbers(shape, dtype)), axis
+
+    def reduce(self, name, array, dtype, axis, out_dtype, keepdims):
+        shape = np.zeros(array.shape).sum(axis=axis, keepdims=keepdims).shape
+        out = self.strided(np.zeros(shape, NUMPY[out_dtype]))
+        return operate(name, out, out_dtype, (array, dtype), ALL_AXES if axis is None else axis)
+
+    def test_integer_sums(self):
+        for dtype, array, axis in self.cases((*INTEGERS, "bool")):
+            expected = array.sum(axis=axis, dtype=np.int64, keepdims=True)
+            self.equal(self.reduce("sum", array, dtype, axis, "i64", True), expected, f"sum of {dtype} {array.shape}")
+
+    def test_max(self):
+        for dtype, array, axis in self.cases(DTYPES):
+            if array.size == 0:
+                continue
+            if dtype in FLOATS and array.size > 9 and self.random.random() < .3:
+                array.flat[self.random.randrange(array.size)] = np.nan if dtype != "bf16" else 0x7fc1
+            got = as_f64(self.reduce("max", array, dtype, axis, dtype, False), dtype) if dtype in HALVES else \
+                self.reduce("max", array, dtype, axis, dtype, False)
+            exact = as_f64(array, dtype) if dtype in HALVES else array
+            self.equal(got, exact.max(axis=axis), f"max of {dtype} {array.shape} {axis}")
+
+    def test_float_sums_and_means(self):
+        """Beside exact sums: a few units of 2^-53 of the sum of magnitudes, and one rounding to the type."""
+        for dtype, array, axis in self.cases(FLOATS):
+            numbers = as_f64(array, dtype)
+            rows = np.moveaxis(numbers, axis, -1) if axis is not None else numbers.reshape(1, -1) if numbers.ndim else numbers.reshape(1, 1)
+            rows = rows.reshape(math.prod(rows.shape[:-1]), rows.shape[-1])
+            exact = np.array([math.fsum(row) for row in rows])
+            magnitude = np.array([math.fsum(np.abs(row)) for row in rows])
+            got = as_f64(self.reduce("sum", array, dtype, axis, dtype, False), dtype).reshape(-1)
+            bound = 12 * 2.0 ** -53 * magnitude + np.abs(exact) * EPSILON[dtype] + 1e-40
+            self.assertTrue((np.abs(got - exact) <= bound).all(), f"sum of {dtype} {array.shape} {axis}")
+            if rows.shape[-1] > 0:
+                got = as_f64(self.reduce("mean", array, dtype, axis, dtype, True), dtype).reshape(-1)
+                self.assertTrue((np.abs(got - exact / rows.shape[-1]) * rows.shape[-1] <= bound * 1.01).all(), f"mean of {dtype} {array.shape} {axis}")
+
+    def test_long_sums(self):
+        """Where one accumulator of the elements' own type fails: 2^24 + 1 ones as f32, small numbers on a large one."""
+        ones = np.ones(2 ** 24 + 64, np.float32)
+        self.assertEqual(self.reduce("sum", ones, "f32", None, "f32", False), 2.0 ** 24 + 64)
+        halves = np.full(70000, 1, np.float16)
+        self.assertEqual(self.reduce("mean", halves, "f16", None, "f16", False), 1)
+        tall = np.full((200001, 2), 2.0 ** -60)
+        tall[0] = 1
+        self.assertEqual(self.reduce("sum", tall, "f64", 0, "f64", False)[0], 1 + 200000 * 2.0 ** -60)
+
+    def test_special_sums(self):
+        inf, nan = np.inf, np.nan
+        for values, expected in (([inf, 1], inf), ([inf, -inf], nan), ([nan, 1], nan), ([1e308, 1e308], inf), ([], 0)):
+            array = np.array(values, np.float64)
+            for shaped, axis in ((array, None), (np.stack([array, array], axis=1), 0)):
+                got = self.reduce("sum", shaped, "f64", axis, "f64", False)
+                self.equal(np.atleast_1d(got), np.full(np.atleast_1d(got).shape, float(expected)), f"sum of {values}")
+        self.assertTrue(np.isnan(self.reduce("mean", np.zeros((0,), np.float32), "f32", None, "f32", False)))
+
+    def test_result_over_the_input(self):
+        memory = self.numbers((40, 30), "f64")
+        expected = memory.sum(axis=0)
+        operate("sum", memory[0], "f64", (memory, "f64"), 0)
+        self.assertTrue(np.allclose(memory[0], expected, rtol=1e-14))
+
+
+class Matmul(Operators):
+    def check(self, dtype, a_shape, b_shape, is_in_place=False):
+        a, b = self.strided(self.numbers(a_shape, dtype)), self.strided(self.numbers(b_shape, dtype))
+        if self.random.random() < .4: # as a BLAS takes them
+            a = np.ascontiguousarray(a.swapaxes(-1, -2)).swapaxes(-1, -2) if self.random.random() < .5 else np.ascontiguousarray(a)
+            b = np.ascontiguousarray(b.swapaxes(-1, -2)).swapaxes(-1, -2) if self.random.random() < .5 else np.ascontiguousarray(b)
+        what = f"matmul of {dtype} {a.shape} {a.strides} and {b.shape} {b.strides}"
+        if dtype in FLOATS:
+            exact = np.matmul(as_f64(a, dtype), as_f64(b, dtype))
+            magnitude = np.matmul(np.abs(as_f64(a, dtype)), np.abs(as_f64(b, dtype)))
+        else:
+            exact = np.matmul(a, b)
+        out = np.zeros(exact.shape, NUMPY[dtype])
+        out = self.strided(out) if self.random.random() < .5 else out
+        if is_in_place:
+            a = np.ascontiguousarray(a)
+            out = a
+        operate("matmul", out, dtype, (a, dtype), (b, dtype))
+        if dtype not in FLOATS:
+            self.equal(out, exact, what)
+            return
+        inner = a_shape[-1] * EPSILON["f32" if dtype in HALVES else dtype] * magnitude
+        bound = 2 * inner + np.abs(exact) * EPSILON[dtype] * (dtype in HALVES) + 1e-300
+        self.assertTrue((np.abs(as_f64(out, dtype) - exact) <= bound).all(), what)
+
+    def test_shapes(self):
+        shapes = (((3, 4), (4, 5)), ((1, 700), (700, 1)), ((65, 130), (130, 600)), ((2, 5, 7), (7, 3)), ((4, 1, 6, 5), (3, 5, 2)), ((7, 3), (2, 3, 1)),
+                  ((0, 3), (3, 2)), ((3, 0), (0, 2)), ((2, 0, 3), (3, 4)), ((1, 1), (1, 1)), ((0, 2, 3), (0, 3, 4)))
+        for dtype in DTYPES:
+            for one, other in shapes:
+                for _ in range(4):
+                    self.check(dtype, one, other)
+
+    def test_in_place(self):
+        for dtype in ("f32", "f16", "i32"):
+            self.check(dtype, (20, 20), (20, 20), is_in_place=True)
+
+    def test_other_libraries(self):
+        """The same with our own loops, and with what BLAS there is."""
+        if os.environ.get("VARVE_BLAS"):
+            return
+        for name in ("none", "libblas.so.3", "libopenblas.so.0"):
+            try:
+                if name != "none":
+                    ctypes.CDLL(name).cblas_sgemm
+            except (OSError, AttributeError):
+                print(f"{name} has no cblas_sgemm here, or is not installed")
+                continue
+            result = subprocess.run([sys.executable, os.path.abspath(__file__), "Matmul"], env={**os.environ, "VARVE_BLAS": name},
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            self.assertEqual(result.returncode, 0, f"{name}: {result.stdout}")
+            print(f"{name}: equal")
+
+
+class Generators(Operators):
+    def test_arange(self):
+        for dtype in DTYPES:
+            for start, step in ((0, 1), (-3, 7), (0.5, 0.25), (10, -0.125), (2 ** 40, 2 ** 33)):
+                number = np.arange(2000)
+                exact = start + number * step if isinstance(start, int) and isinstance(step, int) else float(start) + number * float(step)
+                expected = converted(np.ascontiguousarray(exact), dtype)
+                for out in (np.zeros(2000, NUMPY[dtype]), self.strided(np.zeros((40, 50), NUMPY[dtype]))):
+                    operate("arange", out, dtype, scalar(start), scalar(step))
+                    self.equal(out, expected.reshape(out.shape), f"arange of {dtype} {start} {step}")
+
+    def test_fill(self):
+        out = operate("fill", self.strided(np.zeros((3, 5), np.float16)), "f16", scalar(0.1))
+        self.assertTrue((out == np.float16(0.1)).all())
+
+
+def philox(numbers, seed, stream):
+    """Philox 4x32-10 of an array of block numbers: four arrays of words."""
+    mask, low = np.uint64(0xffffffff), lambda value: value & np.uint64(0xffffffff)
+    numbers = np.asarray(numbers, np.uint64)
+    words = [low(numbers), numbers >> np.uint64(32), np.full(numbers.shape, stream & 0xffffffff, np.uint64), np.full(numbers.shape, stream >> 32, np.uint64)]
+    key = [seed & 0xffffffff, seed >> 32]
+    for _ in range(10):
+        even, odd = words[0] * np.uint64(0xD2511F53), words[2] * np.uint64(0xCD9E8D57)
+        words = [(odd >> np.uint64(32)) ^ words[1] ^ np.uint64(key[0]), odd & mask, (even >> np.uint64(32)) ^ words[3] ^ np.uint64(key[1]), even & mask]
+        key = [(key[0] + 0x9E3779B9) & 0xffffffff, (key[1] + 0xBB67AE85) & 0xffffffff]
+    return words
+
+
+class Random(Operators):
+    def draw(self, name, out, dtype, seed, stream, a, b):
+        return operate(name, out, dtype, ctypes.c_uint64(seed), ctypes.c_uint64(stream), ctypes.c_double(a), ctypes.c_double(b))
+
+    def test_model(self):
+        """The test's own Philox gives the known answers of the paper's library."""
+        for numbers, seed, stream, known in ((0, 0, 0, (0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8)),
+                                             (2 ** 64 - 1, 2 ** 64 - 1, 2 ** 64 - 1, (0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd)),
+                                             (0x85a308d3243f6a88, 0x299f31d0a4093822, 0x0370734413198a2e,
+                                              (0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1))):
+            self.assertEqual(tuple(int(word[0]) for word in philox([numbers], seed, stream)), known)
+
+    def words(self, count, seed, stream, a_block):
+        return np.stack(philox(np.arange((count + a_block - 1) // a_block), seed, stream), axis=1)
+
+    def test_uniform(self):
+        seed, stream, low, high = 0x123456789abcdef0, 0xfedcba9876543210, -1.7, 3.1
+        words = self.words(5003, seed, stream, 4).reshape(-1)[:5003]
+        low_32 = np.float32(low)
+        f32 = low_32 + (words >> np.uint64(8)).astype(np.float32) * np.float32(2.0 ** -24) * (np.float32(high) - low_32)
+        pairs = self.words(5003, seed, stream, 2).reshape(-1, 2)[:5003]
+        f64 = low + ((pairs[:, 1] << np.uint64(32) | pairs[:, 0]) >> np.uint64(11)).astype(np.float64) * 2.0 ** -53 * (high - low)
+        for dtype in FLOATS:
+            expected = f64 if dtype == "f64" else converted(f32, dtype)
+            self.equal(self.draw("uniform", np.zeros(5003, NUMPY[dtype]), dtype, seed, stream, low, high), expected, f"uniform {dtype}")
+        self.assertTrue((f64 >= low).all() and (f64 < high).all())
+
+    def test_normal(self):
+        """cos, sin and log of two libraries differ by units of the last place of f64."""
+        seed, stream = 42, 7
+        words = self.words(50000, seed, stream, 4).reshape(-1, 2).astype(np.float64)
+        radius, angle = np.sqrt(-2 * np.log((words[:, 0] + 1) * 2.0 ** -32)), 2 * np.pi * (words[:, 1] * 2.0 ** -32)
+        expected = (3 + 2 * np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)).reshape(-1)
+        for dtype in FLOATS:
+            got = as_f64(self.draw("normal", np.zeros(50000, NUMPY[dtype]), dtype, seed, stream, 3, 2), dtype)
+            self.assertLess(np.abs(got - rounded(expected, dtype)).max(), 1e-13 if dtype == "f64" else 20 * EPSILON[dtype])
+        self.assertLess(abs(expected.mean() - 3), 0.05)
+        self.assertLess(abs(expected.std() - 2), 0.05)
+
+    def test_place_and_seed_decide(self):
+        for name, dtype in itertools.product(("uniform", "normal"), FLOATS):
+            long = self.draw(name, np.zeros(3000, NUMPY[dtype]), dtype, 5, 6, 0, 1)
+            for count in (1, 2, 3, 5, 511, 513, 1500):
+                self.equal(self.draw(name, np.zeros(count, NUMPY[dtype]), dtype, 5, 6, 0, 1), long[:count], f"{name} {count}")
+            view = self.strided(np.zeros((50, 60), NUMPY[dtype]))
+            self.equal(self.draw(name, view, dtype, 5, 6, 0, 1), long.reshape(50, 60), f"{name} strided")
+            for seed, stream in ((6, 6), (5, 7), (5 + 2 ** 32, 6), (5, 6 + 2 ** 32)):
+                other = self.draw(name, np.zeros(3000, NUMPY[dtype]), dtype, seed, stream, 0, 1)
+                self.assertLess(np.mean(other == long), 0.1)
+
+
+if __name__ == "__main__":
+    recording.main()
