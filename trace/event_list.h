@@ -33,13 +33,13 @@
     X(14, CONFIG,           config,           allocator, "", "", "", "option number", "a setting took effect") \
     X(15, MARK_BEGIN,       mark_begin,       allocator, "", "", "", "name id", "a named phase of the program began") \
     X(16, MARK_END,         mark_end,         allocator, "", "", "", "name id", "a named phase of the program ended") \
-    X(17, STORAGE_CREATE,   storage_create,   storage,   "data address", "bytes", "elements", "element type", "a storage was created") \
+    X(17, STORAGE_CREATE,   storage_create,   storage,   "data address", "bytes", "elements", "element type in bits 0-7, id of the allocation that it lies in in the others", "a storage was created") \
     X(18, STORAGE_DESTROY,  storage_destroy,  storage,   "data address", "bytes", "", "", "a storage was destroyed") \
     X(19, VIEW,             view,             storage,   "data address", "bytes", "", "id of the base storage", "a view of a storage was made") \
-    X(20, COPY,             copy,             storage,   "destination", "bytes", "", "source address", "bytes were copied between storages") \
-    X(21, CAST,             cast,             storage,   "destination", "bytes", "", "source address", "elements were converted to another type") \
-    X(22, TRANSFER,         transfer,         storage,   "destination", "bytes", "", "source address", "bytes were moved between devices") \
-    X(23, SHARE,            share,            storage,   "data address", "bytes", "", "handle", "a storage was shared with another process") \
+    X(20, COPY,             copy,             storage,   "destination", "bytes", "id of the source", "source address", "elements were copied between storages") \
+    X(21, CAST,             cast,             storage,   "destination", "bytes", "id of the source", "source address", "elements were converted to another type") \
+    X(22, TRANSFER,         transfer,         storage,   "destination", "bytes", "id of the source", "source address", "elements were copied from another memory") \
+    X(23, SHARE,            share,            storage,   "data address", "bytes", "", "", "a storage was created in shared memory, or attached to") \
     X(24, MAP,              map,              storage,   "data address", "bytes", "", "file offset", "a storage was mapped from a file") \
     X(25, LEAK,             leak,             storage,   "data address", "bytes", "", "age in ns", "a storage was found leaked") \
     X(26, OP,               op,               remat,     "", "bytes of the outputs", "bytes of the inputs", "cost in ns", "an operator ran") \

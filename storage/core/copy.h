@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to storage/ */
+/*
+ * Elements from one memory to another, and of one value.
+ */
+#ifndef VARVE_STORAGE_CORE_COPY_H
+#define VARVE_STORAGE_CORE_COPY_H
+
+#include "storage/core/memory.h"
+
+/* What a device's work is ordered by. Work of the processor has been done when a call returns, in any case. */
+struct copy_order {
+    uint64_t stream;
+    bool is_asynchronous; /* what the device does by itself may go on behind the call */
+};
+
+/// As varve_array_copy, in whatever memory both lie. Errors: VARVE_ERROR_UNSUPPORTED, the device's.
+int copy_elements(struct varve_memory *target_memory, const struct varve_array *target,
+                  struct varve_memory *source_memory, const struct varve_array *source,
+                  struct copy_order order, struct varve_message *message);
+
+#endif

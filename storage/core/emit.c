@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "storage/core/emit.h"
+
+#define DTYPE_BITS 8
+
+static bool is_wanted(void)
+{
+    return varve_records_wanted(UINT32_MAX);
+}
+
+static void emit(enum varve_kind kind, const struct varve_storage *storage, uint64_t requested, uint64_t arg)
+{
+    const struct varve_device *device = storage->memory->device;
+    const struct varve_record record = {
+        .addr = (uint64_t)(uintptr_t)varve_storage_data(storage),
+        .size = varve_storage_bytes(storage),
+        .requested = requested,
+        .arg = arg,
+        .id_stream = storage->id,
+        .dev_seq_kind_flags = varve_record_tag(0, kind, 0),
+        .callsite = varve_callsite_here(),
+        .device = device != NULL ? (uint8_t)device->index : 0,
+    };
+
+    varve_emit(&record);
+}
+
+void emit_storage(enum varve_kind kind, const struct varve_storage *storage, uint64_t arg)
+{
+    uint64_t elements;
+
+    if (!is_wanted()) {
+        return;
+    }
+    elements = kind == VARVE_KIND_STORAGE_CREATE ? (uint64_t)varve_storage_count(storage) : 0;
+    if (kind == VARVE_KIND_STORAGE_CREATE) {
+        arg = storage->piece.allocation.id << DTYPE_BITS | (uint64_t)storage->array.dtype;
+    } else if (kind == VARVE_KIND_VIEW) {
+        arg = storage->base->id;
+    }
+    emit(kind, storage, elements, arg);
+}
+
+void emit_copy(const struct varve_storage *target, struct varve_memory *source_memory,
+               const struct varve_array *source, uint64_t source_id)
+{
+    enum varve_kind kind = target->memory != source_memory        ? VARVE_KIND_TRANSFER
+                           : target->array.dtype != source->dtype ? VARVE_KIND_CAST
+                                                                  : VARVE_KIND_COPY;
+
+    if (is_wanted()) {
+        emit(kind, target, source_id,
+             (uint64_t)(uintptr_t)source->data +
+                 (uint64_t)source->geometry.offset * varve_dtype_bytes(source->dtype));
+    }
+}

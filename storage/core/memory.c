@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "storage/core/memory.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HOST_ALIGNMENT 64U
+#define BLOCK_ALIGNMENT 512U /* of every block of an allocator */
+
+static struct varve_memory host = {.alignment = HOST_ALIGNMENT, .is_addressable = true};
+
+struct varve_memory *varve_memory_host(void)
+{
+    return &host;
+}
+
+int varve_memory_open(struct varve_alloc *alloc, struct varve_memory **memory_out,
+                      struct varve_message *message)
+{
+    struct varve_memory *memory = calloc(1, sizeof(*memory));
+
+    if (memory == NULL) {
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to describe a memory");
+    }
+    memory->alloc = alloc;
+    memory->device = varve_alloc_get_device(alloc);
+    memory->is_addressable = strcmp(memory->device->ops->name, "host") == 0;
+    memory->alignment = memory->is_addressable ? HOST_ALIGNMENT : BLOCK_ALIGNMENT;
+    *memory_out = memory;
+    return VARVE_OK;
+}
+
+int varve_memory_close(struct varve_memory *memory, struct varve_message *message)
+{
+    uint64_t users = __atomic_load_n(&memory->users, __ATOMIC_ACQUIRE);
+
+    if (users != 0) {
+        return varve_message_set(message, VARVE_ERROR_BUSY, "%" PRIu64 " storages still have memory of it",
+                                 users);
+    }
+    free(memory);
+    return VARVE_OK;
+}
+
+bool varve_memory_is_addressable(const struct varve_memory *memory)
+{
+    return memory->is_addressable;
+}
+
+struct varve_alloc *varve_memory_alloc(const struct varve_memory *memory)
+{
+    return memory->alloc;
+}
+
+static int allocate_plain(uint64_t bytes, uint64_t alignment, struct memory_piece *piece,
+                          struct varve_message *message)
+{
+    if (posix_memalign(&piece->data, alignment, bytes) != 0) {
+        piece->data = NULL;
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "the C library has no %" PRIu64 " bytes",
+                                 bytes);
+    }
+    return VARVE_OK;
+}
+
+static int allocate_block(struct varve_memory *memory, uint64_t bytes, uint64_t alignment, uint64_t stream,
+                          struct memory_piece *piece, struct varve_message *message)
+{
+    uint64_t more = alignment > BLOCK_ALIGNMENT ? alignment - BLOCK_ALIGNMENT : 0;
+    int error = varve_alloc_allocate(memory->alloc, bytes + more, stream, &piece->allocation, message);
+    uint64_t addr = varve_allocation_addr(piece->allocation);
+
+    piece->data = (void *)(uintptr_t)(more > 0 ? (addr + alignment - 1) & ~(alignment - 1) : addr);
+    return error;
+}
+
+void memory_hold(struct varve_memory *memory)
+{
+    __atomic_add_fetch(&memory->users, 1, __ATOMIC_RELAXED);
+}
+
+void memory_drop(struct varve_memory *memory)
+{
+    __atomic_sub_fetch(&memory->users, 1, __ATOMIC_RELEASE);
+}
+
+int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignment, uint64_t stream,
+                    struct memory_piece *piece_out, struct varve_message *message)
+{
+    struct memory_piece piece = {.bytes = bytes};
+    int error = VARVE_OK;
+
+    alignment = alignment != 0 ? alignment : memory->alignment;
+    if (bytes > 0) {
+        error = memory->alloc == NULL
+                    ? allocate_plain(bytes, alignment < sizeof(void *) ? sizeof(void *) : alignment, &piece,
+                                     message)
+                    : allocate_block(memory, bytes, alignment, stream, &piece, message);
+    }
+    if (error == VARVE_OK) {
+        memory_hold(memory);
+        *piece_out = piece;
+    }
+    return error;
+}
+
+void memory_free(struct varve_memory *memory, const struct memory_piece *piece)
+{
+    if (memory->alloc == NULL) {
+        free(piece->data);
+    } else {
+        /* An error is the device's, and the block's next user is told. */
+        varve_alloc_free(memory->alloc, piece->allocation, NULL);
+    }
+    memory_drop(memory);
+}

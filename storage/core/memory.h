@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to storage/ */
+/*
+ * Bytes for storages: of the C library, or blocks of an allocator.
+ */
+#ifndef VARVE_STORAGE_CORE_MEMORY_H
+#define VARVE_STORAGE_CORE_MEMORY_H
+
+#include "storage/storage.h"
+
+struct varve_memory {
+    struct varve_alloc *alloc;   /* NULL: the C library */
+    struct varve_device *device; /* NULL there */
+    uint64_t alignment;          /* of what is not asked to be aligned otherwise */
+    bool is_addressable;
+    uint64_t users; /* pieces that are in use. Atomic */
+};
+
+/* A piece of memory that somebody owns. */
+struct memory_piece {
+    void *data; /* aligned as was asked for; NULL: 0 bytes */
+    uint64_t bytes;
+    struct varve_allocation allocation; /* of an allocator */
+};
+
+/// `alignment`: a power of two; 0: the memory's usual. 0 bytes need none. Errors: VARVE_ERROR_NO_MEMORY, the allocator's.
+int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignment, uint64_t stream,
+                    struct memory_piece *piece_out, struct varve_message *message);
+void memory_free(struct varve_memory *memory, const struct memory_piece *piece);
+/// The memory is in use, without a piece of it: by foreign memory of its kind.
+void memory_hold(struct varve_memory *memory);
+void memory_drop(struct varve_memory *memory);
+
+#endif

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a program does with storages, as its trace shows it: the examples of storage/ under `varve record`."""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+
+STORAGE_KINDS = "('storage_create', 'storage_destroy', 'view', 'copy', 'cast', 'transfer', 'share', 'map')"
+
+
+def example(name):
+    return os.path.join(os.path.dirname(recording.VARVE), "examples", "example_" + name)
+
+
+class Storages(recording.Case):
+    def events(self, where="1"):
+        return self.sql(f"SELECT kind, id, addr, size, requested, arg FROM events WHERE kind IN {STORAGE_KINDS} AND {where} "
+                        "ORDER BY seq")
+
+    def assert_all_gone(self):
+        """Every storage and view went, once, and after it came."""
+        for created, destroyed in self.sql(
+                "SELECT sum(kind IN ('storage_create', 'view')), sum(kind = 'storage_destroy') FROM events "
+                f"WHERE kind IN {STORAGE_KINDS} GROUP BY pid, id"):
+            self.assertEqual((created, destroyed), (1, 1))
+
+    def test_a_pool(self):
+        self.record(example("pool_tensor"))
+        self.assert_finished()
+        self.assert_conserved()
+        events = self.events()
+        self.assertEqual([row[0] for row in events],
+                         ["storage_create", "view", "storage_create", "cast",
+                          "storage_destroy", "storage_destroy", "storage_destroy"])
+        tensor, view, half, cast, *destroyed = events
+        self.assertEqual((tensor[3:5], tensor[5] % 256), ((1024000, 256000), 1))
+        self.assertEqual((view[2], view[3], view[5]), (tensor[2] + 28, 4000, tensor[1]))
+        self.assertEqual((cast[1], cast[4], cast[5]), (half[1], view[1], view[2]))
+        self.assertEqual([row[1] for row in destroyed], [view[1], tensor[1], half[1]])
+        for storage, block_id in ((tensor, 1), (half, 2)):  # from the storage to the block that it lies in
+            self.assertEqual(storage[5] // 256, block_id)
+            self.assertEqual(self.sql("SELECT requested FROM events WHERE kind = 'alloc' AND addr = ?", storage[2]),
+                             [(storage[3],)])
+        self.assert_all_gone()
+        functions = self.sql("SELECT DISTINCT function FROM frame WHERE callsite_id IN "
+                             f"(SELECT callsite_id FROM events WHERE kind IN {STORAGE_KINDS})")
+        self.assertIn(("main",), functions)
+
+    def test_two_processes(self):
+        self.record(example("two_processes"))
+        self.assert_finished()
+        self.assertEqual(self.one("SELECT count(*) FROM events WHERE kind = 'share'"), 2)
+        self.assertEqual(self.one("SELECT count(DISTINCT pid) FROM events WHERE kind = 'share'"), 2)
+        self.assert_all_gone()
+
+    def test_a_mapped_file(self):
+        self.record(example("mapped_file"), options=["--stacks", "none"])
+        self.assert_finished()
+        self.assertEqual(self.one("SELECT count(*) FROM events WHERE kind = 'map' AND size = 64 << 20"), 1)
+        self.assertEqual(self.one("SELECT count(*) FROM events WHERE kind = 'transfer' AND size = 4 << 20"), 16)
+        self.assert_all_gone()
+
+
+if __name__ == "__main__":
+    recording.main()

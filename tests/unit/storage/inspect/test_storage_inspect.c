@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is said of storages: in the C library's memory and in a pool's, of views, with names that JSON must escape; texts that do not fit
+ * are cut, and their length is told.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "storage/storage.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+static const int64_t shape[] = {2, 3};
+static struct varve_message message;
+
+static double number_of(const cJSON *object, const char *key)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, key);
+
+    assert_true(cJSON_IsNumber(value));
+    return value->valuedouble;
+}
+
+/* The JSON object; its text is complete just in as many bytes as are said. Owner: the caller. */
+static cJSON *json_of(const struct varve_storage *storage)
+{
+    struct varve_storage_info info;
+    char text[2048];
+    size_t length;
+    cJSON *object;
+
+    varve_storage_inspect(storage, &info);
+    length = varve_storage_info_json(&info, text, sizeof(text));
+    assert_int_equal(length, strlen(text));
+    object = cJSON_Parse(text);
+    assert_non_null(object);
+    assert_int_equal(varve_storage_info_json(&info, text, length), length);
+    assert_int_equal(strlen(text), length - 1);
+    assert_int_equal(varve_storage_info_json(&info, NULL, 0), length);
+    return object;
+}
+
+static void test_text(void **state)
+{
+    struct varve_storage *storage, *view;
+    struct varve_storage_info info;
+    char text[512], expected[512];
+
+    (void)state;
+    assert_int_equal(varve_storage_empty(&(struct varve_storage_options){.name = "weights"}, VARVE_DTYPE_F32,
+                                         2, shape, &storage, &message),
+                     VARVE_OK);
+    assert_int_equal(varve_storage_transpose(storage, 0, 1, &view, &message), VARVE_OK);
+    varve_storage_inspect(storage, &info);
+    varve_storage_info_text(&info, text, sizeof(text));
+    snprintf(expected, sizeof(expected),
+             "storage %d 'weights': f32 (2, 3), 24 bytes at %p on host, 2 references, 1 view",
+             (int)varve_storage_id(storage), varve_storage_data(storage));
+    assert_string_equal(text, expected);
+    varve_storage_inspect(view, &info);
+    varve_storage_info_text(&info, text, sizeof(text));
+    snprintf(
+        expected, sizeof(expected),
+        "storage %d: f32 (3, 2), 24 bytes at %p on host, strides (1, 3), a view of storage %d with 24 bytes, 1 "
+        "reference, 0 views",
+        (int)varve_storage_id(view), varve_storage_data(view), (int)varve_storage_id(storage));
+    assert_string_equal(text, expected);
+    varve_storage_release(view, NULL);
+    varve_storage_release(storage, NULL);
+}
+
+static void test_json(void **state)
+{
+    struct varve_storage_options options = {.name = "a \"b\"\n\xff\xc3\xa9"};
+    struct varve_storage *storage, *view;
+    struct varve_device *device;
+    struct varve_alloc_options alloc_options;
+    struct varve_alloc *alloc;
+    const cJSON *block;
+    cJSON *object;
+
+    (void)state;
+    assert_int_equal(
+        varve_sim_open(&(struct varve_sim_options){.index = 3, .capacity_bytes = 64 * MIB}, &device, NULL),
+        VARVE_OK);
+    varve_alloc_options_init(&alloc_options);
+    alloc_options.device = device;
+    assert_int_equal(varve_alloc_open(&alloc_options, &alloc, &message), VARVE_OK);
+    assert_int_equal(varve_memory_open(alloc, &options.memory, &message), VARVE_OK);
+    assert_int_equal(varve_storage_empty(&options, VARVE_DTYPE_I64, 2, shape, &storage, &message), VARVE_OK);
+    assert_int_equal(varve_storage_select(storage, 1, 2, &view, &message), VARVE_OK);
+    object = json_of(view);
+    assert_int_equal(number_of(object, "base_id"), varve_storage_id(storage));
+    assert_int_equal(number_of(object, "bytes"), 16);
+    assert_int_equal(number_of(object, "offset"), 2);
+    assert_int_equal(number_of(object, "base_bytes"), 48);
+    assert_int_equal(number_of(object, "device_index"), 3);
+    block = cJSON_GetObjectItemCaseSensitive(object, "block");
+    assert_int_equal(number_of(block, "bytes"), 512);
+    assert_int_equal(number_of(block, "requested"), 48);
+    assert_int_equal(number_of(object, "data_addr"), number_of(block, "addr") + 16);
+    cJSON_Delete(object);
+    object = json_of(storage);
+    assert_string_equal(cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "name")),
+                        "a \"b\"\n?\xc3\xa9");
+    assert_null(cJSON_GetObjectItemCaseSensitive(object, "base_id"));
+    assert_int_equal(number_of(object, "view_count"), 1);
+    cJSON_Delete(object);
+    varve_storage_release(storage, NULL);
+    varve_storage_release(view, NULL);
+    assert_int_equal(varve_memory_close(options.memory, &message), VARVE_OK);
+    varve_alloc_close(alloc);
+    device->ops->close(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_json),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
