@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""varve in Python: storages of libvarve.so, shared with other libraries without a copy. Needs the standard library only; NumPy is
+used where it is asked for.
+
+    with varve.zeros((2, 3), "f32", name="weights") as storage:
+        array = storage.numpy()             # the same memory
+        tensor = torch.from_dlpack(storage) # the same memory
+"""
+
+from .library import library
+from .storage import Storage, empty, from_dlpack, from_numpy, full, live, zeros
+
+__all__ = ["Storage", "empty", "from_dlpack", "from_numpy", "full", "library", "live", "zeros"]

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DLPack's tensors in a CUDA device's memory, on a fake driver: which streams are made to wait for which, what a block waits for
+ * when it is freed, and which device a tensor may lie in. Elements are never looked at.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "storage/storage.h"
+#include "support/cuda/driver_fake.h"
+
+#include <string.h>
+
+#define STREAM 0x5000
+#define OTHER 0x6000
+
+static const int64_t shape[] = {4, 4};
+static struct varve_message message;
+
+struct pool {
+    struct varve_device *device;
+    struct varve_alloc *alloc;
+    struct varve_memory *memory;
+};
+
+static void pool_open(struct pool *pool)
+{
+    const struct varve_cuda_options device = {.index = FAKE_ORDINAL, .ordinal = FAKE_ORDINAL};
+    struct varve_alloc_options options;
+
+    fake_reset();
+    varve_alloc_options_init(&options);
+    assert_int_equal(cuda_device_open(&fake_driver, &device, &pool->device, NULL), VARVE_OK);
+    fake.device = options.device = pool->device;
+    assert_int_equal(varve_alloc_open(&options, &pool->alloc, NULL), VARVE_OK);
+    assert_int_equal(varve_memory_open(pool->alloc, &pool->memory, &message), VARVE_OK);
+}
+
+static void pool_close(struct pool *pool)
+{
+    assert_int_equal(varve_memory_close(pool->memory, &message), VARVE_OK);
+    assert_int_equal(varve_alloc_memory_allocated(pool->alloc), 0);
+    assert_int_equal(varve_alloc_check(pool->alloc, &message), VARVE_OK);
+    varve_alloc_close(pool->alloc);
+    fake.device = NULL;
+    pool->device->ops->close(pool->device);
+    assert_string_equal(fake.wrong, "");
+    assert_int_equal(fake_count(FAKE_NONE), FAKE_OBJECTS);
+    assert_int_equal(varve_storage_live(), 0);
+}
+
+static struct varve_storage *made(struct pool *pool, uint64_t stream)
+{
+    struct varve_storage *storage;
+
+    assert_int_equal(
+        varve_storage_empty(&(struct varve_storage_options){.memory = pool->memory, .stream = stream},
+                            VARVE_DTYPE_F32, 2, shape, &storage, &message),
+        VARVE_OK);
+    return storage;
+}
+
+static void release(struct varve_storage *storage)
+{
+    assert_int_equal(varve_storage_release(storage, &message), VARVE_OK);
+}
+
+/* Export for `stream`, and the wait that comes of it: none if `waiting` is UINT64_MAX. */
+static void export_for(struct pool *pool, int64_t stream, uint64_t producer, uint64_t waiting)
+{
+    struct varve_storage *storage = made(pool, producer);
+    struct varve_dlpack_versioned *tensor;
+
+    fake.orders = 0;
+    assert_int_equal(varve_storage_to_dlpack(storage, stream, false, &tensor, &message), VARVE_OK);
+    assert_int_equal(tensor->tensor.device.type, VARVE_DLPACK_CUDA);
+    assert_int_equal(tensor->tensor.device.id, FAKE_ORDINAL);
+    assert_int_equal(fake.orders, waiting != UINT64_MAX);
+    if (waiting != UINT64_MAX) {
+        assert_int_equal(fake.order[0].stream, waiting);
+        assert_int_equal(fake.order[0].other, producer);
+    }
+    release(storage);
+    assert_int_equal(varve_storage_live(), 2); /* the storage, and the tensor's view of it */
+    tensor->deleter(tensor);
+    assert_int_equal(varve_storage_live(), 0);
+}
+
+static void test_streams(void **state)
+{
+    struct varve_dlpack_versioned *tensor;
+    struct varve_storage *storage;
+    struct pool pool;
+
+    (void)state;
+    pool_open(&pool);
+    export_for(&pool, VARVE_DLPACK_STREAM_NONE, STREAM, 0);
+    export_for(&pool, VARVE_DLPACK_STREAM_LEGACY, STREAM, 0);
+    export_for(&pool, VARVE_DLPACK_STREAM_PER_THREAD, STREAM, 2);
+    export_for(&pool, OTHER, STREAM, OTHER);
+    export_for(&pool, OTHER, 0, OTHER);
+    export_for(&pool, STREAM, STREAM, UINT64_MAX);
+    export_for(&pool, VARVE_DLPACK_STREAM_NONE, 0, UINT64_MAX);
+    export_for(&pool, VARVE_DLPACK_STREAM_UNORDERED, STREAM, UINT64_MAX);
+    storage = made(&pool, STREAM);
+    assert_int_equal(varve_storage_to_dlpack(storage, 0, false, &tensor, &message), VARVE_ERROR_INVALID);
+    assert_int_equal(varve_storage_to_dlpack(storage, -2, false, &tensor, &message), VARVE_ERROR_INVALID);
+    assert_string_equal(message.text, "stream -2 of a CUDA device");
+    assert_int_equal(varve_storage_use_count(storage), 1);
+    release(storage);
+    assert_int_equal(varve_alloc_empty_cache(pool.alloc), VARVE_OK);
+    pool_close(&pool);
+}
+
+/* The consumer's stream may still use the block when the consumer gives it back: nobody else gets it before. */
+static void test_block_waits_for_the_consumer(void **state)
+{
+    struct varve_dlpack_versioned *tensor;
+    struct varve_storage *storage;
+    struct pool pool;
+    void *data;
+
+    (void)state;
+    pool_open(&pool);
+    storage = made(&pool, STREAM);
+    data = varve_storage_data(storage);
+    assert_int_equal(varve_storage_to_dlpack(storage, OTHER, false, &tensor, &message), VARVE_OK);
+    release(storage);
+    fake.is_event_pending = true;
+    tensor->deleter(tensor);
+    storage = made(&pool, STREAM);
+    assert_ptr_not_equal(varve_storage_data(storage), data);
+    release(storage);
+    fake.is_event_pending = false;
+    assert_int_equal(varve_alloc_process_events(pool.alloc), VARVE_OK);
+    storage = made(&pool, STREAM);
+    assert_ptr_equal(varve_storage_data(storage), data);
+    release(storage);
+    pool_close(&pool);
+}
+
+/* A driver that fails somewhere: an error or a tensor, and nothing is lost. */
+static void test_failing_driver(void **state)
+{
+    bool has_failed = true;
+
+    (void)state;
+    for (uint64_t call = 1; has_failed; call++) {
+        struct varve_dlpack_versioned *tensor;
+        struct varve_storage *storage;
+        struct pool pool;
+        int error;
+
+        pool_open(&pool);
+        storage = made(&pool, STREAM);
+        fake.fail_at = call;
+        fake.fail_with = 719;
+        error = varve_storage_to_dlpack(storage, OTHER, false, &tensor, &message);
+        has_failed = fake.fail_at == 0;
+        fake.fail_at = 0;
+        assert_true(error == VARVE_OK || has_failed);
+        assert_true(error == VARVE_OK ||
+                    strstr(message.text, "the consumer's stream can't be made to wait") != NULL);
+        if (error == VARVE_OK) {
+            tensor->deleter(tensor);
+        }
+        assert_int_equal(varve_storage_use_count(storage), 1);
+        release(storage);
+        pool_close(&pool);
+        assert_true(call > 1 || error != VARVE_OK);
+    }
+}
+
+static void test_import(void **state)
+{
+    struct varve_dlpack_versioned *tensor;
+    struct varve_storage *storage, *imported;
+    struct pool pool;
+
+    (void)state;
+    pool_open(&pool);
+    storage = made(&pool, STREAM);
+    assert_int_equal(varve_storage_to_dlpack(storage, STREAM, false, &tensor, &message), VARVE_OK);
+    assert_int_equal(varve_storage_from_dlpack(tensor, pool.memory, NULL, &imported, &message), VARVE_OK);
+    assert_ptr_equal(varve_storage_data(imported), varve_storage_data(storage));
+    assert_ptr_equal(varve_storage_memory(imported), pool.memory);
+    release(storage);
+    fake.orders = 0;
+    assert_int_equal(varve_storage_to_dlpack(imported, OTHER, false, &tensor, &message), VARVE_OK);
+    assert_int_equal(fake.orders, 1); /* no block of ours: behind the default stream */
+    assert_int_equal(fake.order[0].other, 0);
+    release(imported);
+    tensor->tensor.device.id = 0; /* another device than the memory's */
+    assert_int_equal(varve_storage_from_dlpack(tensor, pool.memory, NULL, &imported, &message),
+                     VARVE_ERROR_UNSUPPORTED);
+    assert_int_equal(varve_storage_live(), 0);
+    storage = made(&pool, STREAM);
+    assert_int_equal(varve_storage_to_dlpack(storage, STREAM, false, &tensor, &message), VARVE_OK);
+    release(storage);
+    assert_int_equal(varve_storage_from_dlpack(tensor, NULL, NULL, &imported, &message),
+                     VARVE_ERROR_UNSUPPORTED);
+    pool_close(&pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_block_waits_for_the_consumer),
+        cmocka_unit_test(test_failing_driver),
+        cmocka_unit_test(test_import),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
