@@ -21,28 +21,44 @@ cmake --install "$build" --prefix "$work/first" >"$work/log" || {
 mv "$work/first" "$tree" # nothing may have kept the place
 
 cat >"$work/program.c" <<'C'
-#include "alloc/alloc.h"
+#include "storage/storage.h"
 
 int main(void)
 {
     static struct varve_sim_options sim;
     struct varve_alloc_options options;
     struct varve_alloc *alloc;
-    uint64_t addr;
+    struct varve_storage_options place;
+    struct varve_storage *storage;
+    int64_t shape[2];
 
+    shape[0] = 10;
+    shape[1] = 100;
+    place.alignment = 0;
+    place.stream = 0;
+    place.name = "a matrix";
     varve_alloc_options_init(&options);
     options.recorder = &varve_alloc_recorder_ring;
     if (varve_sim_open(&sim, &options.device, NULL) != VARVE_OK ||
         varve_alloc_open(&options, &alloc, NULL) != VARVE_OK ||
-        varve_alloc_raw_alloc(alloc, 1000, &addr, NULL) != VARVE_OK) {
+        varve_memory_open(alloc, &place.memory, NULL) != VARVE_OK ||
+        varve_storage_empty(&place, VARVE_DTYPE_U8, 2, shape, &storage, NULL) != VARVE_OK) {
         return 1;
     }
-    return varve_alloc_raw_delete(alloc, addr, NULL) != VARVE_OK;
+    return varve_storage_release(storage, NULL) != VARVE_OK || varve_memory_close(place.memory, NULL) != VARVE_OK;
+}
+C
+cat >"$work/alone.c" <<'C'
+#include "alloc/alloc.h"
+
+int main(void)
+{
+    return varve_alloc_policies()[0] == NULL;
 }
 C
 cp "$work/program.c" "$work/program.cc"
 mkdir "$work/project"
-cp "$work/program.c" "$work/program.cc" "$work/project"
+cp "$work/program.c" "$work/program.cc" "$work/alone.c" "$work/project"
 cat >"$work/project/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.25)
 project(stranger LANGUAGES C CXX)
@@ -51,8 +67,10 @@ set(CMAKE_C_STANDARD 11)
 set(CMAKE_CXX_STANDARD 17)
 foreach(language c cc)
   add_executable(by_cmake_${language} program.${language})
-  target_link_libraries(by_cmake_${language} PRIVATE varve::alloc)
+  target_link_libraries(by_cmake_${language} PRIVATE varve::varve)
 endforeach()
+add_executable(alone alone.c)
+target_link_libraries(alone PRIVATE varve::alloc)
 CMAKE
 
 library=$(dirname "$(find "$tree" -name libvarve_trace.so)")
@@ -69,6 +87,7 @@ cmake -S "$work/project" -B "$work" -DCMAKE_PREFIX_PATH="$tree" >"$work/log" && 
     exit 1
 }
 
+"$work/alone"
 for program in by_pkg_config_c by_pkg_config_cc by_cmake_c by_cmake_cc; do
     "$work/$program"
     "$tree/bin/varve" record --force -o "$work/run.db" -- "$work/$program" 2>"$work/log" || {
@@ -82,4 +101,4 @@ for program in by_pkg_config_c by_pkg_config_cc by_cmake_c by_cmake_cc; do
         exit 1
     fi
 done
-echo "check_install: ok; $(find "$tree" -type f | wc -l) files, 4 programs"
+echo "check_install: ok; $(find "$tree" -type f | wc -l) files, 5 programs"

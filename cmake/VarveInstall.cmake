@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # What `cmake --install` gives to programs that are written against varve: the public headers, libvarve_trace.so (the
-# recorder, for programs that emit events themselves), libvarve_alloc.a (the allocator), and two ways to find them, the CMake
-# package (varve::trace, varve::alloc) and varve.pc. The command and what it loads into programs are installed where they
+# recorder, for programs that emit events themselves), libvarve.so (allocator and storages), libvarve_alloc.a (the allocator alone),
+# and two ways to find them, the CMake package (varve::trace, varve::varve, varve::alloc) and varve.pc. The command and what it loads into programs are installed where they
 # are made. .ci/check_install.sh builds programs against the result.
 
 include(CMakePackageConfigHelpers)
 
 # The headers are those that the public ones include, by the quoted includes in them: a list could forget one.
-set(pending trace/trace.h alloc/alloc.h)
+set(pending trace/trace.h storage/storage.h)
 set(headers)
 while(pending)
   list(POP_FRONT pending header)
@@ -24,7 +24,7 @@ foreach(header IN LISTS headers)
   install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/varve/${folder})
 endforeach()
 
-install(TARGETS varve_trace_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS varve_trace_shared varve_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS varve_alloc ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
 # Both files say where they are by their own place, so that an installed tree can be moved.

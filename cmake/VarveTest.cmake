@@ -80,7 +80,7 @@ endfunction()
 
 # Links what every program below tests/ may use: our libraries, as far as they exist, and the system's.
 function(_varve_link_layers target)
-  foreach(layer varve_analysis varve_alloc varve_collect varve_trace)
+  foreach(layer varve_analysis varve_storage varve_alloc varve_collect varve_trace)
     if(TARGET ${layer})
       target_link_libraries(${target} PRIVATE ${layer})
     endif()
