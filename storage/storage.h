@@ -17,6 +17,7 @@
 #include "storage/dlpack.h"
 #include "storage/index_plan.h"
 #include "storage/operators.h"
+#include "storage/tracker.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -93,6 +94,14 @@ struct varve_storage *varve_storage_retain(struct varve_storage *storage);
 int varve_storage_release(struct varve_storage *storage, struct varve_message *message);
 /// References now. Only a hint while other threads have some.
 uint32_t varve_storage_use_count(const struct varve_storage *storage);
+
+/// `storage` keeps `kept` alive until it goes, or until they are detached; once for each call. Two storages that keep each other alive
+/// never go by themselves: the tracker finds such cycles. Errors: VARVE_ERROR_NO_MEMORY.
+int varve_storage_attach(struct varve_storage *storage, struct varve_storage *kept,
+                         struct varve_message *message);
+/// Errors: VARVE_ERROR_NOT_FOUND.
+int varve_storage_detach(struct varve_storage *storage, struct varve_storage *kept,
+                         struct varve_message *message);
 
 /* A reference to the object, not to the memory. */
 struct varve_storage_weak;

@@ -203,6 +203,8 @@ static int storage_copy(struct varve_storage *target, const struct varve_storage
     if (error == VARVE_OK) {
         error = copy_elements(target->memory, &target->array, source->memory, &source->array, order, message);
     }
+    object_touch(target);
+    object_touch(source);
     if (error == VARVE_OK) {
         emit_copy(target, source->memory, &source->array, source->id);
     }
@@ -253,6 +255,7 @@ static int storage_fill(struct varve_storage *storage, struct varve_scalar value
     if (error != VARVE_OK) {
         return error;
     }
+    object_touch(storage);
     if (storage->memory->is_addressable) {
         return varve_array_fill(&storage->array, value, message);
     }
@@ -288,6 +291,7 @@ static int copy_as(const struct varve_storage *storage, const struct varve_stora
         varve_storage_release(copy, NULL);
         return error;
     }
+    __atomic_store_n(&copy->is_touched, false, __ATOMIC_RELAXED); /* nobody has looked at it yet */
     *storage_out = copy;
     return VARVE_OK;
 }
@@ -297,7 +301,9 @@ int varve_storage_clone(const struct varve_storage *storage, const struct varve_
 {
     const struct varve_storage_options same = {.memory = storage->memory, .name = storage->name};
 
-    return copy_as(storage, options != NULL ? options : &same, storage->array.dtype, storage_out, message);
+    return object_created(
+        copy_as(storage, options != NULL ? options : &same, storage->array.dtype, storage_out, message),
+        storage_out, __builtin_return_address(0));
 }
 
 int varve_storage_to(struct varve_storage *storage, struct varve_memory *memory, enum varve_dtype dtype,
@@ -309,5 +315,6 @@ int varve_storage_to(struct varve_storage *storage, struct varve_memory *memory,
         *storage_out = varve_storage_retain(storage);
         return VARVE_OK;
     }
-    return copy_as(storage, &options, dtype, storage_out, message);
+    return object_created(copy_as(storage, &options, dtype, storage_out, message), storage_out,
+                          __builtin_return_address(0));
 }

@@ -65,7 +65,7 @@ int varve_storage_empty(const struct varve_storage_options *options, enum varve_
     object_name(storage, options->name);
     emit_storage(VARVE_KIND_STORAGE_CREATE, storage, 0);
     *storage_out = storage;
-    return VARVE_OK;
+    return object_created(VARVE_OK, storage_out, __builtin_return_address(0));
 }
 
 int varve_storage_full(const struct varve_storage_options *options, enum varve_dtype dtype, unsigned ndim,
@@ -83,16 +83,19 @@ int varve_storage_full(const struct varve_storage_options *options, enum varve_d
         varve_storage_release(storage, NULL);
         return error;
     }
+    __atomic_store_n(&storage->is_touched, false, __ATOMIC_RELAXED); /* nobody has looked at it yet */
     *storage_out = storage;
-    return VARVE_OK;
+    return object_created(VARVE_OK, storage_out, __builtin_return_address(0));
 }
 
 int varve_storage_zeros(const struct varve_storage_options *options, enum varve_dtype dtype, unsigned ndim,
                         const int64_t *shape, struct varve_storage **storage_out,
                         struct varve_message *message)
 {
-    return varve_storage_full(options, dtype, ndim, shape,
-                              (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER}, storage_out, message);
+    int error = varve_storage_full(options, dtype, ndim, shape,
+                                   (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER}, storage_out, message);
+
+    return object_created(error, storage_out, __builtin_return_address(0));
 }
 
 int varve_storage_wrap(const struct varve_foreign *foreign, enum varve_dtype dtype,
@@ -123,7 +126,7 @@ int varve_storage_wrap(const struct varve_foreign *foreign, enum varve_dtype dty
     object_name(storage, name);
     emit_storage(VARVE_KIND_STORAGE_CREATE, storage, 0);
     *storage_out = storage;
-    return VARVE_OK;
+    return object_created(VARVE_OK, storage_out, __builtin_return_address(0));
 }
 
 int varve_storage_from_array(const struct varve_storage_options *options, const struct varve_array *source,
@@ -144,7 +147,7 @@ int varve_storage_from_array(const struct varve_storage_options *options, const 
     }
     emit_copy(storage, varve_memory_host(), source, 0);
     *storage_out = storage;
-    return VARVE_OK;
+    return object_created(VARVE_OK, storage_out, __builtin_return_address(0));
 }
 
 /* ---- another size ---- */

@@ -8,37 +8,52 @@ static bool is_wanted(void)
     return varve_records_wanted(UINT32_MAX);
 }
 
-static void emit(enum varve_kind kind, const struct varve_storage *storage, uint64_t requested, uint64_t arg)
+static void emit(enum varve_kind kind, const struct varve_storage *storage, uint64_t requested, uint64_t arg,
+                 uint32_t callsite)
 {
     const struct varve_device *device = storage->memory->device;
     const struct varve_record record = {
-        .addr = (uint64_t)(uintptr_t)varve_storage_data(storage),
+        .addr = (uint64_t)(uintptr_t)object_data(storage),
         .size = varve_storage_bytes(storage),
         .requested = requested,
         .arg = arg,
         .id_stream = storage->id,
         .dev_seq_kind_flags = varve_record_tag(0, kind, 0),
-        .callsite = varve_callsite_here(),
+        .callsite = callsite,
         .device = device != NULL ? (uint8_t)device->index : 0,
     };
 
     varve_emit(&record);
 }
 
-void emit_storage(enum varve_kind kind, const struct varve_storage *storage, uint64_t arg)
+void emit_storage(enum varve_kind kind, struct varve_storage *storage, uint64_t arg)
 {
-    uint64_t elements;
+    uint32_t callsite;
 
     if (!is_wanted()) {
         return;
     }
-    elements = kind == VARVE_KIND_STORAGE_CREATE ? (uint64_t)varve_storage_count(storage) : 0;
+    callsite = varve_callsite_here();
     if (kind == VARVE_KIND_STORAGE_CREATE) {
         arg = storage->piece.allocation.id << DTYPE_BITS | (uint64_t)storage->array.dtype;
     } else if (kind == VARVE_KIND_VIEW) {
         arg = storage->base->id;
     }
-    emit(kind, storage, elements, arg);
+    if (kind == VARVE_KIND_STORAGE_CREATE || kind == VARVE_KIND_VIEW) {
+        __atomic_store_n(&storage->callsite, callsite, __ATOMIC_RELAXED);
+    }
+    emit(kind, storage, kind == VARVE_KIND_STORAGE_CREATE ? (uint64_t)varve_storage_count(storage) : 0, arg,
+         callsite);
+}
+
+void emit_leak(struct varve_storage *storage, uint64_t now_ns)
+{
+    uint64_t created_ns = storage->created_ns;
+
+    if (is_wanted()) {
+        emit(VARVE_KIND_LEAK, storage, 0, created_ns != 0 && now_ns > created_ns ? now_ns - created_ns : 0,
+             __atomic_load_n(&storage->callsite, __ATOMIC_RELAXED));
+    }
 }
 
 void emit_copy(const struct varve_storage *target, struct varve_memory *source_memory,
@@ -51,6 +66,7 @@ void emit_copy(const struct varve_storage *target, struct varve_memory *source_m
     if (is_wanted()) {
         emit(kind, target, source_id,
              (uint64_t)(uintptr_t)source->data +
-                 (uint64_t)source->geometry.offset * varve_dtype_bytes(source->dtype));
+                 (uint64_t)source->geometry.offset * varve_dtype_bytes(source->dtype),
+             varve_callsite_here());
     }
 }

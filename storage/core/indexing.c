@@ -34,6 +34,7 @@ static int gather_here(struct varve_storage *storage, const struct varve_index_p
     if (error != VARVE_OK) {
         return error;
     }
+    object_touch(storage);
     error = varve_index_plan_run(plan, &result->array, &storage->array, message);
     if (error != VARVE_OK) {
         varve_storage_release(result, NULL);
@@ -79,7 +80,7 @@ int varve_storage_index(struct varve_storage *storage, const struct varve_index 
         error = gather_elsewhere(storage, indices, count, storage_out, message);
     }
     varve_index_plan_free(plan);
-    return error;
+    return object_created(error, storage_out, __builtin_return_address(0));
 }
 
 /* What is assigned: elements, or a number if `source` is NULL. */
@@ -147,6 +148,10 @@ static int set(struct varve_storage *storage, const struct varve_index *indices,
     }
     if (!storage->memory->is_addressable || (source != NULL && !source->memory->is_addressable)) {
         return set_elsewhere(storage, indices, count, value, message);
+    }
+    object_touch(storage);
+    if (source != NULL) {
+        object_touch(source);
     }
     error = set_here(storage, indices, count, value, message);
     if (error == VARVE_OK && source != NULL) {

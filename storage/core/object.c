@@ -17,6 +17,7 @@
 static struct {
     pthread_mutex_t lock;
     struct varve_storage *first, *last; /* spare objects, by the time of their release */
+    struct varve_storage *newest;       /* of all objects, by the time of their making. Atomic */
     uint64_t ids;
     uint64_t live; /* atomic */
 } objects = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -43,6 +44,8 @@ static struct varve_storage *spare_take(void)
 
         for (unsigned i = 0; chunk != NULL && i < CHUNK; i++) {
             spare_add(&chunk[i]);
+            chunk[i].next_made = objects.newest;
+            __atomic_store_n(&objects.newest, &chunk[i], __ATOMIC_RELEASE);
         }
     }
     storage = objects.first;
@@ -77,9 +80,33 @@ struct varve_storage *object_new(void)
     storage->release = NULL;
     storage->context = NULL;
     storage->name[0] = '\0';
+    storage->attachments = NULL;
+    storage->is_touched = false;
+    storage->caller = NULL;
+    storage->created_ns = storage->callsite = 0;
+    if (__atomic_load_n(&object_tracking, __ATOMIC_RELAXED) != 0) {
+        storage->created_ns = varve_clock_monotonic_ns();
+    }
     storage->weak = 1;
     __atomic_store_n(&storage->strong, 1, __ATOMIC_RELEASE);
     return storage;
+}
+
+uint32_t object_tracking;
+
+const struct varve_storage *object_newest(void)
+{
+    return __atomic_load_n(&objects.newest, __ATOMIC_ACQUIRE);
+}
+
+uint64_t object_last_id(void)
+{
+    uint64_t id;
+
+    pthread_mutex_lock(&objects.lock);
+    id = objects.ids;
+    pthread_mutex_unlock(&objects.lock);
+    return id;
 }
 
 static void object_spare(struct varve_storage *storage)
@@ -130,12 +157,54 @@ static void weak_drop(struct varve_storage *storage)
 }
 
 /* The last strong reference has gone: nobody else looks at these fields. */
+static void detach_all(struct varve_storage *storage)
+{
+    while (storage->attachments != NULL) {
+        struct attachment *attachment = storage->attachments;
+
+        storage->attachments = attachment->next;
+        varve_storage_release(attachment->kept, NULL);
+        free(attachment);
+    }
+}
+
+int varve_storage_attach(struct varve_storage *storage, struct varve_storage *kept,
+                         struct varve_message *message)
+{
+    struct attachment *attachment = malloc(sizeof(*attachment));
+
+    if (attachment == NULL) {
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to attach a storage");
+    }
+    *attachment = (struct attachment){.next = storage->attachments, .kept = varve_storage_retain(kept)};
+    storage->attachments = attachment;
+    return VARVE_OK;
+}
+
+int varve_storage_detach(struct varve_storage *storage, struct varve_storage *kept,
+                         struct varve_message *message)
+{
+    for (struct attachment **place = &storage->attachments; *place != NULL; place = &(*place)->next) {
+        struct attachment *attachment = *place;
+
+        if (attachment->kept == kept) {
+            *place = attachment->next;
+            free(attachment);
+            return varve_storage_release(kept, message);
+        }
+    }
+    return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
+                             "storage %" PRIu64 " is not attached to storage %" PRIu64, kept->id,
+                             storage->id);
+}
+
 static void dispose(struct varve_storage *storage)
 {
     struct varve_storage *base = storage->base;
 
     emit_storage(VARVE_KIND_STORAGE_DESTROY, storage, 0);
     count_dead();
+    detach_all(storage);
     if (base != NULL) {
         __atomic_sub_fetch(&base->views, 1, __ATOMIC_RELEASE);
         varve_storage_release(base, NULL);
@@ -209,15 +278,22 @@ struct varve_storage *varve_storage_weak_lock(struct varve_storage_weak *weak)
 
 void varve_storage_get_array(const struct varve_storage *storage, struct varve_array *array_out)
 {
+    object_touch(storage);
     *array_out = storage->array;
 }
 
-void *varve_storage_data(const struct varve_storage *storage)
+void *object_data(const struct varve_storage *storage)
 {
     const struct varve_array *array = &storage->array;
     uint64_t offset = (uint64_t)array->geometry.offset * varve_dtype_bytes(array->dtype);
 
     return varve_geometry_count(&array->geometry) > 0 ? (char *)array->data + offset : NULL;
+}
+
+void *varve_storage_data(const struct varve_storage *storage)
+{
+    object_touch(storage);
+    return object_data(storage);
 }
 
 enum varve_dtype varve_storage_dtype(const struct varve_storage *storage)

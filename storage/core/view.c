@@ -54,14 +54,15 @@ int varve_storage_view(struct varve_storage *storage, const struct varve_geometr
         return error == VARVE_OK ? VARVE_ERROR_NO_MEMORY : error;
     }
     view->array.geometry = *geometry;
-    return view_end(view, VARVE_OK, view_out);
+    return object_created(view_end(view, VARVE_OK, view_out), view_out, __builtin_return_address(0));
 }
 
 /* What follows changes a geometry that lies within the base, and leaves it there. */
-#define VIEW_BY(change)                                        \
-    struct varve_storage *view = view_begin(storage, message); \
-                                                               \
-    return view != NULL ? view_end(view, (change), view_out) : VARVE_ERROR_NO_MEMORY
+#define VIEW_BY(change)                                                                              \
+    struct varve_storage *view = view_begin(storage, message);                                       \
+                                                                                                     \
+    return object_created(view != NULL ? view_end(view, (change), view_out) : VARVE_ERROR_NO_MEMORY, \
+                          view_out, __builtin_return_address(0))
 
 int varve_storage_slice(struct varve_storage *storage, int axis, int64_t start, int64_t stop, int64_t step,
                         struct varve_storage **view_out, struct varve_message *message)

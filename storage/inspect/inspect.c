@@ -21,7 +21,7 @@ void varve_storage_inspect(const struct varve_storage *storage, struct varve_sto
         .dtype = storage->array.dtype,
         .geometry = storage->array.geometry,
         .bytes = varve_storage_bytes(storage),
-        .data_addr = (uint64_t)(uintptr_t)varve_storage_data(storage),
+        .data_addr = (uint64_t)(uintptr_t)object_data(storage),
         .base_bytes = storage->bytes,
         .device = memory->device != NULL ? memory->device->ops->name : "host",
         .device_index = memory->device != NULL ? memory->device->index : -1,

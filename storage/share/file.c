@@ -2,6 +2,7 @@
 /*
  * Files as storages, in the modes of numpy.memmap.
  */
+#include "storage/core/object.h"
 #include "storage/share/mapping.h"
 
 #include <errno.h>
@@ -134,5 +135,5 @@ int varve_storage_map(const struct varve_file *file, enum varve_dtype dtype, uns
     }
     error = map_file(fd, file, mode, dtype, ndim, shape, storage_out, message);
     close(fd);
-    return error;
+    return object_created(error, storage_out, __builtin_return_address(0));
 }

@@ -67,5 +67,5 @@ int varve_storage_ipc_open(struct varve_memory *memory, const struct varve_stora
     if (error != VARVE_OK) {
         imported_release(imported, NULL);
     }
-    return error;
+    return object_created(error, storage_out, __builtin_return_address(0));
 }

@@ -12,6 +12,7 @@
  *
  * A segment may come from anybody, so what attaches believes nothing of it.
  */
+#include "storage/core/object.h"
 #include "storage/share/mapping.h"
 
 #include <errno.h>
@@ -114,7 +115,7 @@ int varve_storage_shared_create(const char *name, enum varve_dtype dtype, unsign
         return error;
     }
     *storage_out = storage;
-    return VARVE_OK;
+    return object_created(VARVE_OK, storage_out, __builtin_return_address(0));
 }
 
 static int refuse_segment(const char *name, const char *reason, struct varve_message *message)
@@ -171,7 +172,7 @@ int varve_storage_shared_attach(const char *name, bool is_read_only, struct varv
                                 message);
     }
     close(fd);
-    return error;
+    return object_created(error, storage_out, __builtin_return_address(0));
 }
 
 int varve_storage_shared_unlink(const char *name, struct varve_message *message)

@@ -95,9 +95,11 @@ int main(int argc, char **argv)
           &message);
     check(varve_alloc_open(&options, &alloc, &message), &message);
     check(varve_memory_open(alloc, &pool, &message), &message);
-    printf("{\"malloc\": %.2f, \"pool\": %.2f, \"transpose\": %.2f, \"slice\": %.2f}\n",
+    printf("{\"malloc\": %.2f, \"pool\": %.2f, \"transpose\": %.2f, \"slice\": %.2f, ",
            measure_storages(varve_memory_host(), pairs), measure_storages(pool, pairs),
            measure_views(false, pairs), measure_views(true, pairs));
+    varve_tracker_enable(true);
+    printf("\"tracked\": %.2f}\n", measure_storages(pool, pairs));
     check(varve_memory_close(pool, &message), &message);
     varve_alloc_close(alloc);
     options.device->ops->close(options.device);

@@ -5,6 +5,7 @@
 NumPy's figures are those of a loop in its own interpreter, less an empty loop: what a user of either pays.
 """
 
+import statistics
 import timeit
 
 import common as bench
@@ -34,9 +35,10 @@ def measure(_folder):
     except ImportError:
         numpy = None
         bench.skip("storage", "numpy is not installed (apt install python3-numpy): no comparison")
-    ours, peers = {kind: [] for kind in KINDS}, {kind: [] for kind in KINDS}
+    ours, peers, tracked = {kind: [] for kind in KINDS}, {kind: [] for kind in KINDS}, []
     for _ in range(ROUNDS):
         result = bench.run_json([bench.program("bench_storage", "bench"), str(PAIRS)])
+        tracked.append(result["tracked"] - result["pool"])
         for kind, (_text, statement) in KINDS.items():
             ours[kind].append(result[kind])
             if numpy is not None:
@@ -46,6 +48,7 @@ def measure(_folder):
             bench.figure("storage", text, min(ours[kind]), "ns")
         else:
             bench.compare("storage", text, ours[kind], peers[kind], "ns", "numpy", target=1)
+    bench.figure("storage", "what the tracker adds to a storage", statistics.median(tracked), "ns", target=40)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,16 @@ class Storages(recording.Case):
         self.assertEqual(self.one("SELECT count(*) FROM events WHERE kind = 'transfer' AND size = 4 << 20"), 16)
         self.assert_all_gone()
 
+    def test_leaks(self):
+        self.record(example("leak_hunt"))
+        self.assert_finished()
+        leaks = self.sql("SELECT id, size, callsite_id FROM events WHERE kind = 'leak'")
+        self.assertEqual(len(leaks), 92)  # each storage of the group, and the two of the cycle
+        for identity, size, callsite in leaks:
+            self.assertEqual(self.sql("SELECT size, callsite_id FROM events WHERE kind = 'storage_create' AND id = ?",
+                                      identity), [(size, callsite)])
+            self.assertEqual(self.one("SELECT count(*) FROM events WHERE kind = 'storage_destroy' AND id = ?", identity), 0)
+
 
 if __name__ == "__main__":
     recording.main()
