@@ -156,8 +156,9 @@ static void find_cycles(struct search *search)
         }
         leak = accuse(search, i, &tracked, VARVE_LEAK_CYCLE, 1);
         snprintf(leak->evidence, sizeof(leak->evidence),
-                 "storage %" PRIu64 " (%s) is kept alive by %" PRIu32
-                 " references of storages that the program has no reference to",
+                 "storage %" PRIu64
+                 " (%s) is kept alive only by storages that the program has no reference to (%" PRIu32
+                 " references)",
                  tracked.id, name_of(entry->storage), entry->internal);
     }
 }

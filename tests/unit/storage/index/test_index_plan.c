@@ -41,7 +41,7 @@ static void block_make(struct block *block, enum varve_dtype dtype, unsigned ndi
 {
     struct varve_geometry *geometry = &block->array.geometry;
     int64_t first, end, size = 1;
-    unsigned order[VARVE_DIMS_MAX];
+    unsigned order[VARVE_DIMS_MAX] = {0};
 
     *geometry = (struct varve_geometry){.ndim = ndim};
     for (unsigned i = 0; i < ndim; i++) {
@@ -356,7 +356,7 @@ static void model_shape(const struct model *model, unsigned *ndim_out, int64_t *
 static char *model_element(const struct scene *scene, int64_t number)
 {
     const struct model *model = &scene->model;
-    int64_t shape[VARVE_DIMS_MAX], at[VARVE_DIMS_MAX], rest[VARVE_DIMS_MAX], source[AXES], picked = 0;
+    int64_t shape[VARVE_DIMS_MAX], at[VARVE_DIMS_MAX], rest[VARVE_DIMS_MAX] = {0}, source[AXES], picked = 0;
     unsigned ndim, next = 0;
 
     model_shape(model, &ndim, shape);
