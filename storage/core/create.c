@@ -63,6 +63,7 @@ int varve_storage_empty(const struct varve_storage_options *options, enum varve_
     storage->array.data = storage->piece.data;
     storage->array.dtype = dtype;
     object_name(storage, options->name);
+    object_publish(storage);
     emit_storage(VARVE_KIND_STORAGE_CREATE, storage, 0);
     *storage_out = storage;
     return object_created(VARVE_OK, storage_out, __builtin_return_address(0));
@@ -124,6 +125,7 @@ int varve_storage_wrap(const struct varve_foreign *foreign, enum varve_dtype dty
     storage->context = foreign->context;
     memory_hold(storage->memory);
     object_name(storage, name);
+    object_publish(storage);
     emit_storage(VARVE_KIND_STORAGE_CREATE, storage, 0);
     *storage_out = storage;
     return object_created(VARVE_OK, storage_out, __builtin_return_address(0));

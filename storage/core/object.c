@@ -88,7 +88,6 @@ struct varve_storage *object_new(void)
         storage->created_ns = varve_clock_monotonic_ns();
     }
     storage->weak = 1;
-    __atomic_store_n(&storage->strong, 1, __ATOMIC_RELEASE);
     return storage;
 }
 
@@ -121,9 +120,13 @@ static void count_dead(void)
     __atomic_sub_fetch(&objects.live, 1, __ATOMIC_RELAXED);
 }
 
+void object_publish(struct varve_storage *storage)
+{
+    __atomic_store_n(&storage->strong, 1, __ATOMIC_RELEASE);
+}
+
 void object_discard(struct varve_storage *storage)
 {
-    storage->strong = 0;
     count_dead();
     object_spare(storage);
 }

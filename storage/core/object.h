@@ -42,8 +42,11 @@ struct varve_storage {
     char name[OBJECT_NAME_BYTES];
 };
 
-/// One strong reference; the fields that say what it is are zero or NULL, its geometry is not set. NULL: no memory.
+/// An object that is not a storage yet: without a reference, so that nobody takes one. The fields that say what it is are zero or
+/// NULL, its geometry is not set. NULL: no memory.
 struct varve_storage *object_new(void);
+/// It is complete: one reference, the caller's.
+void object_publish(struct varve_storage *storage);
 /// It never became a storage.
 void object_discard(struct varve_storage *storage);
 /// As varve_storage_data, without a look at the elements.

@@ -38,6 +38,7 @@ static int view_end(struct varve_storage *view, int error, struct varve_storage 
     }
     varve_storage_retain(view->base);
     __atomic_add_fetch(&view->base->views, 1, __ATOMIC_RELAXED);
+    object_publish(view);
     emit_storage(VARVE_KIND_VIEW, view, 0);
     *view_out = view;
     return VARVE_OK;
