@@ -13,20 +13,16 @@ import time
 
 import common as bench
 
-SYSTEM_PYTHON = "/usr/bin/python3"
 ROUNDS = bench.number("VARVE_BENCH_INDEX_ROUNDS", 15)
 SIZE = bench.number("VARVE_BENCH_INDEX_SIZE", 1_000_000)
 TARGET = 1  # no slower than NumPy
 
+sys.path[:0] = [os.path.join(bench.ROOT, "tests"), os.path.join(bench.ROOT, "tests", "conformance")]
 try:
-    import numpy as np
-except ImportError:
-    if os.path.realpath(sys.executable) != os.path.realpath(SYSTEM_PYTHON) and os.path.exists(SYSTEM_PYTHON):
-        os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON] + sys.argv)
+    from numpy_here import numpy as np
+except SystemExit:
     bench.skip("index", "NumPy is not installed")
     sys.exit(0)
-
-sys.path.insert(0, os.path.join(bench.ROOT, "tests", "conformance"))
 from index_plan_library import LIBRARY, NUMPY, Library, Scalar, describe, to_indices  # noqa: E402
 
 if not os.path.exists(LIBRARY):
