@@ -102,6 +102,8 @@ int varve_geometry_expand(struct varve_geometry *geometry, unsigned ndim, const 
 /// VARVE_ERROR_INVALID (another number of elements), VARVE_ERROR_UNSUPPORTED (the strides allow no such view: copy first).
 int varve_geometry_reshape(struct varve_geometry *geometry, unsigned ndim, const int64_t *shape,
                            struct varve_message *message);
+/// Errors: VARVE_ERROR_INVALID (too many dimensions, a negative size, 2^60 elements or more, also where another axis has none).
+int varve_shape_check(unsigned ndim, const int64_t *shape, struct varve_message *message);
 /// The shape that two shapes broadcast to: written into `ndim_out` and `shape_out` (VARVE_DIMS_MAX sizes). Errors:
 /// VARVE_ERROR_INVALID, with both shapes.
 int varve_shape_broadcast(unsigned ndim, const int64_t *shape, unsigned other_ndim,

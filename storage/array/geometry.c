@@ -135,7 +135,7 @@ static void strides_fill(struct varve_geometry *geometry)
     }
 }
 
-static int check_shape(unsigned ndim, const int64_t *shape, struct varve_message *message)
+int varve_shape_check(unsigned ndim, const int64_t *shape, struct varve_message *message)
 {
     char text[VARVE_SHAPE_TEXT_BYTES];
 
@@ -158,7 +158,7 @@ static int check_shape(unsigned ndim, const int64_t *shape, struct varve_message
 int varve_geometry_contiguous(unsigned ndim, const int64_t *shape, struct varve_geometry *geometry_out,
                               struct varve_message *message)
 {
-    int error = check_shape(ndim, shape, message);
+    int error = varve_shape_check(ndim, shape, message);
 
     if (error != VARVE_OK) {
         return error;
@@ -193,7 +193,7 @@ int varve_geometry_check(const struct varve_geometry *geometry, uint64_t element
 {
     char text[VARVE_SHAPE_TEXT_BYTES];
     uint64_t below = 0, above = 0, offset = (uint64_t)geometry->offset;
-    int error = check_shape(geometry->ndim, geometry->shape, message);
+    int error = varve_shape_check(geometry->ndim, geometry->shape, message);
     bool reaches = true;
 
     if (error != VARVE_OK || varve_geometry_count(geometry) == 0) {

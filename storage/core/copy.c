@@ -14,11 +14,7 @@
 
 static int device_error(const struct varve_device *device, int error, struct varve_message *message)
 {
-    struct varve_message reason = {""};
-
-    device->ops->reason(device, &reason);
-    return varve_message_set(message, error, "the device failed to copy: %s",
-                             reason.text[0] != '\0' ? reason.text : varve_strerror(error));
+    return memory_device_error(device, error, "the device failed to copy", message);
 }
 
 static int device_wait(struct varve_device *device, uint64_t stream, struct varve_message *message)
@@ -51,12 +47,6 @@ static struct varve_device *copier_of(const struct varve_memory *target, const s
     return device;
 }
 
-static uint64_t addr_of(const struct varve_array *array)
-{
-    return (uint64_t)(uintptr_t)array->data +
-           (uint64_t)array->geometry.offset * varve_dtype_bytes(array->dtype);
-}
-
 static uint64_t bytes_of(const struct varve_array *array)
 {
     return (uint64_t)varve_geometry_count(&array->geometry) * varve_dtype_bytes(array->dtype);
@@ -73,7 +63,7 @@ static int copy_plainly(struct varve_device *device, enum varve_copy_direction d
                         const struct varve_array *target, const struct varve_array *source,
                         struct copy_order order, struct varve_message *message)
 {
-    uint64_t to = addr_of(target), from = addr_of(source);
+    uint64_t to = array_addr(target), from = array_addr(source);
     int error = to == from && direction == VARVE_COPY_WITHIN
                     ? VARVE_OK
                     : device->ops->copy(device, to, from, bytes_of(target), direction, order.stream);
@@ -188,17 +178,10 @@ int copy_elements(struct varve_memory *target_memory, const struct varve_array *
 
 /* ---- storages ---- */
 
-static int check_writable(const struct varve_storage *storage, struct varve_message *message)
-{
-    return storage->is_read_only
-               ? varve_message_set(message, VARVE_ERROR_PERMISSION, "the storage may only be read")
-               : VARVE_OK;
-}
-
 static int storage_copy(struct varve_storage *target, const struct varve_storage *source,
                         struct copy_order order, struct varve_message *message)
 {
-    int error = check_writable(target, message);
+    int error = object_check_writable(target, message);
 
     if (error == VARVE_OK) {
         error = copy_elements(target->memory, &target->array, source->memory, &source->array, order, message);
@@ -237,7 +220,7 @@ static int device_fill(struct varve_storage *storage, const struct varve_array *
     for (size_t i = varve_dtype_bytes(array->dtype); i-- > 0;) {
         pattern = pattern << 8 | ((const unsigned char *)one->data)[i];
     }
-    error = device->ops->fill(device, addr_of(array), pattern, (unsigned)varve_dtype_bytes(array->dtype),
+    error = device->ops->fill(device, array_addr(array), pattern, (unsigned)varve_dtype_bytes(array->dtype),
                               (uint64_t)varve_geometry_count(&array->geometry), order.stream);
     if (error != VARVE_OK) {
         return device_error(device, error, message);
@@ -250,7 +233,7 @@ static int storage_fill(struct varve_storage *storage, struct varve_scalar value
 {
     uint64_t bits = 0;
     const struct varve_array one = {.data = &bits, .dtype = storage->array.dtype};
-    int error = check_writable(storage, message);
+    int error = object_check_writable(storage, message);
 
     if (error != VARVE_OK) {
         return error;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to storage/ */
 /*
- * Elements from one memory to another, and of one value.
+ * Elements from one memory to another.
  */
 #ifndef VARVE_STORAGE_CORE_COPY_H
 #define VARVE_STORAGE_CORE_COPY_H

@@ -64,9 +64,6 @@ void emit_copy(const struct varve_storage *target, struct varve_memory *source_m
                                                                   : VARVE_KIND_COPY;
 
     if (is_wanted()) {
-        emit(kind, target, source_id,
-             (uint64_t)(uintptr_t)source->data +
-                 (uint64_t)source->geometry.offset * varve_dtype_bytes(source->dtype),
-             varve_callsite_here());
+        emit(kind, target, source_id, array_addr(source), varve_callsite_here());
     }
 }

@@ -141,10 +141,10 @@ static int set(struct varve_storage *storage, const struct varve_index *indices,
                const struct value *value, struct varve_message *message)
 {
     const struct varve_storage *source = value->source;
-    int error;
+    int error = object_check_writable(storage, message);
 
-    if (storage->is_read_only) {
-        return varve_message_set(message, VARVE_ERROR_PERMISSION, "the storage may only be read");
+    if (error != VARVE_OK) {
+        return error;
     }
     if (!storage->memory->is_addressable || (source != NULL && !source->memory->is_addressable)) {
         return set_elsewhere(storage, indices, count, value, message);

@@ -53,6 +53,16 @@ struct varve_alloc *varve_memory_alloc(const struct varve_memory *memory)
     return memory->alloc;
 }
 
+int memory_device_error(const struct varve_device *device, int error, const char *what,
+                        struct varve_message *message)
+{
+    struct varve_message reason = {""};
+
+    device->ops->reason(device, &reason);
+    return varve_message_set(message, error, "%s: %s", what,
+                             reason.text[0] != '\0' ? reason.text : varve_strerror(error));
+}
+
 static int allocate_plain(uint64_t bytes, uint64_t alignment, struct memory_piece *piece,
                           struct varve_message *message)
 {
@@ -88,7 +98,7 @@ void memory_drop(struct varve_memory *memory)
 int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignment, uint64_t stream,
                     struct memory_piece *piece_out, struct varve_message *message)
 {
-    struct memory_piece piece = {.bytes = bytes};
+    struct memory_piece piece = {.data = NULL};
     int error = VARVE_OK;
 
     alignment = alignment != 0 ? alignment : memory->alignment;

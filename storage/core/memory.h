@@ -16,13 +16,22 @@ struct varve_memory {
     uint64_t users; /* pieces that are in use. Atomic */
 };
 
+/* Of element [0, 0, …], whether there is one or not. */
+static inline uint64_t array_addr(const struct varve_array *array)
+{
+    return (uint64_t)(uintptr_t)array->data +
+           (uint64_t)array->geometry.offset * varve_dtype_bytes(array->dtype);
+}
+
 /* A piece of memory that somebody owns. */
 struct memory_piece {
-    void *data; /* aligned as was asked for; NULL: 0 bytes */
-    uint64_t bytes;
+    void *data;                         /* aligned as was asked for; NULL: 0 bytes */
     struct varve_allocation allocation; /* of an allocator */
 };
 
+/// `what` went wrong on the device, with its reason or what the error stands for; returns the error.
+int memory_device_error(const struct varve_device *device, int error, const char *what,
+                        struct varve_message *message);
 /// `alignment`: a power of two; 0: the memory's usual. 0 bytes need none. Errors: VARVE_ERROR_NO_MEMORY, the allocator's.
 int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignment, uint64_t stream,
                     struct memory_piece *piece_out, struct varve_message *message);

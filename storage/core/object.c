@@ -288,9 +288,15 @@ void varve_storage_get_array(const struct varve_storage *storage, struct varve_a
 void *object_data(const struct varve_storage *storage)
 {
     const struct varve_array *array = &storage->array;
-    uint64_t offset = (uint64_t)array->geometry.offset * varve_dtype_bytes(array->dtype);
 
-    return varve_geometry_count(&array->geometry) > 0 ? (char *)array->data + offset : NULL;
+    return varve_geometry_count(&array->geometry) > 0 ? (void *)(uintptr_t)array_addr(array) : NULL;
+}
+
+int object_check_writable(const struct varve_storage *storage, struct varve_message *message)
+{
+    return storage->is_read_only
+               ? varve_message_set(message, VARVE_ERROR_PERMISSION, "the storage may only be read")
+               : VARVE_OK;
 }
 
 void *varve_storage_data(const struct varve_storage *storage)

@@ -51,6 +51,8 @@ void object_publish(struct varve_storage *storage);
 void object_discard(struct varve_storage *storage);
 /// As varve_storage_data, without a look at the elements.
 void *object_data(const struct varve_storage *storage);
+/// Errors: VARVE_ERROR_PERMISSION.
+int object_check_writable(const struct varve_storage *storage, struct varve_message *message);
 /// Name it; NULL: "".
 void object_name(struct varve_storage *storage, const char *name);
 

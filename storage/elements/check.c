@@ -9,20 +9,15 @@
 int elements_check_source(const struct varve_array *source, struct varve_message *message)
 {
     const struct varve_geometry *geometry = &source->geometry;
+    int error;
 
     if (varve_dtype_bytes(source->dtype) == 0) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%d is no type of elements",
                                  (int)source->dtype);
     }
-    if (geometry->ndim > VARVE_DIMS_MAX) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "%u dimensions; at most %d are possible",
-                                 geometry->ndim, VARVE_DIMS_MAX);
-    }
-    for (unsigned i = 0; i < geometry->ndim; i++) {
-        if (geometry->shape[i] < 0) {
-            return varve_message_set(message, VARVE_ERROR_INVALID, "size %" PRId64 " of axis %u is negative",
-                                     geometry->shape[i], i);
-        }
+    error = varve_shape_check(geometry->ndim, geometry->shape, message);
+    if (error != VARVE_OK) {
+        return error;
     }
     if (source->data == NULL && varve_geometry_count(geometry) > 0) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the array has elements but no data");

@@ -3,6 +3,7 @@
  * Storages as DLPack's tensors. A tensor is exported with a view of the storage in its context: the view keeps the memory, and its size,
  * until the deleter releases it.
  */
+#include "storage/core/memory.h"
 #include "storage/exchange/dlpack_types.h"
 
 #include <inttypes.h>
@@ -36,11 +37,7 @@ static void versioned_delete(struct varve_dlpack_versioned *self)
 
 static int device_error(const struct varve_device *device, int error, struct varve_message *message)
 {
-    struct varve_message reason = {""};
-
-    device->ops->reason(device, &reason);
-    return varve_message_set(message, error, "the consumer's stream can't be made to wait: %s",
-                             reason.text[0] != '\0' ? reason.text : varve_strerror(error));
+    return memory_device_error(device, error, "the consumer's stream can't be made to wait", message);
 }
 
 /* Work given to `consumer` from now on comes after what `producer` has. */
