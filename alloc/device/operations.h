@@ -32,6 +32,7 @@ struct device_call {
     const struct varve_ipc_handle *ipc;
     const struct varve_copy_2d *copy;
     const struct device_fill *fill;
+    const void *argument; /* of an operation that one device alone has */
     void *out; /* the result, by operation */
     struct {   /* cuda's: what of the calling thread is to be put back */
         int mode;

@@ -45,11 +45,6 @@ int cuda_stream_end(struct device_table *table, uint64_t stream)
 
 /* ---- copies ---- */
 
-static int default_stream_check(struct cuda_device *cuda, uint64_t stream)
-{
-    return stream <= CUDA_STREAM_LEGACY ? cuda_capture_check(cuda, stream) : VARVE_OK;
-}
-
 static cuda_result copy_2d(const struct cuda_driver *driver, const struct varve_copy_2d *copy,
                            cuda_stream stream)
 {
@@ -85,7 +80,7 @@ int cuda_copy(struct device_table *table, const struct varve_copy_2d *copy, uint
     struct cuda_device *cuda = cuda_of_table(table);
     bool is_one_call = copy->rows > 1 && copy->target_pitch <= PITCH_MAX && copy->source_pitch <= PITCH_MAX;
     cuda_result result;
-    int error = default_stream_check(cuda, stream);
+    int error = cuda_work_check(cuda, stream);
 
     if (error != VARVE_OK) {
         return error;
@@ -137,7 +132,7 @@ int cuda_fill(struct device_table *table, const struct device_fill *fill, uint64
 {
     struct cuda_device *cuda = cuda_of_table(table);
     cuda_result result;
-    int error = default_stream_check(cuda, stream);
+    int error = cuda_work_check(cuda, stream);
 
     if (error != VARVE_OK) {
         return error;

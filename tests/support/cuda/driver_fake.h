@@ -11,6 +11,7 @@
 
 #include "support/cuda/fake_pool.h"
 #include "support/cuda/fake_state.h"
+#include "support/cuda/fake_program.h"
 #include "support/cuda/fake_transfer.h"
 
 /* ---- errors, devices, contexts ---- */
@@ -411,6 +412,10 @@ static const struct cuda_driver fake_driver = {
     .fill_2d_32 = fake_fill_2d_32,
     .host_alloc = fake_host_alloc,
     .host_free = fake_host_free,
+    .module_load = fake_module_load,
+    .module_unload = fake_module_unload,
+    .module_function = fake_module_function,
+    .launch = fake_launch,
 };
 
 static inline void fake_reset(void)

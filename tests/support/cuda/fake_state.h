@@ -28,6 +28,7 @@ enum fake_kind {
     FAKE_IMPORT, /* count: times that it is open */
     FAKE_EVENT,  /* count: recorded, and not complete; bytes: the stream of the last record */
     FAKE_STREAM,
+    FAKE_MODULE,
     FAKE_RETAIN, /* of the context of device `addr` */
     FAKE_POOL,
     FAKE_POOLED, /* allocated from it */

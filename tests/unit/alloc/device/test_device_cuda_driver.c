@@ -74,6 +74,8 @@ SAME_SIZE(struct cuda_memory_kind, CUmemAllocationProp);
 SAME_SIZE(struct cuda_access, CUmemAccessDesc);
 SAME_SIZE(struct cuda_ipc_memory, CUipcMemHandle);
 SAME_SIZE(cuda_pool, CUmemoryPool);
+SAME_SIZE(cuda_module, CUmodule);
+SAME_SIZE(cuda_function, CUfunction);
 SAME_SIZE(enum cuda_pool_attribute, CUmemPool_attribute);
 SAME_SIZE(struct cuda_pool_kind, CUmemPoolProps);
 SAME_SIZE(struct cuda_copy_2d, CUDA_MEMCPY2D);
@@ -128,6 +130,8 @@ SAME_FIELD(struct cuda_pool_kind, usage, CUmemPoolProps, usage);
 #define cuda_stream CUstream
 #define cuda_event CUevent
 #define cuda_pool CUmemoryPool
+#define cuda_module CUmodule
+#define cuda_function CUfunction
 #define cuda_pool_attribute CUmemPool_attribute_enum
 #define cuda_pool_kind CUmemPoolProps_st
 #define cuda_copy_2d CUDA_MEMCPY2D_st
@@ -150,6 +154,7 @@ SAME_FIELD(struct cuda_pool_kind, usage, CUmemPoolProps, usage);
 CUDA_DRIVER_LIST(PROTOTYPE_CHECK)
 CUDA_DRIVER_POOL_LIST(PROTOTYPE_CHECK)
 CUDA_DRIVER_TRANSFER_LIST(PROTOTYPE_CHECK)
+CUDA_DRIVER_PROGRAM_LIST(PROTOTYPE_CHECK)
 
 #ifdef HAS_TYPEDEFS
 #define VERSION_CHECK(field, symbol, exported, version, parameters)                 \
@@ -158,6 +163,7 @@ CUDA_DRIVER_TRANSFER_LIST(PROTOTYPE_CHECK)
 CUDA_DRIVER_LIST(VERSION_CHECK)
 CUDA_DRIVER_POOL_LIST(VERSION_CHECK)
 CUDA_DRIVER_TRANSFER_LIST(VERSION_CHECK)
+CUDA_DRIVER_PROGRAM_LIST(VERSION_CHECK)
 
 _Static_assert(IS_SAME_TYPE(CUresult(*) CUDA_ADDRESS_GET, PFN_cuGetProcAddress_v11030), "cuGetProcAddress");
 #if CUDA_VERSION >= 12000
