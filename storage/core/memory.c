@@ -39,6 +39,7 @@ int varve_memory_close(struct varve_memory *memory, struct varve_message *messag
         return varve_message_set(message, VARVE_ERROR_BUSY, "%" PRIu64 " storages still have memory of it",
                                  users);
     }
+    gpu_close(memory->gpu);
     free(memory);
     return VARVE_OK;
 }
@@ -51,6 +52,20 @@ bool varve_memory_is_addressable(const struct varve_memory *memory)
 struct varve_alloc *varve_memory_alloc(const struct varve_memory *memory)
 {
     return memory->alloc;
+}
+
+struct gpu *memory_gpu(struct varve_memory *memory)
+{
+    struct gpu *gpu = __atomic_load_n(&memory->gpu, __ATOMIC_ACQUIRE), *opened;
+
+    if (gpu != NULL || memory->device == NULL || gpu_open(memory->device, &opened, NULL) != VARVE_OK) {
+        return gpu;
+    }
+    if (!__atomic_compare_exchange_n(&memory->gpu, &gpu, opened, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        gpu_close(opened); /* another thread came first */
+        return gpu;
+    }
+    return opened;
 }
 
 int memory_device_error(const struct varve_device *device, int error, const char *what,

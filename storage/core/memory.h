@@ -6,6 +6,7 @@
 #ifndef VARVE_STORAGE_CORE_MEMORY_H
 #define VARVE_STORAGE_CORE_MEMORY_H
 
+#include "storage/cuda/gpu.h"
 #include "storage/storage.h"
 
 struct varve_memory {
@@ -13,7 +14,8 @@ struct varve_memory {
     struct varve_device *device; /* NULL there */
     uint64_t alignment;          /* of what is not asked to be aligned otherwise */
     bool is_addressable;
-    uint64_t users; /* pieces that are in use. Atomic */
+    uint64_t users;  /* pieces that are in use. Atomic */
+    struct gpu *gpu; /* NULL until somebody asks for it. Atomic */
 };
 
 /* Of element [0, 0, …], whether there is one or not. */
@@ -32,6 +34,9 @@ struct memory_piece {
 /// `what` went wrong on the device, with its reason or what the error stands for; returns the error.
 int memory_device_error(const struct varve_device *device, int error, const char *what,
                         struct varve_message *message);
+/// What launches kernels on the memory's device, opened at the first question; as long as the memory. NULL: the device runs no
+/// programs, the build has none, or there was no memory for it. Threads: any.
+struct gpu *memory_gpu(struct varve_memory *memory);
 /// `alignment`: a power of two; 0: the memory's usual. 0 bytes need none. Errors: VARVE_ERROR_NO_MEMORY, the allocator's.
 int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignment, uint64_t stream,
                     struct memory_piece *piece_out, struct varve_message *message);
