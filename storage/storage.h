@@ -193,6 +193,21 @@ int varve_storage_index_set(struct varve_storage *storage, const struct varve_in
 int varve_storage_index_fill(struct varve_storage *storage, const struct varve_index *indices, unsigned count,
                              struct varve_scalar value, struct varve_message *message);
 
+/* A plan that is ready to run in one memory, as often as wanted: on a device, what it keeps of indices has been brought there. */
+struct varve_storage_plan;
+
+/// Memory and plan are borrowed until the plan is closed. Owner: the caller. Errors: VARVE_ERROR_UNSUPPORTED (a device without
+/// kernels), NO_MEMORY, the device's.
+int varve_storage_plan_open(struct varve_memory *memory, const struct varve_index_plan *plan,
+                            struct varve_storage_plan **plan_out, struct varve_message *message);
+/// Without effect on NULL. What runs on a device may go on.
+void varve_storage_plan_close(struct varve_storage_plan *plan);
+/// As varve_index_plan_run, on storages in the plan's memory. On a device behind what `stream` has by now, and the work may go
+/// on behind the call: both storages stay until it is done. Errors: as there, VARVE_ERROR_INVALID (another memory), PERMISSION.
+int varve_storage_plan_run(struct varve_storage_plan *plan, struct varve_storage *target,
+                           const struct varve_storage *source, uint64_t stream,
+                           struct varve_message *message);
+
 /* ---- Shared memory ----
  *
  * A storage that other processes attach to by name; its memory is the system's until it is unlinked and the last process has released

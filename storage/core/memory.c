@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/core/memory.h"
+#include "storage/core/transfer.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -40,6 +41,7 @@ int varve_memory_close(struct varve_memory *memory, struct varve_message *messag
                                  users);
     }
     gpu_close(memory->gpu);
+    staging_close(memory->staging);
     free(memory);
     return VARVE_OK;
 }
@@ -76,6 +78,14 @@ int memory_device_error(const struct varve_device *device, int error, const char
     device->ops->reason(device, &reason);
     return varve_message_set(message, error, "%s: %s", what,
                              reason.text[0] != '\0' ? reason.text : varve_strerror(error));
+}
+
+int memory_wait(struct varve_memory *memory, uint64_t stream, struct varve_message *message)
+{
+    int error = memory->device->ops->stream_synchronize(memory->device, stream);
+
+    return error == VARVE_OK ? VARVE_OK
+                             : memory_device_error(memory->device, error, "waiting for a stream", message);
 }
 
 static int allocate_plain(uint64_t bytes, uint64_t alignment, struct memory_piece *piece,

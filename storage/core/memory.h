@@ -9,13 +9,16 @@
 #include "storage/cuda/gpu.h"
 #include "storage/storage.h"
 
+struct staging;
+
 struct varve_memory {
     struct varve_alloc *alloc;   /* NULL: the C library */
     struct varve_device *device; /* NULL there */
     uint64_t alignment;          /* of what is not asked to be aligned otherwise */
     bool is_addressable;
-    uint64_t users;  /* pieces that are in use. Atomic */
-    struct gpu *gpu; /* NULL until somebody asks for it. Atomic */
+    uint64_t users;          /* pieces that are in use. Atomic */
+    struct gpu *gpu;         /* NULL until somebody asks for it. Atomic */
+    struct staging *staging; /* likewise */
 };
 
 /* Of element [0, 0, …], whether there is one or not. */
@@ -34,6 +37,8 @@ struct memory_piece {
 /// `what` went wrong on the device, with its reason or what the error stands for; returns the error.
 int memory_device_error(const struct varve_device *device, int error, const char *what,
                         struct varve_message *message);
+/// Until a device's stream has done what it has. Errors: the device's.
+int memory_wait(struct varve_memory *memory, uint64_t stream, struct varve_message *message);
 /// What launches kernels on the memory's device, opened at the first question; as long as the memory. NULL: the device runs no
 /// programs, the build has none, or there was no memory for it. Threads: any.
 struct gpu *memory_gpu(struct varve_memory *memory);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 struct program {
-    uint64_t handle; /* 0: not loaded yet. Guarded by the mutex */
+    uint64_t handle;                     /* 0: not loaded yet. Guarded by the mutex */
     uint64_t functions[GPU_KERNELS_MAX]; /* 0: not looked up yet. Atomic */
 };
 
@@ -74,9 +74,8 @@ static int function_load(struct gpu *gpu, enum gpu_program number, const char *n
 {
     struct program *program = &gpu->programs[number];
     const struct varve_device_ops *ops = gpu->device->ops;
-    int error = program->handle != 0
-                    ? VARVE_OK
-                    : ops->program_load(gpu->device, images[number], &program->handle);
+    int error =
+        program->handle != 0 ? VARVE_OK : ops->program_load(gpu->device, images[number], &program->handle);
 
     return error == VARVE_OK ? ops->program_find(gpu->device, program->handle, name, function_out) : error;
 }

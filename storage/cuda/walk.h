@@ -23,7 +23,7 @@ struct walk_axis {
 struct walk {
     uint32_t count; /* elements */
     uint32_t axis_count;
-    uint64_t addrs[WALK_OPERANDS_MAX]; /* of the first element of each operand */
+    uint64_t addrs[WALK_OPERANDS_MAX];    /* of the first element of each operand */
     struct walk_axis axes[WALK_AXES_MAX]; /* the innermost first */
 };
 

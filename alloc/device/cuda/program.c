@@ -44,8 +44,7 @@ static int program_load(struct device_table *table, struct device_call *call)
 int cuda_program_load(struct varve_device *device, const void *image, uint64_t *program_out)
 {
     return device_run(
-        device,
-        (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .argument = image, .out = program_out},
+        device, (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .argument = image, .out = program_out},
         program_load);
 }
 
@@ -61,16 +60,14 @@ static int program_find(struct device_table *table, struct device_call *call)
     return error;
 }
 
-int cuda_program_find(struct varve_device *device, uint64_t program, const char *name,
-                      uint64_t *function_out)
+int cuda_program_find(struct varve_device *device, uint64_t program, const char *name, uint64_t *function_out)
 {
     uint64_t function = 0;
-    int error = device_run(device,
-                           (struct device_call){.kind = DEVICE_CALL_UNCOUNTED,
-                                                .id = program,
-                                                .argument = name,
-                                                .out = &function},
-                           program_find);
+    int error =
+        device_run(device,
+                   (struct device_call){
+                       .kind = DEVICE_CALL_UNCOUNTED, .id = program, .argument = name, .out = &function},
+                   program_find);
 
     if (error == VARVE_OK) {
         *function_out = function;
@@ -92,12 +89,13 @@ static int launch_run(struct device_table *table, struct device_call *call)
         return error;
     }
     cuda_unlock(cuda);
-    result = cuda->driver->launch((cuda_function)(uintptr_t)call->id, launch->blocks[0], launch->blocks[1],
-                                  launch->blocks[2], launch->threads[0], launch->threads[1],
-                                  launch->threads[2], launch->shared_bytes, cuda_stream_of(call->stream),
-                                  launch->arguments, NULL);
+    result =
+        cuda->driver->launch((cuda_function)(uintptr_t)call->id, launch->blocks[0], launch->blocks[1],
+                             launch->blocks[2], launch->threads[0], launch->threads[1], launch->threads[2],
+                             launch->shared_bytes, cuda_stream_of(call->stream), launch->arguments, NULL);
     cuda_lock(cuda);
-    return cuda_failed(cuda, result, "cuLaunchKernel of %u * %u * %u blocks of %u threads on the stream %#llx",
+    return cuda_failed(cuda, result,
+                       "cuLaunchKernel of %u * %u * %u blocks of %u threads on the stream %#llx",
                        launch->blocks[0], launch->blocks[1], launch->blocks[2], launch->threads[0],
                        (unsigned long long)call->stream);
 }
@@ -105,12 +103,11 @@ static int launch_run(struct device_table *table, struct device_call *call)
 int cuda_launch(struct varve_device *device, uint64_t function, const struct varve_launch *launch,
                 uint64_t stream)
 {
-    return device_run(device,
-                      (struct device_call){.kind = DEVICE_CALL_UNCOUNTED,
-                                           .id = function,
-                                           .stream = stream,
-                                           .argument = launch},
-                      launch_run);
+    return device_run(
+        device,
+        (struct device_call){
+            .kind = DEVICE_CALL_UNCOUNTED, .id = function, .stream = stream, .argument = launch},
+        launch_run);
 }
 
 void cuda_programs_close(struct cuda_device *cuda)
