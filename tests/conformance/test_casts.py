@@ -189,10 +189,10 @@ class Pairs(unittest.TestCase):
                     self.same(self.converted(values, target, source), values.astype(NUMPY[target]), values, f"{source} to {target}")
 
     def test_ml_dtypes_agrees(self):
-        """Where it is installed, and takes one step: f64 goes by way of float there."""
+        """Where it is installed, and takes one step: f64 and i32 go by way of float there."""
         if ml_dtypes is None:
             return
-        for source in ("f32", "f16", "i32", "i16"):
+        for source in ("f32", "f16", "i16"):
             values = numbers_of(source, self.generator)
             if source in FLOATS:
                 values = values[~np.isnan(values)]
