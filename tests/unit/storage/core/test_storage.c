@@ -370,6 +370,75 @@ static void test_resize(void **state)
     release(storage);
 }
 
+/* A larger piece of memory is what was asked for first: aligned so, and of that stream. */
+static void resize_keeps(struct varve_memory *memory, uint64_t alignment)
+{
+    const int64_t sizes[] = {0, 3, 100, 5000, 70000};
+    const struct varve_storage_options options = {.memory = memory, .alignment = alignment, .stream = 0x5000};
+    struct varve_allocation_info info;
+    struct varve_storage *storage;
+
+    assert_int_equal(varve_storage_empty(&options, VARVE_DTYPE_F32, 1, &sizes[0], &storage, &message),
+                     VARVE_OK);
+    for (unsigned i = 1; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        assert_int_equal(varve_storage_resize(storage, 1, &sizes[i], &message), VARVE_OK);
+        assert_int_equal((uintptr_t)varve_storage_data(storage) % alignment, 0);
+        if (varve_memory_alloc(memory) != NULL) {
+            assert_int_equal(
+                varve_alloc_describe(varve_memory_alloc(memory), varve_storage_allocation(storage), &info),
+                VARVE_OK);
+            assert_int_equal(info.stream, options.stream);
+        }
+    }
+    release(storage);
+}
+
+static void test_resize_keeps(void **state)
+{
+    struct pool pool;
+
+    (void)state;
+    resize_keeps(varve_memory_host(), 1 << 16);
+    pool_open(&pool, false);
+    resize_keeps(pool.memory, 1 << 16);
+    pool_close(&pool);
+}
+
+/* Foreign memory stays where it is, so its elements have to lie as those of the new shape. */
+static void test_resize_foreign(void **state)
+{
+    static float values[] = {0, 1, 2, 3, 4, 5};
+    const struct varve_foreign foreign = {.data = values, .bytes = sizeof(values)};
+    const struct varve_geometry refused[] = {
+        {.ndim = 2, .shape = {3, 2}, .strides = {1, 3}},
+        {.ndim = 1, .shape = {3}, .strides = {2}},
+        {.ndim = 1, .shape = {4}, .strides = {1}, .offset = 2},
+        {.ndim = 1, .shape = {4}, .strides = {0}},
+    };
+    const struct varve_geometry taken = {.ndim = 2, .shape = {2, 3}, .strides = {3, 1}};
+    const int64_t smaller[] = {2}, larger[] = {7};
+    struct varve_storage *storage;
+    struct varve_array array;
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        assert_int_equal(varve_storage_wrap(&foreign, VARVE_DTYPE_F32, &refused[i], NULL, &storage, &message),
+                         VARVE_OK);
+        assert_int_equal(varve_storage_resize(storage, 1, smaller, &message), VARVE_ERROR_INVALID);
+        assert_non_null(strstr(message.text, "one behind the other"));
+        varve_storage_get_array(storage, &array); /* nothing has changed */
+        assert_true(varve_geometry_has_shape(&array.geometry, refused[i].ndim, refused[i].shape));
+        assert_int_equal(array.geometry.offset, refused[i].offset);
+        release(storage);
+    }
+    assert_int_equal(varve_storage_wrap(&foreign, VARVE_DTYPE_F32, &taken, NULL, &storage, &message),
+                     VARVE_OK);
+    assert_int_equal(varve_storage_resize(storage, 1, larger, &message), VARVE_ERROR_INVALID);
+    assert_int_equal(varve_storage_resize(storage, 1, smaller, &message), VARVE_OK);
+    expect(storage, 2, values);
+    release(storage);
+}
+
 /* What the processor can't address is copied by the device, or by way of host memory; its clock and its errors show it. */
 static void test_device_copies(void **state)
 {
@@ -457,12 +526,13 @@ int main(void)
 {
 #define STORAGE_TEST(function) cmocka_unit_test_teardown(function, nothing_is_left)
     const struct CMUnitTest tests[] = {
-        STORAGE_TEST(test_create),        STORAGE_TEST(test_create_elsewhere),
-        STORAGE_TEST(test_create_errors), STORAGE_TEST(test_references),
-        STORAGE_TEST(test_foreign),       STORAGE_TEST(test_views),
-        STORAGE_TEST(test_view_errors),   STORAGE_TEST(test_copy_and_clone),
-        STORAGE_TEST(test_resize),        STORAGE_TEST(test_device_copies),
-        STORAGE_TEST(test_indices),
+        STORAGE_TEST(test_create),         STORAGE_TEST(test_create_elsewhere),
+        STORAGE_TEST(test_create_errors),  STORAGE_TEST(test_references),
+        STORAGE_TEST(test_foreign),        STORAGE_TEST(test_views),
+        STORAGE_TEST(test_view_errors),    STORAGE_TEST(test_copy_and_clone),
+        STORAGE_TEST(test_resize),         STORAGE_TEST(test_device_copies),
+        STORAGE_TEST(test_indices),        STORAGE_TEST(test_resize_keeps),
+        STORAGE_TEST(test_resize_foreign),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
