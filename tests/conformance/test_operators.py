@@ -200,7 +200,7 @@ class Elementwise(Operators):
 
 
 class Reductions(Operators):
-    SHAPES = ((5000,), (70, 90), (6, 1, 300), (3, 4, 5, 6), (1, 1), (), (1200, 3), (3, 1200), (0, 3), (3, 0))
+    SHAPES = ((5000,), (70, 90), (6, 1, 300), (3, 4, 5, 6), (1, 1), (), (1200, 3), (3, 1200), (21, 1100), (2, 17, 530), (0, 3), (3, 0))
 
     def cases(self, dtypes):
         for dtype, shape in itertools.product(dtypes, self.SHAPES):
