@@ -153,6 +153,26 @@ static void check_taken(const struct given *given, struct varve_storage *storage
     }
 }
 
+/* Nothing is wrong with it: f32 in host memory, few axes, small numbers. */
+static bool is_plain(const struct given *given)
+{
+    const struct varve_dlpack_tensor *tensor = &given->managed.tensor;
+
+    if (tensor->device.type != VARVE_DLPACK_CPU || tensor->dtype.code != VARVE_DLPACK_FLOAT ||
+        tensor->dtype.bits != 32 || tensor->dtype.lanes != 1 || tensor->ndim < 0 || tensor->ndim > 3 ||
+        tensor->shape == NULL || tensor->byte_offset > MEMORY_BYTES ||
+        (tensor->data != memory && tensor->data != memory + MEMORY_BYTES / 2)) {
+        return false;
+    }
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        if (tensor->shape[i] < 0 || tensor->shape[i] > 1000 || tensor->strides == NULL ||
+            tensor->strides[i] < -1000 || tensor->strides[i] > 1000) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void take_over(struct given *given, bool is_versioned)
 {
     struct varve_storage *storage = NULL;
@@ -170,6 +190,7 @@ static void take_over(struct given *given, bool is_versioned)
         check(varve_storage_release(storage, NULL) == VARVE_OK);
     } else {
         check(storage == NULL && message.text[0] != '\0');
+        check(!is_plain(given) || (is_versioned && given->versioned.version.major != VARVE_DLPACK_MAJOR));
     }
     check(deletions == 1 && varve_storage_live() == 0);
 }
