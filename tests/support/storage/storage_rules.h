@@ -382,6 +382,68 @@ static inline void rule_resize(void **state)
     rule_release(storage);
 }
 
+/* A larger piece of memory is what was asked for first: aligned so, and of that stream. */
+static inline void rule_resize_keeps(void **state)
+{
+    const struct pool *pool = *state;
+    const int64_t sizes[] = {0, 3, 100, 5000, 70000};
+    struct varve_storage_options options = {.memory = pool->memory, .alignment = 1 << 16};
+    struct varve_allocation_info info;
+    struct varve_storage *storage;
+
+    if (pool->device != NULL) {
+        rule_ok(pool->device->ops->stream_create(pool->device, &options.stream));
+    }
+    rule_ok(varve_storage_empty(&options, VARVE_DTYPE_F32, 1, &sizes[0], &storage, &rule_message));
+    for (unsigned i = 1; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        rule_ok(varve_storage_resize(storage, 1, &sizes[i], &rule_message));
+        assert_int_equal((uintptr_t)varve_storage_data(storage) % options.alignment, 0);
+        if (pool->alloc != NULL) {
+            rule_ok(varve_alloc_describe(pool->alloc, varve_storage_allocation(storage), &info));
+            assert_int_equal(info.stream, options.stream);
+        }
+    }
+    rule_release(storage);
+    if (pool->device != NULL) {
+        rule_ok(varve_alloc_empty_cache(pool->alloc));
+        rule_ok(pool->device->ops->stream_destroy(pool->device, options.stream));
+    }
+}
+
+/* Foreign memory stays where it is, so its elements have to lie as those of the new shape. */
+static inline void rule_resize_foreign(void **state)
+{
+    const struct pool *pool = *state;
+    const struct varve_geometry refused[] = {
+        {.ndim = 2, .shape = {3, 2}, .strides = {1, 3}},
+        {.ndim = 1, .shape = {3}, .strides = {2}},
+        {.ndim = 1, .shape = {4}, .strides = {1}, .offset = 2},
+        {.ndim = 1, .shape = {4}, .strides = {0}},
+    };
+    const struct varve_geometry taken = {.ndim = 2, .shape = {2, 3}, .strides = {3, 1}};
+    const int64_t smaller[] = {2}, larger[] = {7};
+    struct varve_storage *owner = rule_numbers(pool->memory, 2, rule_23), *storage;
+    const struct varve_foreign foreign = {
+        .data = varve_storage_data(owner), .bytes = varve_storage_bytes(owner), .memory = pool->memory};
+    struct varve_array array;
+
+    for (unsigned i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        rule_ok(varve_storage_wrap(&foreign, VARVE_DTYPE_F32, &refused[i], NULL, &storage, &rule_message));
+        assert_int_equal(varve_storage_resize(storage, 1, smaller, &rule_message), VARVE_ERROR_INVALID);
+        assert_non_null(strstr(rule_message.text, "one behind the other"));
+        varve_storage_get_array(storage, &array); /* nothing has changed */
+        assert_true(varve_geometry_has_shape(&array.geometry, refused[i].ndim, refused[i].shape));
+        assert_int_equal(array.geometry.offset, refused[i].offset);
+        rule_release(storage);
+    }
+    rule_ok(varve_storage_wrap(&foreign, VARVE_DTYPE_F32, &taken, NULL, &storage, &rule_message));
+    assert_int_equal(varve_storage_resize(storage, 1, larger, &rule_message), VARVE_ERROR_INVALID);
+    rule_ok(varve_storage_resize(storage, 1, smaller, &rule_message));
+    rule_expect(storage, 2, (const float[]){0, 1});
+    rule_release(storage);
+    rule_release(owner);
+}
+
 /* ---- indices ---- */
 
 static inline void rule_indices(void **state)
@@ -458,11 +520,11 @@ static inline void rule_inspect(void **state)
 }
 
 /* Cases of cmocka, for one kind of memory that keeps bytes. */
-#define STORAGE_RULES(kind)                                                                           \
-    POOL_CASE(rule_create, kind), POOL_CASE(rule_block, kind), POOL_CASE(rule_create_errors, kind),   \
-        POOL_CASE(rule_references, kind), POOL_CASE(rule_foreign, kind), POOL_CASE(rule_views, kind), \
-        POOL_CASE(rule_view_errors, kind), POOL_CASE(rule_copy_and_clone, kind),                      \
-        POOL_CASE(rule_streams, kind), POOL_CASE(rule_resize, kind), POOL_CASE(rule_indices, kind),   \
-        POOL_CASE(rule_inspect, kind)
+#define STORAGE_RULES(kind)                                                                              \
+    POOL_CASE(rule_create, kind), POOL_CASE(rule_block, kind), POOL_CASE(rule_create_errors, kind),      \
+        POOL_CASE(rule_references, kind), POOL_CASE(rule_foreign, kind), POOL_CASE(rule_views, kind),    \
+        POOL_CASE(rule_view_errors, kind), POOL_CASE(rule_copy_and_clone, kind),                         \
+        POOL_CASE(rule_streams, kind), POOL_CASE(rule_resize, kind), POOL_CASE(rule_resize_keeps, kind), \
+        POOL_CASE(rule_resize_foreign, kind), POOL_CASE(rule_indices, kind), POOL_CASE(rule_inspect, kind)
 
 #endif
