@@ -8,12 +8,13 @@
 #define VARVE_TESTS_SUPPORT_STORAGE_RANDOM_RULES_H
 
 #include "support/storage/storage_rules.h"
-#include "support/random.h"
+#include "support/random_views.h"
 
 #include <stdio.h>
 
 #define RANDOM_STORAGES 4U
 #define RANDOM_STEPS 1500U
+#define RANDOM_VIEW 6000 /* elements, at most */
 #define RANDOM_INDICES 6U
 #define RANDOM_ARRAY 64 /* elements of an index array, at most */
 
@@ -91,62 +92,18 @@ static inline void random_compare_errors(struct random_scene *scene, int model, 
 
 /* ---- views ---- */
 
-/* Strides in any order and direction, with gaps, for that shape in `count` elements; false: no room. */
-static inline bool random_geometry(struct random_scene *scene, unsigned ndim, const int64_t *shape,
-                                   int64_t count, bool may_expand, struct varve_geometry *geometry)
-{
-    unsigned order[VARVE_DIMS_MAX];
-    int64_t stride = 1, below = 0;
-
-    *geometry = (struct varve_geometry){.ndim = ndim};
-    for (unsigned axis = 0; axis < ndim; axis++) {
-        order[axis] = axis;
-        geometry->shape[axis] = shape[axis];
-    }
-    for (unsigned axis = ndim; axis > 1 && random_chance(scene, 60); axis--) {
-        unsigned with = (unsigned)random_to(scene, axis), swapped = order[axis - 1];
-
-        order[axis - 1] = order[with];
-        order[with] = swapped;
-    }
-    for (unsigned i = ndim; i-- > 0;) {
-        int64_t size = shape[order[i]], step = random_chance(scene, 70) ? 1 : 1 + random_to(scene, 3);
-        bool is_backwards = random_chance(scene, 20);
-
-        if (may_expand && random_chance(scene, 10)) {
-            continue; /* stride 0 */
-        }
-        stride *= step;
-        geometry->strides[order[i]] = is_backwards ? -stride : stride;
-        below += is_backwards && size > 0 ? (size - 1) * stride : 0;
-        stride *= size > 0 ? size : 1;
-        if (stride > count) {
-            return false;
-        }
-    }
-    geometry->offset = below + (random_chance(scene, 50) ? random_to(scene, count - stride + 1) : 0);
-    return varve_geometry_check(geometry, (uint64_t)count, NULL) == VARVE_OK;
-}
-
-static inline unsigned random_shape(struct random_scene *scene, int64_t shape[VARVE_DIMS_MAX])
-{
-    unsigned ndim = (unsigned)random_to(scene, 5);
-
-    for (unsigned axis = 0; axis < ndim; axis++) {
-        shape[axis] = random_chance(scene, 4) ? 0 : 1 + random_to(scene, ndim < 3 ? 70 : 9);
-    }
-    return ndim;
-}
-
 /* The same view of both storages; false: none of that shape. */
 static inline bool random_views(struct random_scene *scene, unsigned number, unsigned ndim,
                                 const int64_t *shape, bool may_expand, struct varve_storage *views[2])
 {
     struct varve_geometry geometry;
 
-    if (!random_geometry(scene, ndim, shape, varve_storage_count(scene->model[number]), may_expand,
-                         &geometry)) {
+    if (!random_views_geometry(&scene->random, &geometry, ndim, shape,
+                               varve_storage_count(scene->model[number]))) {
         return false;
+    }
+    for (unsigned axis = 0; axis < ndim && may_expand; axis++) {
+        geometry.strides[axis] *= !random_chance(scene, 10);
     }
     rule_ok(varve_storage_view(scene->model[number], &geometry, &views[0], &rule_message));
     rule_ok(varve_storage_view(scene->tested[number], &geometry, &views[1], &rule_message));
@@ -202,7 +159,7 @@ static inline void random_copy(struct random_scene *scene)
     struct varve_storage *into[2], *from[2];
     bool is_from_host;
 
-    ndim = random_shape(scene, shape);
+    ndim = random_views_shape(&scene->random, shape, RANDOM_VIEW);
     for (unsigned axis = 0; axis < ndim; axis++) {
         narrow[axis] = random_chance(scene, 10) ? 1 : shape[axis];
     }
@@ -234,7 +191,7 @@ static inline void random_fill(struct random_scene *scene)
     int64_t shape[VARVE_DIMS_MAX] = {0};
     struct varve_storage *into[2];
 
-    ndim = random_shape(scene, shape);
+    ndim = random_views_shape(&scene->random, shape, RANDOM_VIEW);
     if (random_views(scene, target, ndim, shape, false, into)) {
         random_say(scene, "fill", into[0], NULL);
         random_compare_errors(scene, varve_storage_fill(into[0], value, NULL),
@@ -310,7 +267,7 @@ static inline void random_pick(struct random_scene *scene)
     struct random_index index;
     int error;
 
-    ndim = random_shape(scene, shape);
+    ndim = random_views_shape(&scene->random, shape, RANDOM_VIEW);
     if (!random_views(scene, source, ndim, shape, true, from)) {
         return;
     }
@@ -337,7 +294,7 @@ static inline void random_set(struct random_scene *scene)
     struct random_index index;
     struct varve_array array;
 
-    ndim = random_shape(scene, shape);
+    ndim = random_views_shape(&scene->random, shape, RANDOM_VIEW);
     if (!random_views(scene, target, ndim, shape, false, into)) {
         return;
     }
