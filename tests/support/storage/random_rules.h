@@ -131,14 +131,6 @@ static inline void random_say(struct random_scene *scene, const char *what, stru
     snprintf(scene->what, sizeof(scene->what), "%s %s; %s", what, text[0], text[1]);
 }
 
-static inline bool random_is_contiguous(const struct varve_storage *storage)
-{
-    struct varve_array array;
-
-    varve_storage_get_array(storage, &array);
-    return varve_geometry_is_contiguous(&array.geometry);
-}
-
 /* ---- steps ---- */
 
 static inline struct varve_scalar random_scalar(struct random_scene *scene)
@@ -171,11 +163,6 @@ static inline void random_copy(struct random_scene *scene)
         return;
     }
     is_from_host = target != source && random_chance(scene, 20);
-    if (target == source && random_is_contiguous(into[0]) && random_is_contiguous(from[0])) {
-        random_release(from);
-        random_release(into);
-        return; /* rule_overlap has them */
-    }
     random_say(scene, "copy", into[0], from[0]);
     random_compare_errors(scene, varve_storage_copy(into[0], from[0], NULL),
                           varve_storage_copy(into[1], from[is_from_host ? 0 : 1], &rule_message));

@@ -323,6 +323,30 @@ static inline void rule_copy_and_clone(void **state)
     }
 }
 
+/* Onto itself, a little further on, as if the source had been set aside. */
+static inline void rule_overlap(void **state)
+{
+    const struct pool *pool = *state;
+    const int64_t shape[] = {8};
+    struct varve_storage *storage, *front, *back;
+
+    for (unsigned i = 0; i < 2; i++) {
+        storage = rule_numbers(pool->memory, 1, shape);
+        rule_ok(varve_storage_slice(storage, 0, 0, 6, 1, &front, &rule_message));
+        rule_ok(varve_storage_slice(storage, 0, 2, 8, 1, &back, &rule_message));
+        if (i == 0) {
+            rule_ok(varve_storage_copy(back, front, &rule_message));
+            rule_expect(storage, 8, (const float[]){0, 1, 0, 1, 2, 3, 4, 5});
+        } else {
+            rule_ok(varve_storage_copy(front, back, &rule_message));
+            rule_expect(storage, 8, (const float[]){2, 3, 4, 5, 6, 7, 6, 7});
+        }
+        rule_release(front);
+        rule_release(back);
+        rule_release(storage);
+    }
+}
+
 /* Behind what a stream has: filled, copied there and back, and looked at when the stream is done. */
 static inline void rule_streams(void **state)
 {
@@ -520,11 +544,12 @@ static inline void rule_inspect(void **state)
 }
 
 /* Cases of cmocka, for one kind of memory that keeps bytes. */
-#define STORAGE_RULES(kind)                                                                              \
-    POOL_CASE(rule_create, kind), POOL_CASE(rule_block, kind), POOL_CASE(rule_create_errors, kind),      \
-        POOL_CASE(rule_references, kind), POOL_CASE(rule_foreign, kind), POOL_CASE(rule_views, kind),    \
-        POOL_CASE(rule_view_errors, kind), POOL_CASE(rule_copy_and_clone, kind),                         \
-        POOL_CASE(rule_streams, kind), POOL_CASE(rule_resize, kind), POOL_CASE(rule_resize_keeps, kind), \
-        POOL_CASE(rule_resize_foreign, kind), POOL_CASE(rule_indices, kind), POOL_CASE(rule_inspect, kind)
+#define STORAGE_RULES(kind)                                                                           \
+    POOL_CASE(rule_create, kind), POOL_CASE(rule_block, kind), POOL_CASE(rule_create_errors, kind),   \
+        POOL_CASE(rule_references, kind), POOL_CASE(rule_foreign, kind), POOL_CASE(rule_views, kind), \
+        POOL_CASE(rule_view_errors, kind), POOL_CASE(rule_copy_and_clone, kind),                      \
+        POOL_CASE(rule_overlap, kind), POOL_CASE(rule_streams, kind), POOL_CASE(rule_resize, kind),   \
+        POOL_CASE(rule_resize_keeps, kind), POOL_CASE(rule_resize_foreign, kind),                     \
+        POOL_CASE(rule_indices, kind), POOL_CASE(rule_inspect, kind)
 
 #endif
