@@ -127,7 +127,8 @@ struct varve_device_ops {
      * host memory are those of this process.
      *
      * Checked at once: a range in the device lies in one segment, import or allocation of the pool, or in
-     * mappings of one reservation to which the device itself was given access. `addr` of a fill is a multiple of
+     * mappings of one reservation to which the device itself was given access; or, cuda, in memory of the same GPU
+     * that others have got from the driver, of which is known what the driver says. `addr` of a fill is a multiple of
      * pattern_bytes. What is read and what is written have no address in common; of rows with different pitches,
      * neither have the ranges from the first byte to the last. Memory that is mapped at two addresses is not
      * recognized. Of 0 bytes nothing is checked.
@@ -311,6 +312,8 @@ int varve_cuda_open(const struct varve_cuda_options *options, struct varve_devic
                     struct varve_message *message);
 /// UUID and name of CUDA's device; zeros and "" where the driver does not say.
 void varve_cuda_identify(int ordinal, unsigned char uuid_out[16], char *name_out, size_t name_bytes);
+/// CUDA's number of the device in this process, which its index need not be.
+int varve_cuda_ordinal(const struct varve_device *device);
 /// Is the device's primary context the calling thread's current one?
 bool varve_cuda_is_current(const struct varve_device *device);
 /// Make it so, and put back what was current before, as cuCtxPushCurrent and cuCtxPopCurrent do. Returns

@@ -177,7 +177,8 @@ int varve_storage_clone(const struct varve_storage *storage, const struct varve_
 int varve_storage_to(struct varve_storage *storage, struct varve_memory *memory, enum varve_dtype dtype,
                      struct varve_storage **storage_out, struct varve_message *message);
 /// Another shape, contiguous. The first elements, in order, stay; others are undefined. Memory is only exchanged where it is too
-/// small. Errors: VARVE_ERROR_INVALID (a view, foreign memory that is too small), VARVE_ERROR_BUSY (it has views), NO_MEMORY.
+/// small, for some of the same alignment and stream. Errors: VARVE_ERROR_INVALID (a view; foreign memory that is too small, or in
+/// which the elements do not lie one behind the other from its first byte), VARVE_ERROR_BUSY (it has views), NO_MEMORY.
 int varve_storage_resize(struct varve_storage *storage, unsigned ndim, const int64_t *shape,
                          struct varve_message *message);
 

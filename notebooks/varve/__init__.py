@@ -8,6 +8,7 @@ used where it is asked for.
 """
 
 from .library import library
+from .memory import Memory, cuda_memory, host_memory
 from .storage import Storage, empty, from_dlpack, from_numpy, full, live, zeros
 
-__all__ = ["Storage", "empty", "from_dlpack", "from_numpy", "full", "library", "live", "zeros"]
+__all__ = ["Memory", "Storage", "cuda_memory", "empty", "from_dlpack", "from_numpy", "full", "host_memory", "library", "live", "zeros"]

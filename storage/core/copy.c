@@ -327,13 +327,10 @@ int copy_elements(struct varve_memory *target_memory, const struct varve_array *
         return error;
     }
     device = copier_of(target_memory, source_memory, &direction);
-    error = VARVE_ERROR_NOT_FOUND;
     if (device != NULL && is_plain_copy(target, &expanded)) {
-        error = copy_plainly(device, direction, &to, &from, order, message);
+        return copy_plainly(device, direction, &to, &from, order, message);
     }
-    if (error == VARVE_ERROR_NOT_FOUND) { /* or it is memory that the device has not handed out */
-        error = copy_by_kernel(&to, &from, &expanded, order, message);
-    }
+    error = copy_by_kernel(&to, &from, &expanded, order, message);
     return error == VARVE_ERROR_UNSUPPORTED ? copy_by_host(&to, &from, order.stream, message) : error;
 }
 
@@ -381,13 +378,12 @@ static int device_fill(struct varve_memory *memory, const struct varve_array *ar
     for (size_t i = bytes; i-- > 0;) {
         pattern = pattern << 8 | ((const unsigned char *)one->data)[i];
     }
-    if (device->ops->fill != NULL && is_contiguous && (gpu == NULL || pattern >> 32 == 0)) {
+    if (gpu != NULL && (!is_contiguous || pattern >> 32 != 0)) {
+        error = gpu_fill(gpu, array, pattern, order.stream, message);
+    } else if (device->ops->fill != NULL && is_contiguous) {
         error = device->ops->fill(device, array_addr(array), pattern, bytes,
                                   (uint64_t)varve_geometry_count(&array->geometry), order.stream);
         error = error != VARVE_OK ? device_error(device, error, message) : VARVE_OK;
-    }
-    if (gpu != NULL && (error == VARVE_ERROR_UNSUPPORTED || error == VARVE_ERROR_NOT_FOUND)) {
-        error = gpu_fill(gpu, array, pattern, order.stream, message);
     }
     if (error == VARVE_ERROR_UNSUPPORTED) {
         return copy_elements(memory, array, varve_memory_host(), one, order, message);

@@ -123,7 +123,7 @@ void memory_drop(struct varve_memory *memory)
 int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignment, uint64_t stream,
                     struct memory_piece *piece_out, struct varve_message *message)
 {
-    struct memory_piece piece = {.data = NULL};
+    struct memory_piece piece = {.alignment = alignment, .stream = stream};
     int error = VARVE_OK;
 
     alignment = alignment != 0 ? alignment : memory->alignment;

@@ -32,6 +32,7 @@ static inline uint64_t array_addr(const struct varve_array *array)
 struct memory_piece {
     void *data;                         /* aligned as was asked for; NULL: 0 bytes */
     struct varve_allocation allocation; /* of an allocator */
+    uint64_t alignment, stream;         /* as they were asked for: another piece in its place gets the same */
 };
 
 /// `what` went wrong on the device, with its reason or what the error stands for; returns the error.

@@ -9,6 +9,7 @@
 #include "storage/elements/element.h"
 #include "storage/elements/loop.h"
 #include "storage/elements/move.h"
+#include "storage/operators/exponential.h"
 
 #include <math.h>
 
@@ -80,8 +81,8 @@ LOOP_BINARY(div, F64, x / y)
 LOOP_BINARY(div, F32, x / y)
 LOOP_BINARY(pow, F64, pow(x, y))
 LOOP_BINARY(pow, F32, powf(x, y))
-LOOP_UNARY(exp, F64, exp(x))
-LOOP_UNARY(exp, F32, expf(x))
+LOOP_UNARY(exp, F64, exponential_f64(x))
+LOOP_UNARY(exp, F32, exponential_f32(x))
 LOOP_UNARY(relu, F64, x < 0 ? 0 : x)
 LOOP_UNARY(relu, F32, x < 0 ? 0 : x)
 LOOP_UNARY(relu, I64, x < 0 ? 0 : x)
@@ -112,12 +113,23 @@ LOOP_UNARY(relu, U8, x)
 static elementwise_loop *const loops_plain[VARVE_OPERATOR_LIMIT][VARVE_DTYPE_LIMIT] = LOOPS_TABLE(_plain);
 #if ELEMENTS_HAS_AVX2
 static elementwise_loop *const loops_avx2[VARVE_OPERATOR_LIMIT][VARVE_DTYPE_LIMIT] = LOOPS_TABLE(_avx2);
+
+/* What computes more than it reads. */
+LOOP_UNARY_DEFINE(exp, F64, exponential_f64(x), _avx512, ELEMENTS_AVX512)
+LOOP_UNARY_DEFINE(exp, F32, exponential_f32(x), _avx512, ELEMENTS_AVX512)
+static elementwise_loop *const loops_avx512[VARVE_OPERATOR_LIMIT][VARVE_DTYPE_LIMIT] = {
+    [VARVE_OPERATOR_EXP] = {LOOPS_FLOAT(exp, _avx512)},
+};
 #endif
 
 /* NULL: the operator does not take that type. */
 static elementwise_loop *loop_find(enum varve_operator operation, enum varve_dtype dtype)
 {
 #if ELEMENTS_HAS_AVX2
+    if (loops_avx512[operation][dtype] != NULL && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512dq")) {
+        return loops_avx512[operation][dtype];
+    }
     if (__builtin_cpu_supports("avx2")) {
         return loops_avx2[operation][dtype];
     }

@@ -244,6 +244,7 @@ static const struct device_hooks cuda_hooks = {
     .stream_wait_event = cuda_stream_wait_event,
     .stream_make = cuda_stream_make,
     .stream_end = cuda_stream_end,
+    .foreign_check = cuda_foreign_check,
     .copy = cuda_copy,
     .fill = cuda_fill,
     .pin = cuda_pin,
@@ -370,6 +371,11 @@ void varve_cuda_identify(int ordinal, unsigned char uuid_out[16], char *name_out
         driver->device_get(&device, ordinal) == CUDA_RESULT_SUCCESS) {
         cuda_driver_identify(device, uuid_out, name_out, name_bytes);
     }
+}
+
+int varve_cuda_ordinal(const struct varve_device *device)
+{
+    return cuda_of(device)->ordinal;
 }
 
 bool varve_cuda_is_current(const struct varve_device *device)

@@ -80,6 +80,12 @@ enum cuda_attribute {
     CUDA_ATTRIBUTE_HAS_POOLS = 115,
 };
 
+/* Of an address; both are int. */
+enum cuda_pointer_attribute {
+    CUDA_POINTER_MEMORY_TYPE = 2, /* CUDA_MEMORY_… */
+    CUDA_POINTER_ORDINAL = 9,
+};
+
 enum cuda_pool_attribute {
     CUDA_POOL_RELEASE_THRESHOLD = 4, /* uint64_t: bytes that it keeps unused */
 };
@@ -107,6 +113,7 @@ enum cuda_constant {
     CUDA_STREAM_NON_BLOCKING = 1, /* the default stream does not wait for it, nor it for that */
     CUDA_STREAM_LEGACY = 1,       /* the default stream by its other name */
     CUDA_IPC_LAZY_PEER_ACCESS = 1,
+    CUDA_MEMORY_DEVICE = 2,
     CUDA_MEMORY_UNIFIED = 4,  /* an address of any memory: the driver knows which */
     CUDA_HOST_PORTABLE = 1,   /* host memory that is pinned for every context */
     CUDA_ADDRESS_DEFAULT = 0, /* of cuGetProcAddress */
@@ -255,6 +262,8 @@ typedef cuda_result(*cuda_address_get_v2) CUDA_ADDRESS_GET_V2;
 #define CUDA_DRIVER_TRANSFER_LIST(X)                                                                         \
     X(stream_create, cuStreamCreate, cuStreamCreate, 2000, (cuda_stream *stream_out, unsigned flags))        \
     X(stream_destroy, cuStreamDestroy, cuStreamDestroy_v2, 4000, (cuda_stream stream))                       \
+    X(pointer_attribute, cuPointerGetAttribute, cuPointerGetAttribute, 4000,                                 \
+      (void *value_out, enum cuda_pointer_attribute attribute, cuda_address addr))                           \
     X(copy, cuMemcpyAsync, cuMemcpyAsync, 4000,                                                              \
       (cuda_address target, cuda_address source, size_t bytes, cuda_stream stream))                          \
     X(copy_2d, cuMemcpy2DAsync, cuMemcpy2DAsync_v2, 3020,                                                    \

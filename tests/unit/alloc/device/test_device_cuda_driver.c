@@ -52,7 +52,10 @@ SAME(CUDA_HANDLE_TYPE_FD, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 SAME(CUDA_ACCESS_READ_WRITE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 SAME(CUDA_EVENT_NO_TIMING, CU_EVENT_DISABLE_TIMING);
 SAME(CUDA_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING);
+SAME(CUDA_MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE);
 SAME(CUDA_MEMORY_UNIFIED, CU_MEMORYTYPE_UNIFIED);
+SAME(CUDA_POINTER_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+SAME(CUDA_POINTER_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
 SAME(CUDA_HOST_PORTABLE, CU_MEMHOSTALLOC_PORTABLE);
 SAME(CUDA_IPC_LAZY_PEER_ACCESS, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 SAME(CUDA_ADDRESS_DEFAULT, CU_GET_PROC_ADDRESS_DEFAULT);
@@ -77,6 +80,7 @@ SAME_SIZE(cuda_pool, CUmemoryPool);
 SAME_SIZE(cuda_module, CUmodule);
 SAME_SIZE(cuda_function, CUfunction);
 SAME_SIZE(enum cuda_pool_attribute, CUmemPool_attribute);
+SAME_SIZE(enum cuda_pointer_attribute, CUpointer_attribute);
 SAME_SIZE(struct cuda_pool_kind, CUmemPoolProps);
 SAME_SIZE(struct cuda_copy_2d, CUDA_MEMCPY2D);
 
@@ -133,6 +137,7 @@ SAME_FIELD(struct cuda_pool_kind, usage, CUmemPoolProps, usage);
 #define cuda_module CUmodule
 #define cuda_function CUfunction
 #define cuda_pool_attribute CUmemPool_attribute_enum
+#define cuda_pointer_attribute CUpointer_attribute_enum
 #define cuda_pool_kind CUmemPoolProps_st
 #define cuda_copy_2d CUDA_MEMCPY2D_st
 #define cuda_attribute CUdevice_attribute_enum
