@@ -5,8 +5,9 @@ fills. `ratio` is PyTorch's time by ours, `copy_share` the bytes that ours reads
 device, `gb_s` the former.
 
 Times are those of the clock around several calls and a wait for the GPU behind the last. Copies and fills are given to the default
-stream; what picks or sets by indices waits in each call (`waits`), which costs what the line `a call that waits` says, and plans in it,
-since it is given indices of host memory: `plan_ms` is that part, measured by itself.
+stream. Indices and masks lie on the GPU for PyTorch: `again` is a plan that is opened there, run on the default stream into memory that
+is there, as PyTorch's is by `out`. `planned` is storage[…] with indices of host memory: it plans (`plan_ms`, measured by itself), brings
+the indices over, takes memory and waits in each call, which costs what the line `a call that waits` says.
 
 --mib N: of a large array; --memory host: in host memory with PyTorch's CPU functions, to see that the program works.
 """
@@ -29,8 +30,8 @@ SLOW_S = 0.5    # a call that takes so long is not repeated
 
 class Bench:
     def __init__(self, torch, np, varve, options):
-        from index_plan_library import Array, Library
-        self.torch, self.np, self.varve, self.plans, self.array = torch, np, varve, Library(), Array
+        from storage_memories import Prepared
+        self.torch, self.np, self.varve, self.prepared = torch, np, varve, Prepared
         self.is_gpu = options.memory == "cuda"
         self.device = "cuda" if self.is_gpu else "cpu"
         self.memory = varve.cuda_memory() if self.is_gpu else None
@@ -137,38 +138,42 @@ class Bench:
 
     # ---- indices ----
 
-    def plan_ms(self, tensor, entries):
-        described = self.array(dtype=1)
-        described.geometry.ndim = tensor.ndim
-        for axis in range(tensor.ndim):
-            described.geometry.shape[axis], described.geometry.strides[axis] = tensor.shape[axis], tensor.stride(axis)
+    def plan_ms(self, storage, entries):
         begin = time.perf_counter()
-        self.plans.free(self.plans.make("get", described, entries))
-        return round((time.perf_counter() - begin) * 1e3, 3)
+        with self.prepared(storage, entries):
+            return round((time.perf_counter() - begin) * 1e3, 3)
 
     def picks(self, metric, tensor, entries, peer):
-        """`entries` of host memory for us, and what PyTorch does with its own on the device."""
-        with self.storage(tensor) as storage:
+        """`entries` of host memory for us; `peer` writes what PyTorch picks to the tensor that it is given, or to a new one."""
+        expected = peer(None)
+        moved = 2 * expected.numel() * expected.element_size()
+        with self.storage(tensor) as storage, self.storage(self.torch.empty_like(expected)) as into:
+            target = self.torch.from_dlpack(into)
             self.wait()
-            expected = peer()
-            with storage[entries] as picked:
+            with storage[entries] as picked, self.prepared(storage, entries) as plan:
                 self.check(metric, self.torch.from_dlpack(picked), expected)
-            moved = 2 * expected.numel() * expected.element_size()
-            self.compare(metric, moved, lambda: storage[entries].close(), peer, waits=True, plan_ms=self.plan_ms(tensor, entries))
+                plan.run(into, storage)
+                self.check(metric, target, expected)
+                self.compare(metric + ", again", moved, lambda: plan.run(into, storage), lambda: peer(target))
+            self.compare(metric + ", planned", moved, lambda: storage[entries].close(), lambda: peer(None), waits=True,
+                         plan_ms=self.plan_ms(storage, entries))
 
     def sets(self, metric, tensor, entries, index, value):
+        moved = 2 * value.numel() * value.element_size()
         with self.storage(tensor) as storage, self.storage(value) as values:
             expected = tensor.clone().index_put_(index, value)
             self.wait()
-            storage[entries] = values
-            self.check(metric, tensor, expected)
-            del expected
+            with self.prepared(storage, entries, values) as plan:
+                plan.run(storage, values)
+                self.check(metric, tensor, expected)
+                del expected
+                self.compare(metric + ", again", moved, lambda: plan.run(storage, values), lambda: tensor.index_put_(index, value))
 
-            def ours():
+            def planned():
                 storage[entries] = values
 
-            moved = 2 * value.numel() * value.element_size()
-            self.compare(metric, moved, ours, lambda: tensor.index_put_(index, value), waits=True, plan_ms=self.plan_ms(tensor, entries))
+            self.compare(metric + ", planned", moved, planned, lambda: tensor.index_put_(index, value), waits=True,
+                         plan_ms=self.plan_ms(storage, entries))
 
     def all_gathers(self):
         torch, np = self.torch, self.np
@@ -178,12 +183,12 @@ class Bench:
         flat = source.view(-1)
         by_rows, elements = random.permutation(rows), random.integers(0, flat.numel(), flat.numel() // 16)
         on_device = [torch.from_numpy(index).to(self.device) for index in (by_rows, elements)]
-        self.picks("gather of rows of 16 KiB", source, (by_rows,), lambda: torch.index_select(source, 0, on_device[0]))
+        self.picks("gather of rows of 16 KiB", source, (by_rows,), lambda out: torch.index_select(source, 0, on_device[0], out=out))
         narrow = source.view(-1, 16)
         by_narrow = random.permutation(narrow.shape[0])[:narrow.shape[0] // 4]
         narrow_index = torch.from_numpy(by_narrow).to(self.device)
-        self.picks("gather of rows of 64 B", narrow, (by_narrow,), lambda: torch.index_select(narrow, 0, narrow_index))
-        self.picks("gather of single elements", flat, (elements,), lambda: torch.index_select(flat, 0, on_device[1]))
+        self.picks("gather of rows of 64 B", narrow, (by_narrow,), lambda out: torch.index_select(narrow, 0, narrow_index, out=out))
+        self.picks("gather of single elements", flat, (elements,), lambda out: torch.index_select(flat, 0, on_device[1], out=out))
         self.sets("scatter of rows of 16 KiB", source, (by_rows,), (on_device[0],), self.random(rows, columns))
         unique = np.unique(elements)
         random.shuffle(unique)
@@ -196,7 +201,7 @@ class Bench:
         for percent in (1, 10, 50, 90):
             mask = draw * 100 < percent
             on_device = torch.from_numpy(mask).to(self.device)
-            self.picks(f"masked_select, {percent} %", flat, (mask,), lambda: torch.masked_select(flat, on_device))
+            self.picks(f"masked_select, {percent} %", flat, (mask,), lambda out: torch.masked_select(flat, on_device, out=out))
 
     def all_fills(self):
         target = self.torch.empty(self.bytes // 16384, 4096, device=self.device)

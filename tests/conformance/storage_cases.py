@@ -10,12 +10,12 @@ import time
 import unittest
 import warnings
 
-from storage_memories import NAMES, elements_of, np, open_memory, placed, view_of, varve
+from storage_memories import NAMES, Prepared, elements_of, np, open_memory, placed, varve, view_of
 import recording
 import test_casts
 from elements_library import NUMPY as KINDS
 from index_plan_cases import BITS, BOOL, Maker, as_numpy, assign, bits_of, is_advanced, is_unseen, model_view, shown
-from index_plan_library import BYTES, TYPES
+from index_plan_library import TYPES
 
 SEED = int(os.environ.get("VARVE_TEST_SEED") or 20261124)
 A_SOURCE = 8  # expressions on the same elements
@@ -156,6 +156,51 @@ class Expressions(MemoryCase):
         print(f"set: {counts} in {time.monotonic() - begin:.1f} s", flush=True)
         for kind, count in counts.items():
             self.assertGreater(count, settings.expressions // 200, kind)
+
+    def prepared_get(self, view, storage, part, entries, what):
+        """One plan, run twice, into storages that lie in any way; the elements are others the second time."""
+        with Prepared(part, entries) as plan:
+            for _ in range(2):
+                expected = view[as_numpy(entries)]
+                target, whole = self.make.laid_out(expected.shape, lambda n: self.make.bits(n, self.dtype))
+                whole = whole.reshape(-1)
+                model = whole.copy()
+                model_view(target, whole, model)[...] = expected
+                with self.placed(whole, self.dtype) as result, view_of(result, target, whole) as into:
+                    plan.run(into, part)
+                    self.same(result, model, what)
+                view[...] = self.make.bits(view.size, self.dtype).reshape(view.shape)
+                with self.placed(np.ascontiguousarray(view).reshape(view.shape), self.dtype) as others:
+                    part.copy_(others)
+
+    def prepared_set(self, view, whole, storage, part, entries, what):
+        shape = view[as_numpy(entries)].shape
+        for value in (self.make.bits(int(np.prod(shape)), self.dtype).reshape(shape), 1):
+            is_number = isinstance(value, int)
+            with self.placed(np.zeros(1, view.dtype) if is_number else value, self.dtype) as values, \
+                    Prepared(part, entries, 1 if is_number else values) as plan:
+                model_view(view, whole, whole)[as_numpy(entries)] = bits_of(np.array(1), self.dtype) if is_number else value
+                plan.run(part, None if is_number else values)
+                self.same(storage, whole, what)
+
+    def test_prepared(self):
+        """Plans that are opened in the memory, and run there again."""
+        done = 0
+        for case in range(max(50, settings.expressions // 20)):
+            self.dtype, view, whole, storage, part = self.source(False)
+            entries = self.make.expression(view.shape)
+            what = f"case {case}: {TYPES[self.dtype]} {view.shape} {view.strides} {shown(entries)}"
+            if self.numpy_picks(view, entries)[1] is None:
+                if settings.memory == "apart":
+                    with self.assertRaisesRegex(ValueError, "nothing runs plans in the memory of device 'apart'"):
+                        Prepared(part, entries)
+                else:
+                    self.prepared_get(model_view(view, whole, whole), storage, part, entries, what)
+                    self.prepared_set(view, whole, storage, part, entries, what)
+                done += 1
+        storage.close()
+        part.close()
+        self.assertGreater(done, 30)
 
     def test_masks(self):
         """Every density, on more elements than a block of a GPU's threads has."""
