@@ -510,6 +510,81 @@ static inline void rule_indices(void **state)
     }
 }
 
+/* Rows 1, 0 and 1 of a storage are picked and set by plans that are run again, on a stream where there is one. */
+static inline void rule_run_plans(struct varve_storage_plan *pick, struct varve_storage_plan *set,
+                                  struct varve_storage *storage, struct varve_storage *picked,
+                                  const struct pool *pool)
+{
+    struct varve_storage *other = rule_numbers(varve_memory_host(), 2, rule_23), *view;
+    uint64_t stream = 0;
+
+    if (pool->device != NULL) {
+        rule_ok(pool->device->ops->stream_create(pool->device, &stream));
+    }
+    for (unsigned round = 0; round < 3; round++) {
+        rule_ok(varve_storage_plan_run(pick, picked, storage, stream, &rule_message));
+        rule_ok(varve_storage_plan_run(set, storage, NULL, stream, &rule_message));
+        if (pool->device != NULL) {
+            rule_ok(pool->device->ops->stream_synchronize(pool->device, stream));
+        }
+        rule_expect(picked, 9, (const float[]){3, 4, 5, 0, 1, 2, 3, 4, 5});
+        rule_expect(storage, 6, (const float[]){-1, -1, -1, -1, -1, -1});
+        rule_ok(varve_storage_copy(storage, other, &rule_message));
+    }
+    assert_int_equal(varve_storage_plan_run(pick, storage, storage, stream, &rule_message),
+                     VARVE_ERROR_INVALID); /* another shape */
+    rule_ok(varve_storage_transpose(storage, 0, 1, &view, &rule_message));
+    assert_int_equal(varve_storage_plan_run(pick, picked, view, stream, &rule_message), VARVE_ERROR_INVALID);
+    rule_release(view);
+    if (pool->device != NULL) {
+        assert_int_equal(varve_storage_plan_run(pick, picked, other, stream, &rule_message),
+                         VARVE_ERROR_INVALID); /* of another memory */
+    }
+    rule_expect(storage, 6, (const float[]){0, 1, 2, 3, 4, 5});
+    rule_release(other);
+    varve_storage_plan_close(pick);
+    varve_storage_plan_close(set);
+    if (pool->device != NULL) {
+        rule_ok(pool->device->ops->stream_synchronize(pool->device, stream));
+        rule_ok(varve_alloc_empty_cache(pool->alloc));
+        rule_ok(pool->device->ops->stream_destroy(pool->device, stream));
+    }
+}
+
+static inline void rule_plans(void **state)
+{
+    const struct pool *pool = *state;
+    const int64_t rows[] = {1, 0, 1}, three[] = {3}, shape[] = {3, 3};
+    struct varve_index by_rows = {.kind = VARVE_INDEX_ARRAY,
+                                  .array = {.data = (void *)(uintptr_t)rows, .dtype = VARVE_DTYPE_I64}};
+    struct varve_storage *storage = rule_numbers(pool->memory, 2, rule_23),
+                         *picked = rule_numbers(pool->memory, 2, shape);
+    struct varve_storage_plan *pick, *set;
+    struct varve_index_plan *plans[2];
+    struct varve_array array;
+    int error;
+
+    varve_geometry_contiguous(1, three, &by_rows.array.geometry, NULL);
+    varve_storage_get_array(storage, &array);
+    rule_ok(varve_index_plan_get(&array, &by_rows, 1, &plans[0], &rule_message));
+    rule_ok(varve_index_plan_fill(&array, &by_rows, 1,
+                                  (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER, .integer = -1},
+                                  &plans[1], &rule_message));
+    error = varve_storage_plan_open(pool->memory, plans[0], &pick, &rule_message);
+    if (pool->kind == &pool_apart) { /* nothing there runs them */
+        assert_int_equal(error, VARVE_ERROR_UNSUPPORTED);
+    } else {
+        rule_ok(error);
+        rule_ok(varve_storage_plan_open(pool->memory, plans[1], &set, &rule_message));
+        rule_run_plans(pick, set, storage, picked, pool);
+    }
+    varve_index_plan_free(plans[0]);
+    varve_index_plan_free(plans[1]);
+    varve_storage_plan_close(NULL);
+    rule_release(picked);
+    rule_release(storage);
+}
+
 /* ---- inspection ---- */
 
 static inline void rule_inspect(void **state)
@@ -550,6 +625,6 @@ static inline void rule_inspect(void **state)
         POOL_CASE(rule_view_errors, kind), POOL_CASE(rule_copy_and_clone, kind),                      \
         POOL_CASE(rule_overlap, kind), POOL_CASE(rule_streams, kind), POOL_CASE(rule_resize, kind),   \
         POOL_CASE(rule_resize_keeps, kind), POOL_CASE(rule_resize_foreign, kind),                     \
-        POOL_CASE(rule_indices, kind), POOL_CASE(rule_inspect, kind)
+        POOL_CASE(rule_indices, kind), POOL_CASE(rule_plans, kind), POOL_CASE(rule_inspect, kind)
 
 #endif
