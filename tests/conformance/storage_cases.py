@@ -193,6 +193,45 @@ class Expressions(MemoryCase):
                     self.assertTrue(np.array_equal(elements_of(storage, bits.dtype), bits))
 
 
+    def test_plans(self):
+        """Ready plans run again and again on elements that change, also as mixed indices and masks; devices without kernels have none."""
+        bits = self.make.bits(2000 * 33, 1).reshape(2000, 33)
+        rows, mask = self.make.bytes.integers(0, 2000, 700), self.make.mask((2000,), 600)
+        with self.placed(bits, 1) as storage:
+            for key in ((rows,), (mask,), (rows[:, None], slice(3, 30, 2)), (rows[:33], rows[:33] % 33)):
+                if settings.memory == "apart":
+                    with self.assertRaisesRegex(ValueError, "nothing runs plans in the memory of device 'apart'"):
+                        varve.Plan(storage, key)
+                    continue
+                value = self.make.bits(bits[key].size, 1).reshape(bits[key].shape)
+                with self.placed(value, 1) as values, varve.Plan(storage, key) as get, varve.Plan(storage, key, values) as put, \
+                        self.placed(np.zeros_like(value), 1) as out:
+                    self.assertEqual(get.shape, value.shape)
+                    for _ in range(2):
+                        get.run(out, storage)
+                        self.same(out, bits[key], "picked")
+                        put.run(storage, values)
+                        bits[key] = value
+                        self.same(storage, bits, "put")
+
+    def test_batch(self):
+        """Many copies at a time, of other types and strides, to and from host memory."""
+        arrays = [self.make.bits(100 * 90, 1).reshape(100, 90).view(np.int32) for _ in range(30)]
+        hosts = [varve.from_numpy(array.T) for array in arrays]
+        here = [varve.empty((90, 100), "i32", memory=self.memory) for _ in arrays]
+        wider = [varve.empty((90, 100), "i64", memory=self.memory) for _ in arrays]
+        back = [varve.zeros((90, 100), "i64") for _ in arrays]
+        varve.copy_batch(zip(here, hosts), streams=5)
+        varve.copy_batch(zip(wider, here))
+        varve.copy_batch(zip(back, wider), streams=1)
+        for array, storage in zip(arrays, back):
+            self.same(storage, array.T.astype(np.int64), "batch")
+        with self.assertRaisesRegex(ValueError, "17 streams; 1 to 16 can be used"):
+            varve.copy_batch([], streams=17)
+        for storage in hosts + here + wider + back:
+            storage.close()
+
+
 class Casts(test_casts.Pairs, MemoryCase):
     """Conversions as test_casts expects them, of contiguous storages."""
 
