@@ -170,6 +170,16 @@ int varve_storage_copy_on(struct varve_storage *target, const struct varve_stora
                           struct varve_message *message);
 int varve_storage_fill_on(struct varve_storage *storage, struct varve_scalar value, uint64_t stream,
                           struct varve_message *message);
+struct varve_storage_pair {
+    struct varve_storage *target; /* borrowed */
+    const struct varve_storage *source;
+};
+
+/// Many copies, each as varve_storage_copy, on `streams` streams (1 to 16) of their own of each device at a time, behind what the
+/// default stream has. Done when the call returns. No pair's target is read or written by another pair. Errors: those of
+/// the first copy that failed; those before it in the list are done then, those behind it may be.
+int varve_storage_copy_batch(const struct varve_storage_pair *pairs, size_t count, unsigned streams,
+                             struct varve_message *message);
 /// A contiguous storage with the same elements, in the same memory unless `options` say otherwise (NULL: all as the source's).
 int varve_storage_clone(const struct varve_storage *storage, const struct varve_storage_options *options,
                         struct varve_storage **storage_out, struct varve_message *message);

@@ -9,6 +9,8 @@ used where it is asked for.
 
 from .library import library
 from .memory import Memory, cuda_memory, host_memory
-from .storage import Storage, empty, from_dlpack, from_numpy, full, live, zeros
+from .plan import Plan
+from .storage import Storage, copy_batch, empty, from_dlpack, from_numpy, full, live, zeros
 
-__all__ = ["Memory", "Storage", "cuda_memory", "empty", "from_dlpack", "from_numpy", "full", "host_memory", "library", "live", "zeros"]
+__all__ = ["Memory", "Plan", "Storage", "copy_batch", "cuda_memory", "empty", "from_dlpack", "from_numpy", "full", "host_memory", "library",
+           "live", "zeros"]

@@ -40,6 +40,16 @@ class Index(Structure):
     _fields_ = [("kind", c_int), ("start", c_int64), ("stop", c_int64), ("step", c_int64), ("array", Array)]
 
 
+class IndexPlan(Structure):
+    _fields_ = [("kind", c_int), ("dtype", c_int), ("source", Geometry), ("result", Geometry), ("offset_bytes", c_int64),
+                ("element_count", c_int64), ("needs_mask_compaction", c_bool), ("index_storage", c_int), ("index_bytes", c_int64),
+                ("temporary_bytes", c_int64), ("read_bytes", c_int64), ("written_bytes", c_int64)]
+
+
+class Pair(Structure):
+    _fields_ = [("target", c_void_p), ("source", c_void_p)]
+
+
 class HostOptions(Structure):
     _fields_ = [("index", c_int), ("limit_bytes", c_uint64)]
 
@@ -137,6 +147,13 @@ FUNCTIONS = {
     "varve_storage_index": (c_int, [c_void_p, POINTER(Index), c_uint, STORAGE_OUT, REASON]),
     "varve_storage_index_set": (c_int, [c_void_p, POINTER(Index), c_uint, c_void_p, REASON]),
     "varve_storage_index_fill": (c_int, [c_void_p, POINTER(Index), c_uint, Scalar, REASON]),
+    "varve_index_plan_get": (c_int, [POINTER(Array), POINTER(Index), c_uint, POINTER(c_void_p), REASON]),
+    "varve_index_plan_set": (c_int, [POINTER(Array), POINTER(Index), c_uint, POINTER(Array), POINTER(c_void_p), REASON]),
+    "varve_index_plan_free": (None, [c_void_p]),
+    "varve_storage_plan_open": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), REASON]),
+    "varve_storage_plan_close": (None, [c_void_p]),
+    "varve_storage_plan_run": (c_int, [c_void_p, c_void_p, c_void_p, c_uint64, REASON]),
+    "varve_storage_copy_batch": (c_int, [POINTER(Pair), c_size_t, c_uint, REASON]),
     "varve_storage_clone": (c_int, [c_void_p, POINTER(Options), STORAGE_OUT, REASON]),
     "varve_storage_to": (c_int, [c_void_p, c_void_p, c_int, STORAGE_OUT, REASON]),
     "varve_storage_resize": (c_int, [c_void_p, c_uint, SHAPE, REASON]),

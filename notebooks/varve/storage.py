@@ -8,7 +8,7 @@ from ctypes import byref, c_int, c_int64, c_void_p
 from . import capsule, indexing
 from .elements import DTYPES, ORDER, described, dtype_code
 from .library import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, EXCEPTIONS, INVALID, PERMISSION, STREAM_NONE, UNSUPPORTED, VERSION, Array, \
-    Device, Message, Options, Scalar, check, library
+    Device, Message, Options, Pair, Scalar, check, library
 from .memory import Memory
 
 _index_errors = {**EXCEPTIONS, INVALID: IndexError}
@@ -437,3 +437,10 @@ def from_dlpack(source, *, memory=None, stream=None, copy=None, name=None):
 def live():
     """Storages of the process that somebody refers to, views among them."""
     return library().varve_storage_live()
+
+
+def copy_batch(pairs, *, streams=4):
+    """Copies of (target, source) storages that do not wait for each other; all are done when it returns."""
+    pairs, message = list(pairs), Message()
+    listed = (Pair * max(1, len(pairs)))(*((target._handle, source._handle) for target, source in pairs))
+    check(library().varve_storage_copy_batch(listed, len(pairs), streams, byref(message)), message)

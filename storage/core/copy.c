@@ -66,6 +66,12 @@ static bool is_plain_copy(const struct varve_array *target, const struct varve_a
            varve_geometry_is_contiguous(&source->geometry);
 }
 
+/* No device copies onto a part of what it reads; onto all of it nothing has to move. */
+static bool is_apart(const struct varve_array *target, const struct varve_array *source)
+{
+    return !elements_overlap(target, source) || elements_are_same(target, source);
+}
+
 static int copy_plainly(struct varve_device *device, enum varve_copy_direction direction,
                         const struct array_in *target, const struct array_in *source, struct copy_order order,
                         struct varve_message *message)
@@ -327,7 +333,8 @@ int copy_elements(struct varve_memory *target_memory, const struct varve_array *
         return error;
     }
     device = copier_of(target_memory, source_memory, &direction);
-    if (device != NULL && is_plain_copy(target, &expanded)) {
+    if (device != NULL && is_plain_copy(target, &expanded) &&
+        (direction != VARVE_COPY_WITHIN || is_apart(target, &expanded))) {
         return copy_plainly(device, direction, &to, &from, order, message);
     }
     error = copy_by_kernel(&to, &from, &expanded, order, message);

@@ -116,26 +116,27 @@ static void bits_write_as_list(const struct index_plan *inner, void *out)
     }
 }
 
-/* Of equal positions the last one stays. */
+/* Of equal positions the last one stays. A bit for each place that there could be one. */
 static int list_leave_out(const struct index_plan *inner, void *list, struct varve_message *message)
 {
-    int64_t bytes = (int64_t)varve_dtype_bytes(inner->plan.dtype);
     int64_t count = inner->positions.count, least = 0, most = 0;
-    int64_t none = inner->positions.is_wide ? INT64_MIN : INT32_MIN;
-    uint64_t *seen;
+    int64_t none = inner->positions.is_wide ? INT64_MIN : INT32_MIN, step;
+    uint64_t bits = 0, *seen;
 
     for (int64_t i = 0; i < count; i++) {
         int64_t position = position_get(inner, list, i);
 
+        bits |= (uint64_t)position;
         least = position < least ? position : least;
         most = position > most ? position : most;
     }
-    seen = calloc((uint64_t)((most - least) / bytes) / 64 + 1, sizeof(*seen));
+    step = bits == 0 ? 1 : (int64_t)1 << __builtin_ctzll(bits); /* all are multiples of it */
+    seen = calloc((uint64_t)((most - least) / step) / 64 + 1, sizeof(*seen));
     if (seen == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to look for equal indices");
     }
     for (int64_t i = count; i-- > 0;) {
-        uint64_t place = (uint64_t)((position_get(inner, list, i) - least) / bytes);
+        uint64_t place = (uint64_t)((position_get(inner, list, i) - least) / step);
         uint64_t bit = UINT64_C(1) << place % 64;
 
         if ((seen[place / 64] & bit) != 0) {

@@ -4,10 +4,9 @@
 fills. `ratio` is PyTorch's time by ours, `copy_share` the bytes that ours reads and writes a second by those of a copy from device to
 device, `gb_s` the former.
 
-Times are those of the clock around several calls and a wait for the GPU behind the last. Copies and fills are given to the default
-stream. Indices and masks lie on the GPU for PyTorch: `again` is a plan that is opened there, run on the default stream into memory that
-is there, as PyTorch's is by `out`. `planned` is storage[…] with indices of host memory: it plans (`plan_ms`, measured by itself), brings
-the indices over, takes memory and waits in each call, which costs what the line `a call that waits` says.
+Times are those of the clock around several calls and a wait for the GPU behind the last. All is given to the default stream. What
+picks or sets by indices runs a plan that was made before, into memory that is there as PyTorch's `out` is: plans are made of indices
+in host memory, while PyTorch's are on the GPU. `plan_ms` is how long making it took, indices brought to the GPU included.
 
 --mib N: of a large array; --memory host: in host memory with PyTorch's CPU functions, to see that the program works.
 """
@@ -30,8 +29,7 @@ SLOW_S = 0.5    # a call that takes so long is not repeated
 
 class Bench:
     def __init__(self, torch, np, varve, options):
-        from storage_memories import Prepared
-        self.torch, self.np, self.varve, self.prepared = torch, np, varve, Prepared
+        self.torch, self.np, self.varve = torch, np, varve
         self.is_gpu = options.memory == "cuda"
         self.device = "cuda" if self.is_gpu else "cpu"
         self.memory = varve.cuda_memory() if self.is_gpu else None
@@ -138,42 +136,38 @@ class Bench:
 
     # ---- indices ----
 
-    def plan_ms(self, storage, entries):
+    def planned(self, *arguments):
+        """(a plan, ms that it took)"""
         begin = time.perf_counter()
-        with self.prepared(storage, entries):
-            return round((time.perf_counter() - begin) * 1e3, 3)
+        plan = self.varve.Plan(*arguments)
+        return plan, round((time.perf_counter() - begin) * 1e3, 3)
 
     def picks(self, metric, tensor, entries, peer):
-        """`entries` of host memory for us; `peer` writes what PyTorch picks to the tensor that it is given, or to a new one."""
+        """`entries` of host memory for us; `peer` writes what PyTorch picks by its own on the device to a tensor, or to a new one."""
         expected = peer(None)
-        moved = 2 * expected.numel() * expected.element_size()
-        with self.storage(tensor) as storage, self.storage(self.torch.empty_like(expected)) as into:
-            target = self.torch.from_dlpack(into)
+        target = self.torch.empty_like(expected)
+        with self.storage(tensor) as storage, self.storage(target) as picked:
+            plan, plan_ms = self.planned(storage, entries)
             self.wait()
-            with storage[entries] as picked, self.prepared(storage, entries) as plan:
-                self.check(metric, self.torch.from_dlpack(picked), expected)
-                plan.run(into, storage)
-                self.check(metric, target, expected)
-                self.compare(metric + ", again", moved, lambda: plan.run(into, storage), lambda: peer(target))
-            self.compare(metric + ", planned", moved, lambda: storage[entries].close(), lambda: peer(None), waits=True,
-                         plan_ms=self.plan_ms(storage, entries))
+            plan.run(picked, storage)
+            self.check(metric, target, expected)
+            moved = 2 * expected.numel() * expected.element_size()
+            self.compare(metric, moved, lambda: plan.run(picked, storage), lambda: peer(target), plan_ms=plan_ms)
+            self.wait()
+            plan.close()
 
     def sets(self, metric, tensor, entries, index, value):
-        moved = 2 * value.numel() * value.element_size()
         with self.storage(tensor) as storage, self.storage(value) as values:
+            plan, plan_ms = self.planned(storage, entries, values)
             expected = tensor.clone().index_put_(index, value)
             self.wait()
-            with self.prepared(storage, entries, values) as plan:
-                plan.run(storage, values)
-                self.check(metric, tensor, expected)
-                del expected
-                self.compare(metric + ", again", moved, lambda: plan.run(storage, values), lambda: tensor.index_put_(index, value))
-
-            def planned():
-                storage[entries] = values
-
-            self.compare(metric + ", planned", moved, planned, lambda: tensor.index_put_(index, value), waits=True,
-                         plan_ms=self.plan_ms(storage, entries))
+            plan.run(storage, values)
+            self.check(metric, tensor, expected)
+            del expected
+            moved = 2 * value.numel() * value.element_size()
+            self.compare(metric, moved, lambda: plan.run(storage, values), lambda: tensor.index_put_(index, value), plan_ms=plan_ms)
+            self.wait()
+            plan.close()
 
     def all_gathers(self):
         torch, np = self.torch, self.np
@@ -212,6 +206,20 @@ class Bench:
                 self.check(metric, part, self.torch.full_like(part, 3))
                 self.compare(metric, part.numel() * 4, lambda: storage.fill_(3, stream=0), lambda: part.fill_(3))
 
+    def all_transfers(self):
+        """Host memory that is not pinned; and many copies within the GPU, one after the other and as a batch."""
+        host = self.torch.empty(self.bytes // 4, dtype=self.torch.float32).fill_(1)
+        tensor = self.torch.empty(self.bytes // 4, device=self.device)
+        with self.storage(tensor) as there, self.varve.from_numpy(host.numpy()) as here:
+            moved = host.numel() * 4
+            self.compare("to the GPU", moved, lambda: there.copy_(here), lambda: tensor.copy_(host))
+            self.compare("from the GPU", moved, lambda: here.copy_(there), lambda: host.copy_(tensor))
+        parts = self.torch.empty(2, 400, 256, 256, device=self.device)
+        sources, targets = [self.storage(one) for one in parts[0]], [self.storage(one.T) for one in parts[1]]
+        pairs = list(zip(targets, sources))
+        self.compare("400 transpositions of 256 KiB as a batch", 2 * 400 * 2**18, lambda: self.varve.copy_batch(pairs),
+                     lambda: [parts[1, i].copy_(parts[0, i].T) for i in range(400)])
+
     def waiting(self):
         """What a call costs that waits, and one that does not."""
         with self.varve.zeros(1, memory=self.memory) as one:
@@ -226,6 +234,7 @@ class Bench:
         self.all_gathers()
         self.all_masks()
         self.all_fills()
+        self.all_transfers()
 
 
 def main():

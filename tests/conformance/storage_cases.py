@@ -10,7 +10,7 @@ import time
 import unittest
 import warnings
 
-from storage_memories import NAMES, Prepared, elements_of, np, open_memory, placed, varve, view_of
+from storage_memories import NAMES, elements_of, np, open_memory, placed, varve, view_of
 import recording
 import test_casts
 from elements_library import NUMPY as KINDS
@@ -157,47 +157,37 @@ class Expressions(MemoryCase):
         for kind, count in counts.items():
             self.assertGreater(count, settings.expressions // 200, kind)
 
-    def prepared_get(self, view, storage, part, entries, what):
-        """One plan, run twice, into storages that lie in any way; the elements are others the second time."""
-        with Prepared(part, entries) as plan:
-            for _ in range(2):
-                expected = view[as_numpy(entries)]
-                target, whole = self.make.laid_out(expected.shape, lambda n: self.make.bits(n, self.dtype))
-                whole = whole.reshape(-1)
-                model = whole.copy()
-                model_view(target, whole, model)[...] = expected
-                with self.placed(whole, self.dtype) as result, view_of(result, target, whole) as into:
-                    plan.run(into, part)
-                    self.same(result, model, what)
-                view[...] = self.make.bits(view.size, self.dtype).reshape(view.shape)
-                with self.placed(np.ascontiguousarray(view).reshape(view.shape), self.dtype) as others:
-                    part.copy_(others)
-
-    def prepared_set(self, view, whole, storage, part, entries, what):
+    def plan_case(self, dtype, view, whole, storage, part, entries, what):
+        """One plan each to get and to set, run twice, into storages that lie in any way, on elements that change."""
         shape = view[as_numpy(entries)].shape
-        for value in (self.make.bits(int(np.prod(shape)), self.dtype).reshape(shape), 1):
-            is_number = isinstance(value, int)
-            with self.placed(np.zeros(1, view.dtype) if is_number else value, self.dtype) as values, \
-                    Prepared(part, entries, 1 if is_number else values) as plan:
-                model_view(view, whole, whole)[as_numpy(entries)] = bits_of(np.array(1), self.dtype) if is_number else value
-                plan.run(part, None if is_number else values)
-                self.same(storage, whole, what)
+        value = self.make.bits(int(np.prod(shape)), dtype).reshape(shape)
+        with self.placed(value, dtype) as values, varve.Plan(part, entries) as get, varve.Plan(part, entries, values) as put:
+            self.assertEqual(get.shape, shape, what)
+            for _ in range(2):
+                target, target_whole = self.make.laid_out(shape, lambda n: self.make.bits(n, dtype))
+                model = target_whole.reshape(-1).copy()
+                with self.placed(model, dtype) as result, view_of(result, target, target_whole) as into:
+                    model_view(target, target_whole, model)[...] = view[as_numpy(entries)]
+                    get.run(into, part)
+                    self.same(result, model, what)
+                    model_view(view, whole, whole)[as_numpy(entries)] = value
+                    put.run(part, values)
+                    self.same(storage, whole, what)
 
-    def test_prepared(self):
-        """Plans that are opened in the memory, and run there again."""
+    def test_plans_of_views(self):
+        """Ready plans of random expressions, also on arrays that are expanded, turned or have gaps."""
         done = 0
         for case in range(max(50, settings.expressions // 20)):
-            self.dtype, view, whole, storage, part = self.source(False)
+            dtype, view, whole, storage, part = self.source(False)
             entries = self.make.expression(view.shape)
-            what = f"case {case}: {TYPES[self.dtype]} {view.shape} {view.strides} {shown(entries)}"
+            what = f"case {case}: {TYPES[dtype]} {view.shape} {view.strides} {shown(entries)}"
             if self.numpy_picks(view, entries)[1] is None:
-                if settings.memory == "apart":
-                    with self.assertRaisesRegex(ValueError, "nothing runs plans in the memory of device 'apart'"):
-                        Prepared(part, entries)
-                else:
-                    self.prepared_get(model_view(view, whole, whole), storage, part, entries, what)
-                    self.prepared_set(view, whole, storage, part, entries, what)
                 done += 1
+                if settings.memory == "apart":
+                    with self.assertRaisesRegex(ValueError, "nothing runs plans", msg=what):
+                        varve.Plan(part, entries)
+                else:
+                    self.plan_case(dtype, view, whole, storage, part, entries, what)
         storage.close()
         part.close()
         self.assertGreater(done, 30)
@@ -236,6 +226,45 @@ class Expressions(MemoryCase):
                     with self.placed(value, dtype) as values:
                         storage[entries] = values
                     self.assertTrue(np.array_equal(elements_of(storage, bits.dtype), bits))
+
+
+    def test_plans(self):
+        """Ready plans run again and again on elements that change, also as mixed indices and masks; devices without kernels have none."""
+        bits = self.make.bits(2000 * 33, 1).reshape(2000, 33)
+        rows, mask = self.make.bytes.integers(0, 2000, 700), self.make.mask((2000,), 600)
+        with self.placed(bits, 1) as storage:
+            for key in ((rows,), (mask,), (rows[:, None], slice(3, 30, 2)), (rows[:33], rows[:33] % 33)):
+                if settings.memory == "apart":
+                    with self.assertRaisesRegex(ValueError, "nothing runs plans in the memory of device 'apart'"):
+                        varve.Plan(storage, key)
+                    continue
+                value = self.make.bits(bits[key].size, 1).reshape(bits[key].shape)
+                with self.placed(value, 1) as values, varve.Plan(storage, key) as get, varve.Plan(storage, key, values) as put, \
+                        self.placed(np.zeros_like(value), 1) as out:
+                    self.assertEqual(get.shape, value.shape)
+                    for _ in range(2):
+                        get.run(out, storage)
+                        self.same(out, bits[key], "picked")
+                        put.run(storage, values)
+                        bits[key] = value
+                        self.same(storage, bits, "put")
+
+    def test_batch(self):
+        """Many copies at a time, of other types and strides, to and from host memory."""
+        arrays = [self.make.bits(100 * 90, 1).reshape(100, 90).view(np.int32) for _ in range(30)]
+        hosts = [varve.from_numpy(array.T) for array in arrays]
+        here = [varve.empty((90, 100), "i32", memory=self.memory) for _ in arrays]
+        wider = [varve.empty((90, 100), "i64", memory=self.memory) for _ in arrays]
+        back = [varve.zeros((90, 100), "i64") for _ in arrays]
+        varve.copy_batch(zip(here, hosts), streams=5)
+        varve.copy_batch(zip(wider, here))
+        varve.copy_batch(zip(back, wider), streams=1)
+        for array, storage in zip(arrays, back):
+            self.same(storage, array.T.astype(np.int64), "batch")
+        with self.assertRaisesRegex(ValueError, "17 streams; 1 to 16 can be used"):
+            varve.copy_batch([], streams=17)
+        for storage in hosts + here + wider + back:
+            storage.close()
 
 
 class Casts(test_casts.Pairs, MemoryCase):

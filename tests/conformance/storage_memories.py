@@ -12,8 +12,7 @@ sys.path[:0] = [os.path.join(ROOT, "notebooks"), os.path.join(ROOT, "tests"), os
 from numpy_here import numpy as np  # noqa: E402
 import varve  # noqa: E402
 from varve.library import Foreign, Geometry, HostOptions, Message, check, library  # noqa: E402
-from varve.storage import _make, _options, _scalar  # noqa: E402
-import index_plan_library as plans  # noqa: E402
+from varve.storage import _make, _options  # noqa: E402
 
 LIMIT = 256 << 20
 NAMES = ("host", "apart", "cuda")
@@ -75,49 +74,3 @@ def elements_of(storage, kind):
     with storage.to("host") as host, host.clone() as copy:
         text = ctypes.string_at(copy.data_ptr, copy.nbytes) if copy.size else b""
         return np.frombuffer(text, kind).reshape(copy.shape).copy()
-
-
-# ---- plans that are run again ----
-
-def _described(storage):
-    """A storage's array, without its address, as the library of plans has it."""
-    return plans.Array.from_buffer_copy(storage._array())
-
-
-class Prepared:
-    """storage[entries], or storage[entries] = value, of which the indices are worked out and brought to the storage's memory once."""
-
-    library = plans.Library()
-
-    def __init__(self, storage, entries, *value):
-        """`value`: a storage, or a number."""
-        if not value:
-            self.plan = self.library.make("get", _described(storage), entries)
-        elif isinstance(value[0], varve.Storage):
-            self.plan = self.library.make("set", _described(storage), entries, _described(value[0]))
-        else:
-            self.plan = self.library.make("fill", _described(storage), entries, plans.Scalar.from_buffer_copy(_scalar(value[0])))
-        self.opened, message = ctypes.c_void_p(), Message()
-        memory = library().varve_storage_memory(storage._handle)
-        error = self._call("open", memory, self.plan, ctypes.byref(self.opened), ctypes.byref(message))
-        if error != 0:
-            self.library.free(self.plan)
-        check(error, message)
-
-    @staticmethod
-    def _call(name, *arguments):
-        passed = [ctypes.c_void_p(value) if isinstance(value, int) else value for value in arguments]
-        return getattr(library(), f"varve_storage_plan_{name}")(*passed)
-
-    def run(self, target, source=None, stream=0):
-        """From the storage to one of the result, or from the value to the storage; behind what the stream has."""
-        message = Message()
-        handle = ctypes.c_void_p(None if source is None else source._handle)
-        check(self._call("run", self.opened, target._handle, handle, ctypes.c_uint64(stream), ctypes.byref(message)), message)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self._call("close", self.opened)
-        self.library.free(self.plan)

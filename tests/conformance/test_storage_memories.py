@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Only with an unsanitized command: libvarve.so is never built with a sanitizer
 """Storages beside NumPy in memory that the processor leaves to its device, as it has to with a GPU's: index expressions, conversions of
-all pairs of types, copies of all strides. --memory host: in a pool that it may look into."""
+all pairs of types, copies of all strides."""
 
 import os
 import sys
