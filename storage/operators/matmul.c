@@ -156,11 +156,10 @@ static int product_of(struct product *product, const struct varve_array *out, co
     return error;
 }
 
-int varve_op_matmul(const struct varve_array *out, const struct varve_array *a, const struct varve_array *b,
-                    struct varve_message *message)
+int matmul_check(const struct varve_array *out, const struct varve_array *a, const struct varve_array *b,
+                 struct varve_message *message)
 {
     const struct varve_array *const inputs[] = {a, b};
-    struct product product;
     int64_t shape[VARVE_DIMS_MAX];
     unsigned ndim;
     int error = operands_check(VARVE_OPERATOR_MATMUL, out, a->dtype, inputs, 2, false, message);
@@ -168,11 +167,17 @@ int varve_op_matmul(const struct varve_array *out, const struct varve_array *a, 
     if (error == 0) {
         error = varve_op_binary_shape(VARVE_OPERATOR_MATMUL, a, b, &ndim, shape, message);
     }
-    if (error != 0) {
-        return error;
+    if (error == 0 && !varve_geometry_has_shape(&out->geometry, ndim, shape)) {
+        error = operands_refuse_shape(VARVE_OPERATOR_MATMUL, out, ndim, shape, message);
     }
-    if (!varve_geometry_has_shape(&out->geometry, ndim, shape)) {
-        return operands_refuse_shape(VARVE_OPERATOR_MATMUL, out, ndim, shape, message);
-    }
-    return product_of(&product, out, a, b, message);
+    return error;
+}
+
+int varve_op_matmul(const struct varve_array *out, const struct varve_array *a, const struct varve_array *b,
+                    struct varve_message *message)
+{
+    struct product product;
+    int error = matmul_check(out, a, b, message);
+
+    return error != 0 ? error : product_of(&product, out, a, b, message);
 }
