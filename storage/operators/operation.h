@@ -20,11 +20,11 @@ struct operation {
     enum varve_operator code;
     unsigned count; /* inputs */
     struct varve_array out, inputs[OPERANDS_MAX];
-    int axis;                          /* REDUCTION */
-    struct varve_scalar value;         /* SETTER */
-    struct varve_scalar start, step;   /* SEQUENCE */
-    uint64_t seed, sequence;           /* RANDOM: `sequence` is called stream in operators.h */
-    double a, b;                       /* RANDOM */
+    int axis;                        /* REDUCTION */
+    struct varve_scalar value;       /* SETTER */
+    struct varve_scalar start, step; /* SEQUENCE */
+    uint64_t seed, sequence;         /* RANDOM: `sequence` is called stream in operators.h */
+    double a, b;                     /* RANDOM */
 };
 
 enum operation_kind operation_kind(enum varve_operator code);
