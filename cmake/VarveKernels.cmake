@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# varve_kernels(OUTPUT_VARIABLE name…): the sources that make the programs storage/cuda/name.cu, compiled by nvcc for all GPUs
+# varve_kernels(OUTPUT_VARIABLE path…): the sources that make the programs storage/cuda/path.cu, compiled by nvcc for all GPUs
 # that we know and as PTX for those to come, a part of the library. Without nvcc the images are empty, and work on a GPU's
 # elements goes through the host.
 
@@ -18,13 +18,14 @@ function(varve_kernels output)
   set(folder ${PROJECT_SOURCE_DIR}/storage/cuda)
   set(flags -fatbin -O3 -std=c++17 -Werror all-warnings -I ${PROJECT_SOURCE_DIR} -DVARVE_GPU
       -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90])
-  foreach(name IN LISTS ARGN)
+  foreach(path IN LISTS ARGN)
+    get_filename_component(name ${path} NAME)
     set(image ${CMAKE_CURRENT_BINARY_DIR}/gpu_${name}.fatbin)
     set(source ${CMAKE_CURRENT_BINARY_DIR}/gpu_${name}_image.c)
     if(VARVE_HAS_KERNELS)
       add_custom_command(OUTPUT ${image} VERBATIM
-        COMMAND ${VARVE_NVCC} ${flags} -MD -MF ${image}.d -o ${image} ${folder}/${name}.cu
-        DEPENDS ${folder}/${name}.cu DEPFILE ${image}.d COMMENT "nvcc ${name}.cu")
+        COMMAND ${VARVE_NVCC} ${flags} -MD -MF ${image}.d -o ${image} ${folder}/${path}.cu
+        DEPENDS ${folder}/${path}.cu DEPFILE ${image}.d COMMENT "nvcc ${name}.cu")
       configure_file(${folder}/image.c.in ${source} @ONLY)
       set_source_files_properties(${source} PROPERTIES OBJECT_DEPENDS ${image} COMPILE_OPTIONS -fno-lto)
     else()

@@ -219,6 +219,38 @@ int varve_storage_plan_run(struct varve_storage_plan *plan, struct varve_storage
                            const struct varve_storage *source, uint64_t stream,
                            struct varve_message *message);
 
+/* ---- Operators: those of operators.h, on storages ----
+ *
+ * All operands lie in memory of one device, or all in the processor's; `out` may be one of the inputs, or overlap them, as in
+ * operators.h. What the processor can address is computed by the time that the call returns. On a device with kernels the work is
+ * enqueued on `stream` behind what that has by now, and may go on behind the call: storages stay until it is done, or go back to a
+ * pool on that same stream, whose order then keeps their bytes. On other devices the operands come to host memory and the result goes
+ * back before the call returns, also where an address is no multiple of the element's size.
+ *
+ * A device gives the results of the host, bit for bit, but for
+ * - exp, pow and normal, which go by the device's own functions (at most 2 units in the last place of what is computed: f32 for
+ *   f16 and bf16, f64 for normal and for pow of f32);
+ * - the order in which sums are added, within the bound of operators.h; and products of floating point, which go to cuBLAS if the
+ *   process finds it (libcublas.so.13, .12, .11; the environment's VARVE_CUBLAS names another library, or none), else to a kernel of
+ *   ours. f32 is multiplied as f32 (not as TF32), f16 and bf16 are summed in f32;
+ * - the bits of NaN, and the sign of a zero that max finds beside the other zero. */
+
+/* The arguments of each kind; `sequence` is what operators.h calls the stream of random numbers. */
+#define VARVE_STORAGE_OPERATOR_ARGUMENTS_BINARY const struct varve_storage *a, const struct varve_storage *b
+#define VARVE_STORAGE_OPERATOR_ARGUMENTS_UNARY const struct varve_storage *a
+#define VARVE_STORAGE_OPERATOR_ARGUMENTS_REDUCTION const struct varve_storage *a, int axis
+#define VARVE_STORAGE_OPERATOR_ARGUMENTS_SETTER struct varve_scalar value
+#define VARVE_STORAGE_OPERATOR_ARGUMENTS_SEQUENCE struct varve_scalar start, struct varve_scalar step
+#define VARVE_STORAGE_OPERATOR_ARGUMENTS_RANDOM uint64_t seed, uint64_t sequence, double a, double b
+
+/// varve_storage_op_add and so on. Errors: those of varve_op_…; VARVE_ERROR_INVALID (operands on different devices), PERMISSION (`out`
+/// may not be written), UNSUPPORTED (memory that can't be copied), the device's, after which elements of `out` are undefined.
+#define VARVE_STORAGE_OPERATOR_FUNCTION(code, NAME, name, KIND)                                     \
+    int varve_storage_op_##name(struct varve_storage *out, VARVE_STORAGE_OPERATOR_ARGUMENTS_##KIND, \
+                                uint64_t stream, struct varve_message *message);
+VARVE_OPERATOR_LIST(VARVE_STORAGE_OPERATOR_FUNCTION)
+#undef VARVE_STORAGE_OPERATOR_FUNCTION
+
 /* ---- Shared memory ----
  *
  * A storage that other processes attach to by name; its memory is the system's until it is unlinked and the last process has released

@@ -33,8 +33,8 @@ struct device_call {
     const struct varve_copy_2d *copy;
     const struct device_fill *fill;
     const void *argument; /* of an operation that one device alone has */
-    void *out; /* the result, by operation */
-    struct {   /* cuda's: what of the calling thread is to be put back */
+    void *out;            /* the result, by operation */
+    struct {              /* cuda's: what of the calling thread is to be put back */
         int mode;
         bool has_pushed;
     } scope;

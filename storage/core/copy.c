@@ -229,7 +229,7 @@ static int copy_by_kernel(const struct array_in *target, const struct array_in *
     struct gpu *gpu = memory_gpu(memory);
     int error;
 
-    if (gpu == NULL || (!source->memory->is_addressable && source->memory->device != memory->device)) {
+    if (gpu == NULL || (!source->memory->is_addressable && !memory_is_beside(source->memory, memory))) {
         return VARVE_ERROR_UNSUPPORTED;
     }
     if (target->memory->is_addressable) {

@@ -189,8 +189,8 @@ int varve_storage_plan_run(struct varve_storage_plan *plan, struct varve_storage
     if (error != VARVE_OK) {
         return error;
     }
-    if (target->memory->device != plan->memory->device ||
-        (source != NULL && source->memory->device != plan->memory->device)) {
+    if (!memory_is_beside(target->memory, plan->memory) ||
+        (source != NULL && !memory_is_beside(source->memory, plan->memory))) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the plan was opened for another memory");
     }
     object_touch(target);
@@ -338,7 +338,7 @@ static int set_here(struct varve_storage *storage, const struct varve_index *ind
     struct varve_storage *brought;
     int error;
 
-    if (source == NULL || source->memory->device == storage->memory->device) {
+    if (source == NULL || memory_is_beside(source->memory, storage->memory)) {
         return set_by_plan(storage, indices, count, value, message);
     }
     error = varve_storage_clone(source, &(struct varve_storage_options){.memory = storage->memory}, &brought,

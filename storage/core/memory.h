@@ -28,6 +28,12 @@ static inline uint64_t array_addr(const struct varve_array *array)
            (uint64_t)array->geometry.offset * varve_dtype_bytes(array->dtype);
 }
 
+/* Is one and the same place to compute in: the processor's, or one device? */
+static inline bool memory_is_beside(const struct varve_memory *memory, const struct varve_memory *other)
+{
+    return memory->is_addressable ? other->is_addressable : memory->device == other->device;
+}
+
 /* A piece of memory that somebody owns. */
 struct memory_piece {
     void *data;                         /* aligned as was asked for; NULL: 0 bytes */

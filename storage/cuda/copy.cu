@@ -139,14 +139,15 @@ template <class TO, class FROM> DEVICE void cast(const struct copy_cast &p)
     }
 }
 
-#define CAST(TO, FROM)                                                      \
-    KERNEL cast_##TO##_##FROM(const __grid_constant__ struct copy_cast p)   \
-    {                                                                       \
-        cast<element_##TO, element_##FROM>(p);                              \
+#define CAST(TO, FROM)                                                    \
+    KERNEL cast_##TO##_##FROM(const __grid_constant__ struct copy_cast p) \
+    {                                                                     \
+        cast<element_##TO, element_##FROM>(p);                            \
     }
-#define CAST_FROM_ALL(TO)                                                                                 \
-    CAST(TO, F64) CAST(TO, F32) CAST(TO, F16) CAST(TO, BF16) CAST(TO, I64) CAST(TO, I32) CAST(TO, I16) \
-    CAST(TO, I8) CAST(TO, U8) CAST(TO, BOOL)
+#define CAST_FROM_ALL(TO)                                                                             \
+    CAST(TO, F64)                                                                                     \
+    CAST(TO, F32) CAST(TO, F16) CAST(TO, BF16) CAST(TO, I64) CAST(TO, I32) CAST(TO, I16) CAST(TO, I8) \
+        CAST(TO, U8) CAST(TO, BOOL)
 
 CAST_FROM_ALL(F64)
 CAST_FROM_ALL(F32)
@@ -195,8 +196,8 @@ DEVICE struct number number_load(uint32_t dtype, uint64_t addr)
     struct number number = {};
 
     switch (dtype) {
-#define LOAD(code, NAME, name, bytes)                              \
-    case code:                                                     \
+#define LOAD(code, NAME, name, bytes)                               \
+    case code:                                                      \
         number_set(number, carry(*(const element_##NAME *)(addr))); \
         break;
         VARVE_DTYPE_LIST(LOAD)
@@ -208,13 +209,13 @@ DEVICE struct number number_load(uint32_t dtype, uint64_t addr)
 DEVICE void number_store(const struct number &number, uint32_t dtype, uint64_t addr)
 {
     switch (dtype) {
-#define STORE(code, NAME, name, bytes)                          \
-    case code:                                                  \
-        if (number.is_integer) {                                \
-            store(*(element_##NAME *)(addr), number.integer);   \
-        } else {                                                \
-            store(*(element_##NAME *)(addr), number.real);      \
-        }                                                       \
+#define STORE(code, NAME, name, bytes)                        \
+    case code:                                                \
+        if (number.is_integer) {                              \
+            store(*(element_##NAME *)(addr), number.integer); \
+        } else {                                              \
+            store(*(element_##NAME *)(addr), number.real);    \
+        }                                                     \
         break;
         VARVE_DTYPE_LIST(STORE)
 #undef STORE

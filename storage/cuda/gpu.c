@@ -16,6 +16,9 @@ struct program {
 struct gpu {
     struct varve_device *device;
     pthread_mutex_t mutex;
+    void *library; /* guarded by the mutex, as the two behind it */
+    void (*library_close)(void *library);
+    bool is_library_known;
     struct program programs[GPU_PROGRAM_LIMIT];
 };
 
@@ -50,6 +53,9 @@ int gpu_open(struct varve_device *device, struct gpu **gpu_out, struct varve_mes
 void gpu_close(struct gpu *gpu)
 {
     if (gpu != NULL) {
+        if (gpu->library != NULL) {
+            gpu->library_close(gpu->library);
+        }
         pthread_mutex_destroy(&gpu->mutex);
         free(gpu);
     }
@@ -58,6 +64,21 @@ void gpu_close(struct gpu *gpu)
 struct varve_device *gpu_device(const struct gpu *gpu)
 {
     return gpu->device;
+}
+
+void *gpu_library(struct gpu *gpu, void *(*open)(struct varve_device *device), void (*close)(void *library))
+{
+    void *library;
+
+    pthread_mutex_lock(&gpu->mutex);
+    if (!gpu->is_library_known) {
+        gpu->library = open(gpu->device);
+        gpu->library_close = close;
+        gpu->is_library_known = true;
+    }
+    library = gpu->library;
+    pthread_mutex_unlock(&gpu->mutex);
+    return library;
 }
 
 static int device_failed(struct gpu *gpu, int error, const char *what, struct varve_message *message)

@@ -38,6 +38,9 @@ int gpu_open(struct varve_device *device, struct gpu **gpu_out, struct varve_mes
 /// Without effect on NULL.
 void gpu_close(struct gpu *gpu);
 struct varve_device *gpu_device(const struct gpu *gpu);
+/// What a library made for the device: by `open` at the first call, to be closed with the gpu. One for each gpu. NULL: there is none,
+/// which is not tried again. Threads: any.
+void *gpu_library(struct gpu *gpu, void *(*open)(struct varve_device *device), void (*close)(void *library));
 /// Enqueue the kernel of that number in `names`, whose `count` entries are always the same for one program. One argument: a
 /// structure, read before the call returns. Threads: any. Errors: the device's.
 int gpu_launch(struct gpu *gpu, enum gpu_program program, const char *const *names, unsigned kernel,

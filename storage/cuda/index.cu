@@ -63,14 +63,14 @@ template <enum way WAY, class UNIT, class POSITION> DEVICE void by_list(const st
     }
 }
 
-#define BY_LIST(way, WAY, bytes, type)                                       \
-    KERNEL way##_##bytes##_32(const __grid_constant__ struct index_list p)   \
-    {                                                                        \
-        by_list<WAY, type, int32_t>(p);                                      \
-    }                                                                        \
-    KERNEL way##_##bytes##_64(const __grid_constant__ struct index_list p)   \
-    {                                                                        \
-        by_list<WAY, type, int64_t>(p);                                      \
+#define BY_LIST(way, WAY, bytes, type)                                     \
+    KERNEL way##_##bytes##_32(const __grid_constant__ struct index_list p) \
+    {                                                                      \
+        by_list<WAY, type, int32_t>(p);                                    \
+    }                                                                      \
+    KERNEL way##_##bytes##_64(const __grid_constant__ struct index_list p) \
+    {                                                                      \
+        by_list<WAY, type, int64_t>(p);                                    \
     }
 
 BY_LIST(pick, PICK, 1, uint8_t)
@@ -149,18 +149,18 @@ template <enum way WAY, class UNIT> DEVICE void by_mask(const struct index_mask 
 
 static_assert(INDEX_PART_WORDS * 2 == WARP, "each thread of a warp has one half of a word");
 
-#define BY_MASK(bytes, type)                                                    \
-    KERNEL pick_mask_##bytes(const __grid_constant__ struct index_mask p)       \
-    {                                                                           \
-        by_mask<PICK, type>(p);                                                 \
-    }                                                                           \
-    KERNEL put_mask_##bytes(const __grid_constant__ struct index_mask p)        \
-    {                                                                           \
-        by_mask<PUT, type>(p);                                                  \
-    }                                                                           \
-    KERNEL set_mask_##bytes(const __grid_constant__ struct index_mask p)        \
-    {                                                                           \
-        by_mask<SET, type>(p);                                                  \
+#define BY_MASK(bytes, type)                                              \
+    KERNEL pick_mask_##bytes(const __grid_constant__ struct index_mask p) \
+    {                                                                     \
+        by_mask<PICK, type>(p);                                           \
+    }                                                                     \
+    KERNEL put_mask_##bytes(const __grid_constant__ struct index_mask p)  \
+    {                                                                     \
+        by_mask<PUT, type>(p);                                            \
+    }                                                                     \
+    KERNEL set_mask_##bytes(const __grid_constant__ struct index_mask p)  \
+    {                                                                     \
+        by_mask<SET, type>(p);                                            \
     }
 
 BY_MASK(1, uint8_t)

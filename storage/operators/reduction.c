@@ -346,20 +346,12 @@ static void accumulators_end(double *sums, int64_t count, double divisor)
 
 /* ---- shapes ---- */
 
-struct axes {
-    bool is_reduced[VARVE_DIMS_MAX];
-    int64_t kept_shape[VARVE_DIMS_MAX];    /* with 1 for the reduced ones */
-    int64_t reduced_shape[VARVE_DIMS_MAX]; /* without them */
-    unsigned kept_ndim, reduced_ndim;
-    int64_t divisor; /* elements of the input for one of the result */
-};
-
 static int axes_find(enum varve_operator operation, const struct varve_geometry *geometry, int axis,
-                     struct axes *axes, struct varve_message *message)
+                     struct reduction_axes *axes, struct varve_message *message)
 {
     int64_t number = axis < 0 ? (int64_t)axis + geometry->ndim : axis;
 
-    *axes = (struct axes){.kept_ndim = geometry->ndim, .divisor = 1};
+    *axes = (struct reduction_axes){.kept_ndim = geometry->ndim, .divisor = 1};
     if (axis != VARVE_OP_ALL_AXES && (number < 0 || number >= geometry->ndim)) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "%s: axis %d is out of bounds for %u dimensions",
@@ -380,9 +372,8 @@ static int axes_find(enum varve_operator operation, const struct varve_geometry 
 
 /* ---- operators ---- */
 
-static int reduction_check(enum varve_operator operation, const struct varve_array *out,
-                           const struct varve_array *a, int axis, struct axes *axes,
-                           struct varve_message *message)
+int reduction_check(enum varve_operator operation, const struct varve_array *out, const struct varve_array *a,
+                    int axis, struct reduction_axes *axes, struct varve_message *message)
 {
     bool is_widened = operation == VARVE_OPERATOR_SUM && !dtype_is_float(a->dtype);
     int error = operands_check(operation, out, is_widened ? VARVE_DTYPE_I64 : a->dtype, &a, 1,
@@ -432,7 +423,7 @@ static int reduction_run(enum varve_operator operation, const struct varve_array
 {
     struct varve_array accumulators = {.dtype = dtype_is_float(a->dtype) ? VARVE_DTYPE_F64 : VARVE_DTYPE_I64};
     int64_t count;
-    struct axes axes;
+    struct reduction_axes axes;
     int error = reduction_check(operation, out, a, axis, &axes, message);
 
     if (error == 0) {
