@@ -8,7 +8,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import storage_cases  # noqa: E402
-from storage_cases import Casts, CastsOfStrides, Copies, Expressions, tearDownModule  # noqa: E402,F401
+from storage_cases import Casts, CastsOfStrides, Copies, Expressions, Operations, tearDownModule  # noqa: E402,F401
 
 if __name__ == "__main__":
     storage_cases.main("host", 500)
