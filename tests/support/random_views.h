@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* C only: shared by C tests */
 /*
  * Random shapes, and random geometries of a shape, for tests of what works on arrays.
  */
