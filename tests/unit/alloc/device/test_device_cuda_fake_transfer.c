@@ -275,7 +275,8 @@ static void test_foreign_memory(void **state)
     fake.pointer_device = 1;
     assert_int_equal(ops->fill(device, addr, 7, 1, 1, STREAM), VARVE_ERROR_NOT_FOUND);
     fake.pointer_device = 0;
-    for (uint64_t call = 1; call <= 6; call++) { /* each of what is asked of the driver, and the fill itself */
+    for (uint64_t call = 1; call <= 6;
+         call++) { /* each of what is asked of the driver, and the fill itself */
         fake.fail_at = call;
         fake.fail_with = 719;
         assert_int_equal(ops->fill(device, addr, 7, 1, 1, STREAM), VARVE_ERROR_IO);
