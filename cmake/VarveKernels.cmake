@@ -12,11 +12,15 @@ endif()
 set(VARVE_HAS_KERNELS OFF)
 if(VARVE_NVCC AND (VARVE_KERNELS STREQUAL "ON" OR (VARVE_KERNELS STREQUAL "AUTO" AND VARVE_SANITIZE STREQUAL "none")))
   set(VARVE_HAS_KERNELS ON)
+  execute_process(COMMAND ${VARVE_NVCC} --help OUTPUT_VARIABLE nvcc_help)
+  if(nvcc_help MATCHES "--compress-mode") # a seventh of the size
+    set(VARVE_KERNELS_COMPRESSED --compress-mode=size)
+  endif()
 endif()
 
 function(varve_kernels output)
   set(folder ${PROJECT_SOURCE_DIR}/storage/cuda)
-  set(flags -fatbin -O3 -std=c++17 -Werror all-warnings -I ${PROJECT_SOURCE_DIR} -DVARVE_GPU
+  set(flags -fatbin -O3 -std=c++17 -Werror all-warnings -I ${PROJECT_SOURCE_DIR} ${VARVE_KERNELS_COMPRESSED}
       -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90])
   foreach(path IN LISTS ARGN)
     get_filename_component(name ${path} NAME)

@@ -59,8 +59,8 @@ const char *varve_operator_name(enum varve_operator operation);
  *            but bool; NaN stays NaN.
  * REDUCTION  a, axis (from the end if negative; VARVE_OP_ALL_AXES). `out` has the shape of `a` without the axis or with size
  *            1 there. sum: integers and bool into i64. mean: floating point only, NaN of no elements. max: NaN wins; an axis
- *            without elements has none. Sums are accumulated in f64, runs by halves and the rest with compensation: the
- *            error is a few units of 2^-53 of the sum of the magnitudes, however many there are.
+ *            without elements has none. Sums are accumulated in f64, runs and eight rows at a time by halves and the rest
+ *            with compensation: the error is a few units of 2^-53 of the sum of the magnitudes, however many there are.
  * SETTER     value: varve_array_fill.
  * SEQUENCE   start, step: element i, in the usual order, is start + i * step, computed as i64 or, if one of them is real,
  *            f64, and then converted as varve_array_copy does.

@@ -27,17 +27,24 @@ INLINED double sum_f64(double x, double y)
     return x + y;
 }
 
-/* NaN if one is. Two choices between numbers that are there become vector code; one of two comparisons does not. */
-#define MAX(suffix, type)                     \
-    INLINED type max_##suffix(type x, type y) \
-    {                                         \
-        type greater = x > y ? x : y;         \
-                                              \
-        return x != x ? x : greater;          \
-    }
+/* Choices between numbers that are there become vector code; one of two comparisons does not. */
+INLINED double greater_f64(double x, double y)
+{
+    return x > y ? x : y;
+}
 
-MAX(f64, double)
-MAX(f32, float)
+INLINED float greater_f32(float x, float y)
+{
+    return x > y ? x : y;
+}
+
+/* NaN if one is. */
+INLINED double max_f64(double x, double y)
+{
+    double greater = greater_f64(x, y);
+
+    return x != x ? x : greater;
+}
 
 INLINED int64_t sum_i64(int64_t x, int64_t y)
 {
@@ -107,7 +114,13 @@ MERGE(max_i64, int64_t)
  * behind it. */
 typedef void fold_eight(double *values, const void *source, ptrdiff_t apart, int64_t count);
 
-#define FOLD_EIGHT_DEFINE(name, TYPE, type, suffix, attributes)                                          \
+#define TREE(name) name(name(name(x0, x1), name(x2, x3)), name(name(x4, x5), name(x6, x7)))
+/* One look for NaN, by pairs, costs less than one at each of seven choices. */
+#define HAS_NAN                                                                                      \
+    (__builtin_isunordered(x0, x1) | __builtin_isunordered(x2, x3) | __builtin_isunordered(x4, x5) | \
+     __builtin_isunordered(x6, x7))
+
+#define FOLD_EIGHT_DEFINE(name, TYPE, type, result, suffix, attributes)                                  \
     attributes static void fold_eight_##name##_##TYPE##suffix(double *values, const void *source,        \
                                                               ptrdiff_t apart, int64_t count)            \
     {                                                                                                    \
@@ -119,14 +132,14 @@ typedef void fold_eight(double *values, const void *source, ptrdiff_t apart, int
             type x4 = from[i + 4 * apart], x5 = from[i + 5 * apart], x6 = from[i + 6 * apart];           \
             type x7 = from[i + 7 * apart];                                                               \
                                                                                                          \
-            values[i] = name(name(name(x0, x1), name(x2, x3)), name(name(x4, x5), name(x6, x7)));        \
+            values[i] = (result);                                                                        \
         }                                                                                                \
     }
-#define FOLD_EIGHTS(suffix, attributes)                         \
-    FOLD_EIGHT_DEFINE(sum_f64, F64, double, suffix, attributes) \
-    FOLD_EIGHT_DEFINE(sum_f64, F32, double, suffix, attributes) \
-    FOLD_EIGHT_DEFINE(max_f64, F64, double, suffix, attributes) \
-    FOLD_EIGHT_DEFINE(max_f32, F32, float, suffix, attributes)
+#define FOLD_EIGHTS(suffix, attributes)                                                                \
+    FOLD_EIGHT_DEFINE(sum, F64, double, TREE(sum_f64), suffix, attributes)                             \
+    FOLD_EIGHT_DEFINE(sum, F32, double, TREE(sum_f64), suffix, attributes)                             \
+    FOLD_EIGHT_DEFINE(max, F64, double, HAS_NAN ? (double)NAN : TREE(greater_f64), suffix, attributes) \
+    FOLD_EIGHT_DEFINE(max, F32, float, HAS_NAN ? NAN : TREE(greater_f32), suffix, attributes)
 
 FOLD_EIGHTS(_plain, )
 #if ELEMENTS_HAS_AVX2
@@ -134,10 +147,10 @@ FOLD_EIGHTS(_avx2, ELEMENTS_AVX2)
 #endif
 
 /* By whether the greatest one is wanted, and whether elements are f32. */
-#define FOLD_EIGHT_TABLE(suffix)                                              \
-    {                                                                         \
-        {fold_eight_sum_f64_F64##suffix, fold_eight_sum_f64_F32##suffix},     \
-            {fold_eight_max_f64_F64##suffix, fold_eight_max_f32_F32##suffix}, \
+#define FOLD_EIGHT_TABLE(suffix)                                      \
+    {                                                                 \
+        {fold_eight_sum_F64##suffix, fold_eight_sum_F32##suffix},     \
+            {fold_eight_max_F64##suffix, fold_eight_max_F32##suffix}, \
     }
 
 static fold_eight *const folds_plain[2][2] = FOLD_EIGHT_TABLE(_plain);
@@ -232,13 +245,17 @@ struct run {
     int64_t count;
 };
 
-/* A run of a reduced axis, eight parts of each chunk at a time. */
+/* Parts of a run that are folded onto each other. Their distance is no large power of two, so that they do not compete for the same
+ * lines of the cache. */
+#define PART 248
+
+/* A run of a reduced axis, eight parts at a time. */
 static void run_fold(const struct reduction *reduction, const struct run *run)
 {
-    double values[CHUNK / EIGHT + EIGHT];
+    double values[PART + EIGHT];
 
-    for (int64_t done = 0; done < run->count; done += CHUNK) {
-        int64_t count = run->count - done < CHUNK ? run->count - done : CHUNK;
+    for (int64_t done = 0; done < run->count; done += EIGHT * PART) {
+        int64_t count = run->count - done < EIGHT * PART ? run->count - done : EIGHT * PART;
         const char *source = run->source + done * run->stride;
         int64_t part = count / EIGHT, rest = count % EIGHT;
 
