@@ -58,6 +58,7 @@ static void test_behind_the_call(void **state)
     other = empty_of(pool.memory, VARVE_DTYPE_I32, 1, shape);
     rule_ok(varve_storage_fill(one, number(1), &rule_message));
     rule_ok(varve_storage_fill(other, number(2), &rule_message));
+    expect_all(other, 2); /* kernels are loaded, and memory is there: either may wait for all streams */
     gpu_gate_shut(&gate, stream);
     rule_ok(varve_storage_copy_on(other, one, stream, &rule_message));
     rule_ok(varve_storage_fill_on(one, number(3), stream, &rule_message));
@@ -206,7 +207,8 @@ static bool large_open(struct pool *pool, uint64_t bytes)
     options.device = pool->device;
     rule_ok(varve_alloc_open(&options, &pool->alloc, &rule_message));
     rule_ok(varve_memory_open(pool->alloc, &pool->memory, &rule_message));
-    rule_ok(varve_index_plan_get(&one, NULL, 0, &plan, &rule_message));
+    rule_ok(varve_index_plan_get(&one, &(struct varve_index){.kind = VARVE_INDEX_ELLIPSIS}, 1, &plan,
+                                 &rule_message));
     error = varve_storage_plan_open(pool->memory, plan, &opened, &rule_message);
     varve_storage_plan_close(opened);
     varve_index_plan_free(plan);
