@@ -34,15 +34,15 @@ class Memory:
         options.memory_limit = limit
         options.recorder = ctypes.addressof(c_void_p.in_dll(library(), "varve_alloc_recorder_ring"))
         check(library().varve_alloc_config_parse(settings.encode(), byref(options.config), byref(message)), message)
-        self.name, self.pointer, self._alloc = name, None, c_void_p()
+        self.name, self._pointer, self._alloc = name, None, c_void_p()
         check(library().varve_alloc_open(byref(options), byref(self._alloc), byref(message)), message)
         pointer = c_void_p()
         error = library().varve_memory_open(self._alloc, byref(pointer), byref(message))
         if error != 0:
             library().varve_alloc_close(self._alloc)
         check(error, message)
-        self.pointer = pointer.value
-        Memory._open[self.pointer] = self
+        self._pointer = pointer.value
+        Memory._open[self._pointer] = self
 
     @classmethod
     def at(cls, pointer):
@@ -51,12 +51,12 @@ class Memory:
 
     def close(self):
         """Give everything back to the device. BufferError: storages still have memory of it, and nothing has changed."""
-        if self.pointer is None:
+        if self._pointer is None:
             return
         message = Message()
-        check(library().varve_memory_close(self.pointer, byref(message)), message)
-        del Memory._open[self.pointer]
-        self.pointer = None
+        check(library().varve_memory_close(self._pointer, byref(message)), message)
+        del Memory._open[self._pointer]
+        self._pointer = None
         library().varve_alloc_close(self._alloc)
 
     def __enter__(self):
@@ -65,10 +65,16 @@ class Memory:
     def __exit__(self, *error):
         self.close()
 
-    def _get_alloc(self):
-        if self.pointer is None:
+    @property
+    def pointer(self):
+        """Address of the library's `struct varve_memory`."""
+        if self._pointer is None:
             raise ValueError("the memory is closed")
-        return self._alloc
+        return self._pointer
+
+    def _get_alloc(self):
+        """ValueError if it is closed."""
+        return self.pointer and self._alloc
 
     @property
     def allocated(self):
@@ -85,7 +91,7 @@ class Memory:
         check(library().varve_alloc_empty_cache(self._get_alloc()), Message())
 
     def __repr__(self):
-        return f"<varve.Memory {self.name}{', closed' if self.pointer is None else ''}>"
+        return f"<varve.Memory {self.name}{', closed' if self._pointer is None else ''}>"
 
 
 def cuda_memory(index=0, *, limit=0, settings="", policy=None):
