@@ -5,8 +5,8 @@ fills. `ratio` is PyTorch's time by ours, `copy_share` the bytes that ours reads
 device, `gb_s` the former.
 
 Times are those of the clock around several calls and a wait for the GPU behind the last. All is given to the default stream. What
-picks or sets by indices runs a plan that was made before, since plans are made of indices in host memory, while PyTorch's are on
-the GPU: `plan_ms` is how long making it took, indices brought to the GPU included.
+picks or sets by indices runs a plan that was made before, into memory that is there as PyTorch's `out` is: plans are made of indices
+in host memory, while PyTorch's are on the GPU. `plan_ms` is how long making it took, indices brought to the GPU included.
 
 --mib N: of a large array; --memory host: in host memory with PyTorch's CPU functions, to see that the program works.
 """
@@ -143,8 +143,8 @@ class Bench:
         return plan, round((time.perf_counter() - begin) * 1e3, 3)
 
     def picks(self, metric, tensor, entries, peer):
-        """`entries` of host memory for us, and what PyTorch does with its own on the device."""
-        expected = peer()
+        """`entries` of host memory for us; `peer` writes what PyTorch picks by its own on the device to a tensor, or to a new one."""
+        expected = peer(None)
         target = self.torch.empty_like(expected)
         with self.storage(tensor) as storage, self.storage(target) as picked:
             plan, plan_ms = self.planned(storage, entries)
@@ -152,7 +152,7 @@ class Bench:
             plan.run(picked, storage)
             self.check(metric, target, expected)
             moved = 2 * expected.numel() * expected.element_size()
-            self.compare(metric, moved, lambda: plan.run(picked, storage), peer, plan_ms=plan_ms)
+            self.compare(metric, moved, lambda: plan.run(picked, storage), lambda: peer(target), plan_ms=plan_ms)
             self.wait()
             plan.close()
 
@@ -177,12 +177,12 @@ class Bench:
         flat = source.view(-1)
         by_rows, elements = random.permutation(rows), random.integers(0, flat.numel(), flat.numel() // 16)
         on_device = [torch.from_numpy(index).to(self.device) for index in (by_rows, elements)]
-        self.picks("gather of rows of 16 KiB", source, (by_rows,), lambda: torch.index_select(source, 0, on_device[0]))
+        self.picks("gather of rows of 16 KiB", source, (by_rows,), lambda out: torch.index_select(source, 0, on_device[0], out=out))
         narrow = source.view(-1, 16)
         by_narrow = random.permutation(narrow.shape[0])[:narrow.shape[0] // 4]
         narrow_index = torch.from_numpy(by_narrow).to(self.device)
-        self.picks("gather of rows of 64 B", narrow, (by_narrow,), lambda: torch.index_select(narrow, 0, narrow_index))
-        self.picks("gather of single elements", flat, (elements,), lambda: torch.index_select(flat, 0, on_device[1]))
+        self.picks("gather of rows of 64 B", narrow, (by_narrow,), lambda out: torch.index_select(narrow, 0, narrow_index, out=out))
+        self.picks("gather of single elements", flat, (elements,), lambda out: torch.index_select(flat, 0, on_device[1], out=out))
         self.sets("scatter of rows of 16 KiB", source, (by_rows,), (on_device[0],), self.random(rows, columns))
         unique = np.unique(elements)
         random.shuffle(unique)
@@ -195,7 +195,7 @@ class Bench:
         for percent in (1, 10, 50, 90):
             mask = draw * 100 < percent
             on_device = torch.from_numpy(mask).to(self.device)
-            self.picks(f"masked_select, {percent} %", flat, (mask,), lambda: torch.masked_select(flat, on_device))
+            self.picks(f"masked_select, {percent} %", flat, (mask,), lambda out: torch.masked_select(flat, on_device, out=out))
 
     def all_fills(self):
         target = self.torch.empty(self.bytes // 16384, 4096, device=self.device)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Index expressions, conversions and copies of storages beside NumPy, in one memory, which main() is told: what test_storage_memories.py
-runs on the host, and gpu/test_storage_gpu.py on a GPU."""
+"""Index expressions, conversions, copies and operators of storages beside NumPy, in one memory, which main() is told: what
+test_storage_memories.py and test_storage_pool.py run on the host, and gpu/test_storage_gpu.py on a GPU."""
 
 import argparse
+import ctypes
 import gc
 import os
 import sys
@@ -10,15 +11,18 @@ import time
 import unittest
 import warnings
 
-from storage_memories import NAMES, elements_of, np, open_memory, placed, view_of, varve
+from storage_memories import NAMES, elements_of, np, open_memory, placed, varve, view_of
 import recording
 import test_casts
-from elements_library import NUMPY as KINDS
+from elements_library import FLOATS, NUMPY as KINDS, Refused, Scalar as ElementScalar, call, converted, describe, scalar
 from index_plan_cases import BITS, BOOL, Maker, as_numpy, assign, bits_of, is_advanced, is_unseen, model_view, shown
-from index_plan_library import BYTES, TYPES
+from index_plan_library import TYPES
+from varve.library import Message, Scalar, library
 
 SEED = int(os.environ.get("VARVE_TEST_SEED") or 20261124)
 A_SOURCE = 8  # expressions on the same elements
+EPSILON = {"f64": 2.0 ** -53, "f32": 2.0 ** -24, "f16": 2.0 ** -11, "bf16": 2.0 ** -8}
+TINY = {"f64": 5e-324, "f32": 2.0 ** -149, "f16": 2.0 ** -24, "bf16": 2.0 ** -133}
 
 settings = argparse.Namespace()
 
@@ -157,6 +161,41 @@ class Expressions(MemoryCase):
         for kind, count in counts.items():
             self.assertGreater(count, settings.expressions // 200, kind)
 
+    def plan_case(self, dtype, view, whole, storage, part, entries, what):
+        """One plan each to get and to set, run twice, into storages that lie in any way, on elements that change."""
+        shape = view[as_numpy(entries)].shape
+        value = self.make.bits(int(np.prod(shape)), dtype).reshape(shape)
+        with self.placed(value, dtype) as values, varve.Plan(part, entries) as get, varve.Plan(part, entries, values) as put:
+            self.assertEqual(get.shape, shape, what)
+            for _ in range(2):
+                target, target_whole = self.make.laid_out(shape, lambda n: self.make.bits(n, dtype))
+                model = target_whole.reshape(-1).copy()
+                with self.placed(model, dtype) as result, view_of(result, target, target_whole) as into:
+                    model_view(target, target_whole, model)[...] = view[as_numpy(entries)]
+                    get.run(into, part)
+                    self.same(result, model, what)
+                    model_view(view, whole, whole)[as_numpy(entries)] = value
+                    put.run(part, values)
+                    self.same(storage, whole, what)
+
+    def test_plans_of_views(self):
+        """Ready plans of random expressions, also on arrays that are expanded, turned or have gaps."""
+        done = 0
+        for case in range(max(50, settings.expressions // 20)):
+            dtype, view, whole, storage, part = self.source(False)
+            entries = self.make.expression(view.shape)
+            what = f"case {case}: {TYPES[dtype]} {view.shape} {view.strides} {shown(entries)}"
+            if self.numpy_picks(view, entries)[1] is None:
+                done += 1
+                if settings.memory == "apart":
+                    with self.assertRaisesRegex(ValueError, "nothing runs plans", msg=what):
+                        varve.Plan(part, entries)
+                else:
+                    self.plan_case(dtype, view, whole, storage, part, entries, what)
+        storage.close()
+        part.close()
+        self.assertGreater(done, 30)
+
     def test_masks(self):
         """Every density, on more elements than a block of a GPU's threads has."""
         for dtype in (0, 1, 2, 8):
@@ -230,6 +269,128 @@ class Expressions(MemoryCase):
             varve.copy_batch([], streams=17)
         for storage in hosts + here + wider + back:
             storage.close()
+
+
+class Operations(MemoryCase):
+    """The operators on storages beside those on arrays in host memory, which test_operators.py has beside NumPy: bit for bit where
+    storage.h says so, else within what it says."""
+
+    LOOSE = ("exp", "pow", "normal", "sum", "mean", "matmul")  # of floating point
+
+    def numbers(self, shape, dtype, name):
+        """Such that nothing overflows in floating point; integers wrap."""
+        generator = self.make.bytes
+        if dtype == "bool":
+            return generator.integers(0, 2, shape).astype(np.bool_)
+        if dtype not in FLOATS:
+            info = np.iinfo(KINDS[dtype])
+            return generator.integers(info.min, info.max, shape, dtype=KINDS[dtype], endpoint=True)
+        reals = np.array(generator.uniform(0.2, 3, shape) if name == "pow" else generator.uniform(-8, 8, shape))
+        if name not in self.LOOSE:
+            for value in (np.nan, np.inf, -np.inf, -0.0, TINY[dtype]):
+                reals[generator.random(shape) < 0.02] = value
+        return converted(np.ascontiguousarray(reals).reshape(shape), dtype)
+
+    def laid(self, values, dtype):
+        """(the array, in any layout; the same as a view in the memory, which keeps its base alive)"""
+        view, whole = self.make.laid_out(values.shape, lambda n: np.zeros(n, values.dtype))
+        view[...] = values
+        with placed(whole.reshape(-1), dtype, self.memory) as storage:
+            return view, view_of(storage, view, whole)
+
+    def tolerance(self, name, dtype, expected, inputs):
+        """Two units in the last place of each side, and of a sum what its terms can make."""
+        unit = 2 * EPSILON[dtype]
+        allowed = 4 * unit * np.abs(expected) + 4 * TINY[dtype]
+        if name in ("sum", "mean"):
+            allowed = allowed + 2.0 ** -46 * np.abs(inputs[0]).sum()
+        elif name == "matmul":
+            allowed = allowed + 2 * inputs[0].shape[-1] * EPSILON["f32" if dtype in ("f16", "bf16") else dtype] * np.matmul(
+                np.abs(inputs[0]), np.abs(inputs[1]))
+        elif name == "normal":
+            allowed = allowed + 2.0 ** -44
+        return allowed
+
+    def close(self, name, dtype, got, expected, inputs, what):
+        if dtype not in FLOATS:
+            self.assertTrue(np.array_equal(got, expected), what)
+            return
+        mine, theirs = test_casts.as_f64(got, dtype), test_casts.as_f64(expected, dtype)
+        same = (mine == theirs) | ((mine != mine) & (theirs != theirs))
+        if name in self.LOOSE:
+            reals = [test_casts.as_f64(np.ascontiguousarray(array).reshape(array.shape), dtype) for array in inputs]
+            same |= np.abs(mine - theirs) <= self.tolerance(name, dtype, theirs, reals)
+        if not same.all():
+            place = tuple(np.argwhere(~same)[0])
+            self.fail(f"{what}: {np.sum(~same)} of {same.size} differ, first at {place}: {mine[place]!r}, not {theirs[place]!r}")
+
+    def operate(self, name, dtype, out_dtype, shape, inputs, *others):
+        """Whether the host's function took it; both must have come to the same."""
+        arrays = [self.laid(array, dtype) for array in inputs]
+        is_in_place = inputs and out_dtype == dtype and inputs[0].shape == shape and self.make.chance(0.3)
+        out, into = arrays[0] if is_in_place else self.laid(np.zeros(shape, KINDS[out_dtype]), out_dtype)
+        what = f"{name} {dtype} {[array.shape for array in inputs]} {others} to {shape}{', in place' * bool(is_in_place)}"
+        message, error = Message(), None
+        try:
+            call(f"varve_op_{name}", describe(out, out_dtype), *(describe(array, dtype) for array, _ in arrays), *others)
+        except Refused as refused:
+            error = refused.error
+        ours = [argument if not isinstance(argument, ElementScalar) else Scalar.from_buffer_copy(argument) for argument in others]
+        got = getattr(library(), f"varve_storage_op_{name}")(
+            ctypes.c_void_p(into._handle), *(ctypes.c_void_p(view._handle) for _, view in arrays), *ours, ctypes.c_uint64(0),
+            ctypes.byref(message))
+        self.assertEqual(got, error or 0, f"{what}: {message.text.decode()}")
+        if error is None:
+            self.close(name, out_dtype, elements_of(into, KINDS[out_dtype]), np.ascontiguousarray(out).reshape(out.shape), inputs, what)
+        for _, view in arrays:
+            view.close()
+        into.close()
+        return error is None
+
+    def shape_of(self, limit):
+        return tuple(int(size) for size in self.make.bytes.integers(1, limit, self.make.random.randint(0, 3)))
+
+    def test_elementwise(self):
+        done = 0
+        for name in ("add", "sub", "mul", "div", "pow", "exp", "relu"):
+            for dtype in test_casts.DTYPES:
+                for limit in (6, 6, 90):
+                    shape = self.shape_of(limit)
+                    inputs = [self.numbers(shape, dtype, name)]
+                    if name not in ("exp", "relu"):
+                        inputs.append(self.numbers(self.make.narrowed(list(shape)), dtype, name))
+                    done += self.operate(name, dtype, dtype, shape, inputs)
+        self.assertGreater(done, 100)
+
+    def test_reductions(self):
+        done = 0
+        for name in ("sum", "mean", "max"):
+            for dtype in test_casts.DTYPES:
+                for shape in ((5,), (3, 4, 5), (70, 90), (30000,), (3, 12000), (12000, 3), (17, 1, 530)):
+                    axis = self.make.random.randrange(-len(shape), len(shape))
+                    for axis, left in ((axis, tuple(np.delete(shape, axis))), (-2 ** 31, ())):
+                        out_dtype = "i64" if name == "sum" and dtype not in FLOATS else dtype
+                        done += self.operate(name, dtype, out_dtype, left, [self.numbers(shape, dtype, name)], ctypes.c_int(axis))
+        self.assertGreater(done, 200)
+
+    def test_products(self):
+        done = 0
+        for dtype in test_casts.DTYPES:
+            for one, other, out in (((3, 4), (4, 5), (3, 5)), ((65, 130), (130, 33), (65, 33)), ((2, 1, 7, 300), (3, 300, 20), (2, 3, 7, 20)),
+                                    ((1, 50), (50, 1), (1, 1)), ((3, 4), (5, 3), (3, 3))):
+                done += self.operate("matmul", dtype, dtype, out, [self.numbers(one, dtype, ""), self.numbers(other, dtype, "")])
+        self.assertGreater(done, 30)
+
+    def test_makers(self):
+        done = 0
+        for dtype in test_casts.DTYPES:
+            for shape in ((7,), (3, 5), (40001,)):
+                done += self.operate("fill", dtype, dtype, shape, [], scalar(self.make.random.choice((True, 3, 0.5))))
+                done += self.operate("arange", dtype, dtype, shape, [], scalar(2), scalar(self.make.random.choice((1, -3, 0.25))))
+                for name in ("uniform", "normal"):
+                    done += self.operate(name, dtype, dtype, shape, [], ctypes.c_uint64(11), ctypes.c_uint64(5), ctypes.c_double(-1),
+                                         ctypes.c_double(3))
+        self.assertGreater(done, 80)
 
 
 class Casts(test_casts.Pairs, MemoryCase):
