@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# clang-tidy over every C file of the compilation database, and cppcheck over the product's folders. What they are
-# configured to ignore stands with its reason in .clang-tidy and .ci/suppressions/cppcheck.txt. Both see the assertions, which
-# the release build leaves out: they are what the code says of its invariants. clang-tidy's path analyzer looks at the product
-# only: for the tests it takes as long again, most of it in cmocka's macros.
+# clang-tidy over every C file of the compilation database, with clang's own warnings, and cppcheck over the product's
+# folders. What they are configured to ignore stands with its reason in .clang-tidy and .ci/suppressions/cppcheck.txt. Both
+# see the assertions, which the release build leaves out: they are what the code says of its invariants. clang-tidy's path
+# analyzer looks at the product only: for the tests it takes as long again, most of it in cmocka's macros.
 #
 # usage: check_static.sh [BUILD_DIR [ROOT]]
 

@@ -219,6 +219,7 @@ test_static() {
     static bad "a path" "NullDereference" trace/one.c "$fault"
     static bad "a path under another macro" "NullDereference" trace/one.c "$(printf '#ifdef OTHER\n%s\n#endif' "$fault")"
     static bad "a test" "braces-around" tests/unit/test_one.c 'int f(int a); int f(int a) { if (a) return 1; return 2; }'
+    static bad "a warning of clang" "string-plus-int" tests/unit/test_one.c 'const char *f(int n); const char *f(int n) { return "a" + n; }'
     static bad "cppcheck" "arrayIndexOutOfBounds" trace/one.c 'int f(void); int f(void) { int a[2] = {0}; return a[2]; }'
     static bad "a loop over elements, the second time" "DivideZero" storage/elements/cast.c \
         'int f(int n); int f(int n) { int b = 1, s = 0; for (int i = 0; i < n; i++) { s += 8 / b; b--; } return s; }'
