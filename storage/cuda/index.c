@@ -21,7 +21,9 @@ enum kernel {
     KERNEL_PICK_MASK = KERNEL_SET + 8,
     KERNEL_PUT_MASK = KERNEL_PICK_MASK + 4,
     KERNEL_SET_MASK = KERNEL_PUT_MASK + 4,
-    KERNEL_LIMIT = KERNEL_SET_MASK + 4,
+    KERNEL_PICK_ROWS = KERNEL_SET_MASK + 4,
+    KERNEL_PUT_ROWS = KERNEL_PICK_ROWS + 2,
+    KERNEL_LIMIT = KERNEL_PUT_ROWS + 2,
 };
 
 #define LIST_NAMES(way, bytes) way "_" bytes "_32", way "_" bytes "_64"
@@ -32,6 +34,7 @@ enum kernel {
 static const char *const names[KERNEL_LIMIT] = {
     LIST_NAMES_8("pick"), LIST_NAMES("pick", "16"), LIST_NAMES_8("put"), LIST_NAMES("put", "16"),
     LIST_NAMES_8("set"),  MASK_NAMES("pick"),       MASK_NAMES("put"),   MASK_NAMES("set"),
+    "pick_rows_32",       "pick_rows_64",           "put_rows_32",       "put_rows_64",
 };
 
 /* ---- what is kept ---- */
@@ -170,6 +173,8 @@ int gpu_index_write(const struct varve_index_plan *plan, void *bytes_out, struct
 struct order {
     struct gpu *gpu;
     unsigned kernel;
+    unsigned rows_kernel; /* 0: none does */
+    size_t position_bytes;
     uint64_t stream, number;
     struct varve_message *message;
 };
@@ -182,6 +187,32 @@ static uint64_t number_of(const struct index_plan *inner)
     return number;
 }
 
+/* Long rows of the largest unit, one position each? */
+static bool is_rows(const struct order *order, const struct walk *walk)
+{
+    const struct walk_axis *unit = &walk->axes[0], *row = &walk->axes[1];
+
+    return order->rows_kernel != 0 && walk->axis_count == 2 && unit->size >= INDEX_ROW_UNITS_MIN &&
+           unit->strides[0] == 16 && unit->strides[1] == 16 && unit->strides[2] == 0 &&
+           row->strides[1] == 0 && row->strides[2] == (ptrdiff_t)order->position_bytes;
+}
+
+static int rows_launch(const struct order *order, const struct walk *walk)
+{
+    struct index_rows argument = {
+        .packed = walk->addrs[0],
+        .indexed = walk->addrs[1],
+        .list = walk->addrs[2],
+        .packed_stride = walk->axes[1].strides[0],
+        .row_units = walk->axes[0].size,
+        .parts = (walk->axes[0].size + INDEX_BLOCK * INDEX_PER_THREAD - 1) / (INDEX_BLOCK * INDEX_PER_THREAD),
+    };
+
+    return gpu_launch_blocks(order->gpu, GPU_PROGRAM_INDEX, names, order->rows_kernel,
+                             (uint64_t)walk->axes[1].size * argument.parts, &argument, order->stream,
+                             order->message);
+}
+
 static int list_visit(const struct walk *walk, void *context)
 {
     const struct order *order = context;
@@ -189,6 +220,9 @@ static int list_visit(const struct walk *walk, void *context)
     uint64_t blocks =
         ((uint64_t)walk->count + INDEX_BLOCK * INDEX_PER_THREAD - 1) / (INDEX_BLOCK * INDEX_PER_THREAD);
 
+    if (is_rows(order, walk)) {
+        return rows_launch(order, walk);
+    }
     return gpu_launch_blocks(order->gpu, GPU_PROGRAM_INDEX, names, order->kernel, blocks, &argument,
                              order->stream, order->message);
 }
@@ -251,6 +285,10 @@ static int list_run(struct order *order, const struct index_plan *inner, uint64_
                      : is_put(inner)  ? KERNEL_PUT
                                       : KERNEL_PICK) +
                     2 * (unsigned)__builtin_ctz(unit) + inner->positions.is_wide;
+    order->position_bytes = position_bytes(inner);
+    if (unit == 16) {
+        order->rows_kernel = (is_put(inner) ? KERNEL_PUT_ROWS : KERNEL_PICK_ROWS) + inner->positions.is_wide;
+    }
     return walk_each(&loop, list_visit, order);
 }
 

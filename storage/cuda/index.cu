@@ -88,6 +88,48 @@ BY_LIST(set, SET, 2, uint16_t)
 BY_LIST(set, SET, 4, uint32_t)
 BY_LIST(set, SET, 8, uint64_t)
 
+/* ---- rows ---- */
+
+/* Nothing is divided and the position is the same for a whole block, so that few registers let many blocks wait for memory. */
+template <enum way WAY, class POSITION> DEVICE void by_rows(const struct index_rows &p)
+{
+    const uint32_t row = blockIdx.x / p.parts, part = blockIdx.x - row * p.parts;
+    const uint32_t first = part * (INDEX_BLOCK * INDEX_PER_THREAD) + threadIdx.x;
+    const POSITION position = ((const POSITION *)p.list)[row];
+    uint4 *packed = (uint4 *)(p.packed + row * p.packed_stride);
+    uint4 *indexed = (uint4 *)(p.indexed + position);
+    uint4 units[INDEX_PER_THREAD];
+
+    if (WAY == PUT && position == skipped<POSITION>::value) {
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < INDEX_PER_THREAD; i++) {
+        if (first + i * INDEX_BLOCK < p.row_units) {
+            units[i] = (WAY == PICK ? indexed : packed)[first + i * INDEX_BLOCK];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < INDEX_PER_THREAD; i++) {
+        if (first + i * INDEX_BLOCK < p.row_units) {
+            (WAY == PICK ? packed : indexed)[first + i * INDEX_BLOCK] = units[i];
+        }
+    }
+}
+
+#define BY_ROWS(way, WAY)                                             \
+    KERNEL way##_rows_32(const __grid_constant__ struct index_rows p) \
+    {                                                                 \
+        by_rows<WAY, int32_t>(p);                                     \
+    }                                                                 \
+    KERNEL way##_rows_64(const __grid_constant__ struct index_rows p) \
+    {                                                                 \
+        by_rows<WAY, int64_t>(p);                                     \
+    }
+
+BY_ROWS(pick, PICK)
+BY_ROWS(put, PUT)
+
 /* ---- masks ---- */
 
 #define WARP 32

@@ -20,6 +20,16 @@ struct index_list {
     uint64_t number; /* of set */
 };
 
+/* Kernels pick_rows_BITS, put_rows_BITS: rows of many units of 16 bytes that lie side by side on both sides; a position for each. A row
+ * is taken by `parts` blocks. */
+struct index_rows {
+    uint64_t packed, indexed, list; /* addresses */
+    int64_t packed_stride;          /* bytes from row to row */
+    uint32_t row_units, parts;
+};
+
+#define INDEX_ROW_UNITS_MIN 128 /* shorter ones go by the list alone */
+
 /* Kernels pick_mask_UNIT, put_mask_UNIT, set_mask_UNIT: from a mask's bits. Bit i is the indexed element i * indexed_stride. */
 struct index_mask {
     uint64_t packed, indexed;

@@ -118,16 +118,16 @@ bool cublas_is_there(struct gpu *gpu)
 /* ---- products ---- */
 
 /* With the mutex, and with the device's context. */
-static enum cublas_status gemm_enqueue(cublas_handle cublas, const struct cublas_gemm *gemm, uint64_t stream)
+static cublas_status gemm_enqueue(cublas_handle cublas, const struct cublas_gemm *gemm, uint64_t stream)
 {
     static const double one = 1, zero = 0;
     static const float one_f32 = 1, zero_f32 = 0;
     bool is_wide = gemm->type == CUBLAS_F64;
-    enum cublas_compute compute = is_wide                    ? CUBLAS_IN_F64
-                                  : gemm->type == CUBLAS_F32 ? CUBLAS_IN_F32_EXACT
-                                                             : CUBLAS_IN_F32;
-    enum cublas_turn turns[2];
-    enum cublas_status status = functions.set_stream(cublas, (cublas_stream)(uintptr_t)stream);
+    cublas_compute compute = is_wide                    ? CUBLAS_IN_F64
+                             : gemm->type == CUBLAS_F32 ? CUBLAS_IN_F32_EXACT
+                                                        : CUBLAS_IN_F32;
+    cublas_turn turns[2];
+    cublas_status status = functions.set_stream(cublas, (cublas_stream)(uintptr_t)stream);
 
     for (int i = 0; i < 2; i++) {
         turns[i] = gemm->is_turned[i] ? CUBLAS_TURNED : CUBLAS_AS_IT_IS;
@@ -148,7 +148,7 @@ int cublas_run(struct gpu *gpu, const struct cublas_gemm *gemm, uint64_t stream,
                struct varve_message *message)
 {
     struct handle *handle = handle_of(gpu);
-    enum cublas_status status;
+    cublas_status status;
     int result = varve_cuda_push(handle->device);
 
     if (result != 0) {

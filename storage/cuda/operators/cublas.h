@@ -13,28 +13,28 @@
 typedef struct cublasContext *cublas_handle;
 typedef struct CUstream_st *cublas_stream;
 
-enum cublas_status { CUBLAS_SUCCESS = 0, CUBLAS_NO_MEMORY = 3 };
-enum cublas_turn { CUBLAS_AS_IT_IS = 0, CUBLAS_TURNED = 1 };
-enum cublas_type { CUBLAS_F32 = 0, CUBLAS_F64 = 1, CUBLAS_F16 = 2, CUBLAS_BF16 = 14 };
+typedef enum { CUBLAS_SUCCESS = 0, CUBLAS_NO_MEMORY = 3 } cublas_status;
+typedef enum { CUBLAS_AS_IT_IS = 0, CUBLAS_TURNED = 1 } cublas_turn;
+typedef enum { CUBLAS_F32 = 0, CUBLAS_F64 = 1, CUBLAS_F16 = 2, CUBLAS_BF16 = 14 } cublas_type;
 /* `exact`: without the shorter types that f32 may otherwise be multiplied in. */
-enum cublas_compute { CUBLAS_IN_F32 = 68, CUBLAS_IN_F32_EXACT = 69, CUBLAS_IN_F64 = 70 };
-enum cublas_math { CUBLAS_NO_SHORT_SUMS = 16 };
-enum cublas_algorithm { CUBLAS_ANY_ALGORITHM = -1 };
+typedef enum { CUBLAS_IN_F32 = 68, CUBLAS_IN_F32_EXACT = 69, CUBLAS_IN_F64 = 70 } cublas_compute;
+typedef enum { CUBLAS_NO_SHORT_SUMS = 16 } cublas_math;
+typedef enum { CUBLAS_ANY_ALGORITHM = -1 } cublas_algorithm;
 
 /* X(field, symbol, result, arguments) */
-#define CUBLAS_LIST(X)                                                                                 \
-    X(create, cublasCreate_v2, enum cublas_status, (cublas_handle *))                                  \
-    X(destroy, cublasDestroy_v2, enum cublas_status, (cublas_handle))                                  \
-    X(set_stream, cublasSetStream_v2, enum cublas_status, (cublas_handle, cublas_stream))              \
-    X(set_math, cublasSetMathMode, enum cublas_status, (cublas_handle, enum cublas_math))              \
-    X(gemm, cublasGemmStridedBatchedEx, enum cublas_status,                                            \
-      (cublas_handle, enum cublas_turn, enum cublas_turn, int, int, int, const void *, const void *,   \
-       enum cublas_type, int, long long, const void *, enum cublas_type, int, long long, const void *, \
-       void *, enum cublas_type, int, long long, int, enum cublas_compute, enum cublas_algorithm))
+#define CUBLAS_LIST(X)                                                                                       \
+    X(create, cublasCreate_v2, cublas_status, (cublas_handle *))                                             \
+    X(destroy, cublasDestroy_v2, cublas_status, (cublas_handle))                                             \
+    X(set_stream, cublasSetStream_v2, cublas_status, (cublas_handle, cublas_stream))                         \
+    X(set_math, cublasSetMathMode, cublas_status, (cublas_handle, cublas_math))                              \
+    X(gemm, cublasGemmStridedBatchedEx, cublas_status,                                                       \
+      (cublas_handle, cublas_turn, cublas_turn, int, int, int, const void *, const void *, cublas_type, int, \
+       long long, const void *, cublas_type, int, long long, const void *, void *, cublas_type, int,         \
+       long long, int, cublas_compute, cublas_algorithm))
 
 /* A batch of products in the order of columns, as BLAS has it. Strides count elements. */
 struct cublas_gemm {
-    enum cublas_type type;
+    cublas_type type;
     bool is_turned[2];
     int64_t rows, columns, depth; /* of the result in that order */
     int64_t lead[2], out_lead;

@@ -148,10 +148,10 @@ static void batch_adjust(struct elements_loop *loop)
 
 static int run_cublas(struct product *product)
 {
-    static const enum cublas_type types[] = {[VARVE_DTYPE_F64] = CUBLAS_F64,
-                                             [VARVE_DTYPE_F32] = CUBLAS_F32,
-                                             [VARVE_DTYPE_F16] = CUBLAS_F16,
-                                             [VARVE_DTYPE_BF16] = CUBLAS_BF16};
+    static const cublas_type types[] = {[VARVE_DTYPE_F64] = CUBLAS_F64,
+                                        [VARVE_DTYPE_F32] = CUBLAS_F32,
+                                        [VARVE_DTYPE_F16] = CUBLAS_F16,
+                                        [VARVE_DTYPE_BF16] = CUBLAS_BF16};
     const struct varve_geometry *out = &product->arrays[0].geometry;
 
     product->gemm.type = types[product->arrays[0].dtype];

@@ -218,19 +218,15 @@ template <class T, class RESULT> using accumulator_max = max_of<T>;
 
 /* ---- what threads have read, folded by halves ---- */
 
-template <class A, int COUNT> DEVICE typename A::value fold_all(typename A::value *values)
+template <class A, int COUNT> DEVICE typename A::value fold_all(const typename A::value *values)
 {
-#pragma unroll
-    for (int half = COUNT / 2; half > 0; half /= 2) {
-#pragma unroll
-        for (int i = 0; i < half; i++) {
-            values[i] = A::fold(values[i], values[i + half]);
-        }
+    if constexpr (COUNT == 1) {
+        return values[0];
+    } else {
+        return A::fold(fold_all<A, COUNT / 2>(values), fold_all<A, COUNT / 2>(values + COUNT / 2));
     }
-    return values[0];
 }
 
-/* Read as words, which stay in registers until they are taken apart. */
 template <class A, class T> DEVICE typename A::value fold_vector(const uint4 &words)
 {
     typename A::value values[vector<T>::COUNT];
