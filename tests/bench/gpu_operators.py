@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on storages in a GPU's memory beside PyTorch's on the same tensors, in turns. `ratio` is PyTorch's time by ours, `gb_s` what
-ours reads and writes a second; of the product it is `tflops`. --mib N: of a large array; --memory host: in host memory with PyTorch's
+"""Operators on storages in a GPU's memory beside PyTorch's on the same tensors, in turns. `ratio` is PyTorch's time by ours, `g_s` the
+GB that ours reads and writes a second, of the product the 10^9 operations. --mib N: of a large array; --memory host: in host memory with PyTorch's
 CPU functions, to see that the program works."""
 
 import argparse
@@ -17,19 +17,22 @@ ALL_AXES = -2 ** 31
 
 
 class Operators(Bench):
+    library = None
+
     def operate(self, name, out, *arguments):
         kinds = {self.varve.Storage: lambda a: ctypes.c_void_p(a._handle), int: ctypes.c_uint64, float: ctypes.c_double}
         given = [ctypes.c_int(a) if name == "sum" and isinstance(a, int) else kinds[type(a)](a) for a in arguments]
-        function = getattr(self.varve.library.library(), f"varve_storage_op_{name}")
+        function = getattr(self.library, f"varve_storage_op_{name}")
         return lambda: function(ctypes.c_void_p(out._handle), *given, ctypes.c_uint64(0), None)
 
-    def line(self, metric, moved, ours, peer, unit="gb_s"):
+    def line(self, metric, moved, ours, peer):
+        """`moved`: bytes read and written, or operations of a product."""
         if ours() != 0:
-            raise SystemExit(f"{metric}: the operator failed")
+            raise bench.Broken(f"{metric}: the operator failed")
         times = self.times(ours, peer)
-        ours_s = statistics.median(one for one, _ in times)
-        bench.report(BENCH, metric, ours_s * 1e3, "ms", peer="torch", peer_value=statistics.median(other for _, other in times) * 1e3,
-                     ratio=statistics.median(other / one for one, other in times), **{unit: moved / ours_s / (1e12 if unit == "tflops" else 1e9)})
+        rate = moved / statistics.median(mine for mine, _ in times)
+        bench.compare(BENCH, metric, [mine * 1e3 for mine, _ in times], [theirs * 1e3 for _, theirs in times], "ms", "PyTorch",
+                      g_s=round(rate / 1e9, 1))
 
     def elementwise(self):
         torch = self.torch
@@ -59,7 +62,7 @@ class Operators(Bench):
         torch, size = self.torch, 8192 if self.is_gpu else 256
         a, b, out = (torch.empty((size, size), dtype=torch.bfloat16, device=self.device).uniform_() for _ in range(3))
         self.line(f"matmul bf16 {size}", 2 * size ** 3, self.operate("matmul", self.storage(out), self.storage(a), self.storage(b)),
-                  lambda: torch.matmul(a, b, out=out), "tflops")
+                  lambda: torch.matmul(a, b, out=out))
 
 
 def main():
@@ -69,15 +72,23 @@ def main():
     options = parser.parse_args()
     try:
         import torch
-    except ImportError:
-        bench.skipped(BENCH, "operators", "PyTorch is not installed")
+        import varve
+        from varve.library import library
+    except (ImportError, OSError) as error:
+        bench.skip(BENCH, f"PyTorch or varve is not here: {error}")
         return
-    import varve
-    import varve.library
+    if options.memory == "cuda" and not torch.cuda.is_available():
+        bench.skip(BENCH, "PyTorch finds no GPU")
+        return
     operators = Operators(torch, None, varve, options)
+    operators.library = library()
     for part in (operators.elementwise, operators.reductions, operators.product):
         part()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        main()
+    except bench.Broken as error:
+        bench.note(f"{BENCH}: {error}")
+        sys.exit(1)

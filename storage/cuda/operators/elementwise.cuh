@@ -139,7 +139,8 @@ template <class T, template <class> class OP, int INPUTS> DEVICE T apply_to(cons
 
 /* ---- without gaps ---- */
 
-template <class T, int INPUTS> DEVICE vector<T> flat_read(const struct flat &flat, int input, uint64_t element)
+template <class T, int INPUTS>
+DEVICE vector<T> flat_read(const struct flat &flat, int input, uint64_t element)
 {
     const T *from = (const T *)flat.input_addrs[input];
     vector<T> values;
@@ -242,16 +243,16 @@ template <class T, template <class> class OP, int INPUTS> DEVICE void walk_run(c
 
 /* ---- kernels ---- */
 
-#define ELEMENTWISE_KERNELS(name, TYPE, INPUTS)                                                              \
-    extern "C" __global__ void __launch_bounds__(KERNEL_THREADS)                                             \
-        name##_##TYPE##_flat(const __grid_constant__ struct flat flat)                                       \
-    {                                                                                                        \
-        flat_run<element_##TYPE, op_##name, INPUTS>(flat);                                                   \
-    }                                                                                                        \
-    extern "C" __global__ void __launch_bounds__(KERNEL_THREADS)                                             \
-        name##_##TYPE##_walk(const __grid_constant__ struct walk walk)                                       \
-    {                                                                                                        \
-        walk_run<element_##TYPE, op_##name, INPUTS>(walk);                                                   \
+#define ELEMENTWISE_KERNELS(name, TYPE, INPUTS)                        \
+    extern "C" __global__ void __launch_bounds__(KERNEL_THREADS)       \
+        name##_##TYPE##_flat(const __grid_constant__ struct flat flat) \
+    {                                                                  \
+        flat_run<element_##TYPE, op_##name, INPUTS>(flat);             \
+    }                                                                  \
+    extern "C" __global__ void __launch_bounds__(KERNEL_THREADS)       \
+        name##_##TYPE##_walk(const __grid_constant__ struct walk walk) \
+    {                                                                  \
+        walk_run<element_##TYPE, op_##name, INPUTS>(walk);             \
     }
 #define BINARY_KERNELS(name, TYPE) ELEMENTWISE_KERNELS(name, TYPE, 2)
 #define UNARY_KERNELS(name, TYPE) ELEMENTWISE_KERNELS(name, TYPE, 1)

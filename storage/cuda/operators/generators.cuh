@@ -9,7 +9,8 @@
 #include "storage/cuda/operators/elementwise.cuh"
 
 /* The elements of a thread into their place, as one where that is aligned so. */
-template <class T> DEVICE void generated_put(const struct generator_launch &launch, uint64_t first, const T *values)
+template <class T>
+DEVICE void generated_put(const struct generator_launch &launch, uint64_t first, const T *values)
 {
     constexpr size_t BYTES = GENERATED * sizeof(T);
     struct alignas(BYTES < VECTOR_BYTES ? BYTES : VECTOR_BYTES) all {
@@ -31,7 +32,8 @@ template <class T> DEVICE void generated_put(const struct generator_launch &laun
 
 /* ---- sequences ---- */
 
-template <class T> DEVICE void generate_arange(const struct generator_launch &launch, uint64_t first, T *values)
+template <class T>
+DEVICE void generate_arange(const struct generator_launch &launch, uint64_t first, T *values)
 {
     for (uint32_t i = 0; i < GENERATED; i++) {
         if (launch.is_real) {
@@ -69,7 +71,8 @@ DEVICE void philox(const struct generator_launch &launch, uint64_t number, uint3
     words[3] = w;
 }
 
-template <class T> DEVICE void generate_uniform(const struct generator_launch &launch, uint64_t first, T *values)
+template <class T>
+DEVICE void generate_uniform(const struct generator_launch &launch, uint64_t first, T *values)
 {
     float low = (float)launch.a, width = __fsub_rn((float)launch.b, low);
     uint32_t words[4];
@@ -100,7 +103,8 @@ DEVICE void generate_uniform(const struct generator_launch &launch, uint64_t fir
     }
 }
 
-template <class T> DEVICE void generate_normal(const struct generator_launch &launch, uint64_t first, T *values)
+template <class T>
+DEVICE void generate_normal(const struct generator_launch &launch, uint64_t first, T *values)
 {
     const double two_pi = 6.283185307179586476925286766559;
     uint32_t words[4];
@@ -118,17 +122,17 @@ template <class T> DEVICE void generate_normal(const struct generator_launch &la
 
 /* ---- kernels ---- */
 
-#define GENERATOR_KERNEL(name, TYPE)                                                         \
-    extern "C" __global__ void __launch_bounds__(KERNEL_THREADS)                             \
-        name##_##TYPE(const __grid_constant__ struct generator_launch launch)                \
-    {                                                                                        \
-        uint64_t first = ((uint64_t)blockIdx.x * KERNEL_THREADS + threadIdx.x) * GENERATED;  \
-        element_##TYPE values[GENERATED];                                                    \
-                                                                                             \
-        if (first < launch.count) {                                                          \
-            generate_##name(launch, first, values);                                          \
-            generated_put(launch, first, values);                                            \
-        }                                                                                    \
+#define GENERATOR_KERNEL(name, TYPE)                                                        \
+    extern "C" __global__ void __launch_bounds__(KERNEL_THREADS)                            \
+        name##_##TYPE(const __grid_constant__ struct generator_launch launch)               \
+    {                                                                                       \
+        uint64_t first = ((uint64_t)blockIdx.x * KERNEL_THREADS + threadIdx.x) * GENERATED; \
+        element_##TYPE values[GENERATED];                                                   \
+                                                                                            \
+        if (first < launch.count) {                                                         \
+            generate_##name(launch, first, values);                                         \
+            generated_put(launch, first, values);                                           \
+        }                                                                                   \
     }
 KERNELS_GENERATOR_LIST(GENERATOR_KERNEL)
 

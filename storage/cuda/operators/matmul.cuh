@@ -8,7 +8,7 @@
 
 #include "storage/cuda/operators/reduction.cuh"
 
-#define MATMUL_SIDE 16                         /* threads in each direction */
+#define MATMUL_SIDE 16                          /* threads in each direction */
 #define MATMUL_EACH (MATMUL_TILE / MATMUL_SIDE) /* elements of a thread in each direction */
 
 /* What products are summed in: integers wrap, in as many bits as they have at least. */
@@ -62,8 +62,8 @@ template <class T, class S> struct strips {
     S b[MATMUL_DEPTH][MATMUL_TILE + 1];
 
     /* `count` elements from `first` on of the axis `line`, of which there are `limit`; `depth` is the axis that is summed. */
-    DEVICE void fill(S (*strip)[MATMUL_TILE + 1], uint64_t addr, int64_t line_stride,
-                                                int64_t depth_stride, int64_t lines, int64_t depths)
+    DEVICE void fill(S (*strip)[MATMUL_TILE + 1], uint64_t addr, int64_t line_stride, int64_t depth_stride,
+                     int64_t lines, int64_t depths)
     {
         const bool is_turned = llabs(line_stride) < llabs(depth_stride); /* which axis threads follow */
 
@@ -73,7 +73,8 @@ template <class T, class S> struct strips {
             bool is_inside = line < lines && depth < depths;
 
             strip[depth][line] =
-                is_inside ? summand(plain(*(const T *)(addr + line * line_stride + depth * depth_stride))) : 0;
+                is_inside ? summand(plain(*(const T *)(addr + line * line_stride + depth * depth_stride)))
+                          : 0;
         }
     }
 
@@ -143,11 +144,11 @@ template <class T> DEVICE void matmul_run(const struct matmul_launch &launch)
     }
 }
 
-#define MATMUL_KERNEL(name, TYPE)                                             \
-    extern "C" __global__ void __launch_bounds__(KERNEL_THREADS)              \
-        name##_##TYPE(const __grid_constant__ struct matmul_launch launch)    \
-    {                                                                         \
-        matmul_run<element_##TYPE>(launch);                                   \
+#define MATMUL_KERNEL(name, TYPE)                                          \
+    extern "C" __global__ void __launch_bounds__(KERNEL_THREADS)           \
+        name##_##TYPE(const __grid_constant__ struct matmul_launch launch) \
+    {                                                                      \
+        matmul_run<element_##TYPE>(launch);                                \
     }
 KERNELS_MATMUL_LIST(MATMUL_KERNEL)
 
