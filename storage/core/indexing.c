@@ -28,6 +28,7 @@ struct varve_storage_plan {
     struct varve_memory *memory;
     struct gpu *gpu;          /* NULL: the processor runs it */
     struct memory_piece kept; /* what the plan keeps of indices, on the device */
+    uint64_t positions;       /* of struct gpu_kept */
 };
 
 /* One run on a device. */
@@ -83,9 +84,10 @@ static int device_move(const struct index_runner *runner, const struct index_pla
                        struct varve_message *message)
 {
     const struct device_run *run = run_of(runner);
+    const struct gpu_kept kept = {(uint64_t)(uintptr_t)run->plan->kept.data, run->plan->positions};
 
-    return gpu_index_run(run->plan->gpu, plan, (uint64_t)(uintptr_t)run->plan->kept.data, packed,
-                         indexed_data, indexed_offset, run->stream, message);
+    return gpu_index_run(run->plan->gpu, plan, &kept, packed, indexed_data, indexed_offset, run->stream,
+                         message);
 }
 
 static int kept_send(struct varve_storage_plan *plan, struct varve_message *message)
@@ -98,7 +100,7 @@ static int kept_send(struct varve_storage_plan *plan, struct varve_message *mess
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRIu64 " bytes of indices",
                                  bytes);
     }
-    error = gpu_index_write(plan->plan, host, message);
+    error = gpu_index_write(plan->plan, host, &plan->positions, message);
     if (error == VARVE_OK) {
         error = memory_allocate(plan->memory, bytes, 0, 0, &plan->kept, message);
     }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A device copies host memory by itself only where that is pinned; other memory its driver copies piece by piece. So are larger
- * transfers here, through two pieces of pinned memory that the memory keeps, while the processor fills or empties the other one.
+ * A device copies host memory by itself only where that is pinned; other memory its driver copies piece by piece. To the device,
+ * larger transfers go through two pieces of pinned memory that the memory keeps: the processor fills one while the device reads the
+ * other, and the call returns when all is read. From the device the driver's own way is the faster one (measured on an H100: 16.6
+ * against 8.7 GB/s; to it 9.4 against 10.2).
  */
 #include "storage/core/transfer.h"
 
@@ -123,11 +125,8 @@ static int piece_copy(const struct transfer *transfer, uint64_t number)
 {
     struct varve_device *device = transfer->staging->device;
     struct piece *piece = &transfer->staging->pieces[number % PIECES];
-    uint64_t addr = transfer->device_addr + number * PIECE_BYTES;
-    bool is_fetch = transfer->direction == VARVE_COPY_DEVICE_TO_HOST;
-    int error =
-        device->ops->copy(device, is_fetch ? piece->host_addr : addr, is_fetch ? addr : piece->host_addr,
-                          piece_bytes(transfer, number), transfer->direction, transfer->stream);
+    int error = device->ops->copy(device, transfer->device_addr + number * PIECE_BYTES, piece->host_addr,
+                                  piece_bytes(transfer, number), VARVE_COPY_HOST_TO_DEVICE, transfer->stream);
 
     if (error == VARVE_OK) {
         error = device->ops->event_record(device, piece->event, transfer->stream);
@@ -149,33 +148,6 @@ static int send(const struct transfer *transfer)
             memcpy((void *)(uintptr_t)piece->host_addr, transfer->host + i * PIECE_BYTES,
                    piece_bytes(transfer, i));
             error = piece_copy(transfer, i);
-        }
-    }
-    return error;
-}
-
-static int fetch(const struct transfer *transfer)
-{
-    struct staging *staging = transfer->staging;
-    uint64_t count = (transfer->bytes + PIECE_BYTES - 1) / PIECE_BYTES;
-    int error = VARVE_OK;
-
-    for (unsigned i = 0; error == VARVE_OK && i < PIECES; i++) {
-        error = piece_wait(staging, &staging->pieces[i]); /* an earlier sending may still read it */
-    }
-    for (uint64_t i = 0; error == VARVE_OK && i < count + PIECES - 1; i++) {
-        if (i < count) {
-            error = piece_copy(transfer, i);
-        }
-        if (error == VARVE_OK && i + 1 >= PIECES) {
-            uint64_t done = i + 1 - PIECES;
-            struct piece *piece = &staging->pieces[done % PIECES];
-
-            error = piece_wait(staging, piece);
-            if (error == VARVE_OK) {
-                memcpy(transfer->host + done * PIECE_BYTES, (void *)(uintptr_t)piece->host_addr,
-                       piece_bytes(transfer, done));
-            }
         }
     }
     return error;
@@ -211,12 +183,12 @@ int transfer_bytes(struct varve_memory *memory, uint64_t device_addr, void *host
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "device '%s' can't copy",
                                  device->ops->name);
     }
-    transfer.staging = bytes >= STAGED_MIN ? staging_of(memory) : NULL;
+    transfer.staging = !is_fetch && bytes >= STAGED_MIN ? staging_of(memory) : NULL;
     if (transfer.staging == NULL) {
         error = copy_directly(device, &transfer);
     } else {
         pthread_mutex_lock(&transfer.staging->mutex);
-        error = is_fetch ? fetch(&transfer) : send(&transfer);
+        error = send(&transfer);
         pthread_mutex_unlock(&transfer.staging->mutex);
     }
     return error == VARVE_OK ? VARVE_OK

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to storage/ */
 /*
- * Bytes between host memory and a device's, by way of pinned memory: the device copies one piece of that while the processor
- * is at the next.
+ * Bytes between host memory and a device's.
  */
 #ifndef VARVE_STORAGE_CORE_TRANSFER_H
 #define VARVE_STORAGE_CORE_TRANSFER_H

@@ -27,13 +27,13 @@ enum kernel {
 
 #define UNIT_NAMES(kernel) kernel "_1", kernel "_2", kernel "_4", kernel "_8"
 #define CAST_NAME(TO, FROM) "cast_" #TO "_" #FROM,
-#define CAST_NAMES(TO)                                                                           \
-    CAST_NAME(TO, F64)                                                                           \
-    CAST_NAME(TO, F32)                                                                           \
-    CAST_NAME(TO, F16)                                                                           \
-    CAST_NAME(TO, BF16)                                                                          \
-    CAST_NAME(TO, I64) CAST_NAME(TO, I32) CAST_NAME(TO, I16) CAST_NAME(TO, I8) CAST_NAME(TO, U8) \
-        CAST_NAME(TO, BOOL)
+#define CAST_NAMES(TO)  \
+    CAST_NAME(TO, F64)  \
+    CAST_NAME(TO, F32)  \
+    CAST_NAME(TO, F16)  \
+    CAST_NAME(TO, BF16) \
+    CAST_NAME(TO, I64)  \
+    CAST_NAME(TO, I32) CAST_NAME(TO, I16) CAST_NAME(TO, I8) CAST_NAME(TO, U8) CAST_NAME(TO, BOOL)
 
 static const char *const names[KERNEL_LIMIT] = {
     /* clang-format off */

@@ -119,27 +119,39 @@ static void bits_write_as_list(const struct index_plan *inner, void *out)
     }
 }
 
-/* Of equal positions the last one stays. A bit for each place that there could be one. */
-static int list_leave_out(const struct index_plan *inner, void *list, struct varve_message *message)
-{
-    int64_t count = inner->positions.count, least = 0, most = 0;
-    int64_t none = inner->positions.is_wide ? INT64_MIN : INT32_MIN, step;
-    uint64_t bits = 0, *seen;
+/* The range of a list's positions, and all their bits. */
+struct extent {
+    int64_t least, most;
+    uint64_t bits;
+};
 
-    for (int64_t i = 0; i < count; i++) {
+static struct extent extent_of(const struct index_plan *inner, const void *list)
+{
+    struct extent extent = {0};
+
+    for (int64_t i = 0; i < inner->positions.count; i++) {
         int64_t position = position_get(inner, list, i);
 
-        bits |= (uint64_t)position;
-        least = position < least ? position : least;
-        most = position > most ? position : most;
+        extent.bits |= (uint64_t)position;
+        extent.least = position < extent.least ? position : extent.least;
+        extent.most = position > extent.most ? position : extent.most;
     }
-    step = bits == 0 ? 1 : (int64_t)1 << __builtin_ctzll(bits); /* all are multiples of it */
-    seen = calloc((uint64_t)((most - least) / step) / 64 + 1, sizeof(*seen));
+    return extent;
+}
+
+/* Of equal positions the last one stays. A bit for each place that there could be one. */
+static int list_leave_out(const struct index_plan *inner, const struct extent *extent, void *list,
+                          struct varve_message *message)
+{
+    int64_t none = inner->positions.is_wide ? INT64_MIN : INT32_MIN;
+    int64_t step = extent->bits == 0 ? 1 : (int64_t)1 << __builtin_ctzll(extent->bits);
+    uint64_t *seen = calloc((uint64_t)((extent->most - extent->least) / step) / 64 + 1, sizeof(*seen));
+
     if (seen == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to look for equal indices");
     }
-    for (int64_t i = count; i-- > 0;) {
-        uint64_t place = (uint64_t)((position_get(inner, list, i) - least) / step);
+    for (int64_t i = inner->positions.count; i-- > 0;) {
+        uint64_t place = (uint64_t)((position_get(inner, list, i) - extent->least) / step);
         uint64_t bit = UINT64_C(1) << place % 64;
 
         if ((seen[place / 64] & bit) != 0) {
@@ -151,20 +163,27 @@ static int list_leave_out(const struct index_plan *inner, void *list, struct var
     return VARVE_OK;
 }
 
-int gpu_index_write(const struct varve_index_plan *plan, void *bytes_out, struct varve_message *message)
+int gpu_index_write(const struct varve_index_plan *plan, void *bytes_out, uint64_t *positions_out,
+                    struct varve_message *message)
 {
     const struct index_plan *inner = inner_of(plan);
+    bool has_list = inner->positions.list != NULL;
+    struct extent extent;
 
+    *positions_out = 0;
     if (is_by_mask(inner)) {
         mask_write(inner, bytes_out);
         return VARVE_OK;
     }
-    if (inner->positions.list == NULL) {
-        bits_write_as_list(inner, bytes_out);
-        return VARVE_OK; /* no bit comes twice */
+    if (has_list) {
+        memcpy(bytes_out, inner->positions.list, gpu_index_bytes(plan));
+    } else {
+        bits_write_as_list(inner, bytes_out); /* no bit comes twice */
     }
-    memcpy(bytes_out, inner->positions.list, gpu_index_bytes(plan));
-    return is_put(inner) && !inner->is_number ? list_leave_out(inner, bytes_out, message) : VARVE_OK;
+    extent = extent_of(inner, bytes_out);
+    *positions_out = extent.bits;
+    return has_list && is_put(inner) && !inner->is_number ? list_leave_out(inner, &extent, bytes_out, message)
+                                                          : VARVE_OK;
 }
 
 /* ---- runs ---- */
@@ -248,23 +267,12 @@ static void sides_make(const struct index_plan *inner, struct varve_geometry *in
     }
 }
 
-/* All positions are multiples of the strides of the axes that arrays index. */
-static uint64_t positions_bits(const struct index_plan *inner)
-{
-    uint64_t bits = 0;
-
-    for (unsigned i = 0; i < inner->plan.source.ndim; i++) {
-        bits |= (uint64_t)inner->plan.source.strides[i] * varve_dtype_bytes(inner->plan.dtype);
-    }
-    return bits;
-}
-
-static int list_run(struct order *order, const struct index_plan *inner, uint64_t kept,
+static int list_run(struct order *order, const struct index_plan *inner, const struct gpu_kept *kept,
                     const struct varve_array *packed, void *indexed_data, int64_t indexed_offset)
 {
     const struct varve_array *arrays[3];
     struct varve_array own = *packed, other = {.data = indexed_data},
-                       list = {.data = (void *)(uintptr_t)kept};
+                       list = {.data = (void *)(uintptr_t)kept->addr};
     unsigned bytes = (unsigned)varve_dtype_bytes(inner->plan.dtype), unit;
     struct elements_loop loop;
 
@@ -276,7 +284,7 @@ static int list_run(struct order *order, const struct index_plan *inner, uint64_
     arrays[1] = &other;
     arrays[2] = &list;
     elements_loop_init(&loop, 3, arrays);
-    unit = inner->is_number ? bytes : gpu_widen(&loop, 2, bytes, positions_bits(inner));
+    unit = inner->is_number ? bytes : gpu_widen(&loop, 2, bytes, kept->positions);
     if (unit == 0 || (uint64_t)(uintptr_t)loop.data[1] % unit != 0) {
         return varve_message_set(order->message, VARVE_ERROR_UNSUPPORTED,
                                  "elements of %u bytes to be indexed at %p", bytes, (void *)loop.data[1]);
@@ -292,14 +300,14 @@ static int list_run(struct order *order, const struct index_plan *inner, uint64_
     return walk_each(&loop, list_visit, order);
 }
 
-static int mask_run(struct order *order, const struct index_plan *inner, uint64_t kept,
+static int mask_run(struct order *order, const struct index_plan *inner, const struct gpu_kept *kept,
                     const struct varve_array *packed, void *indexed_data, int64_t indexed_offset)
 {
     uint64_t bytes = varve_dtype_bytes(inner->plan.dtype);
     struct index_mask argument = {
         .indexed = (uint64_t)(uintptr_t)indexed_data + (uint64_t)indexed_offset * bytes,
-        .ranks = kept,
-        .words = kept + parts_of(inner) * sizeof(uint64_t),
+        .ranks = kept->addr,
+        .words = kept->addr + parts_of(inner) * sizeof(uint64_t),
         .word_count = words_of(inner),
         .indexed_stride = inner->positions.bit_stride,
         .number = order->number,
@@ -320,7 +328,7 @@ static int mask_run(struct order *order, const struct index_plan *inner, uint64_
                              order->stream, order->message);
 }
 
-int gpu_index_run(struct gpu *gpu, const struct index_plan *inner, uint64_t kept,
+int gpu_index_run(struct gpu *gpu, const struct index_plan *inner, const struct gpu_kept *kept,
                   const struct varve_array *packed, void *indexed_data, int64_t indexed_offset,
                   uint64_t stream, struct varve_message *message)
 {
