@@ -144,11 +144,11 @@ template <class TO, class FROM> DEVICE void cast(const struct copy_cast &p)
     {                                                                     \
         cast<element_##TO, element_##FROM>(p);                            \
     }
-#define CAST_FROM_ALL(TO)                                                                            \
-    CAST(TO, F64)                                                                                    \
-    CAST(TO, F32)                                                                                    \
-    CAST(TO, F16) CAST(TO, BF16) CAST(TO, I64) CAST(TO, I32) CAST(TO, I16) CAST(TO, I8) CAST(TO, U8) \
-        CAST(TO, BOOL)
+/* clang-format off */
+#define CAST_FROM_ALL(TO)                                                                                \
+    CAST(TO, F64) CAST(TO, F32) CAST(TO, F16) CAST(TO, BF16) CAST(TO, I64) CAST(TO, I32) CAST(TO, I16)   \
+    CAST(TO, I8) CAST(TO, U8) CAST(TO, BOOL)
+/* clang-format on */
 
 CAST_FROM_ALL(F64)
 CAST_FROM_ALL(F32)
