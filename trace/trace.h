@@ -214,6 +214,35 @@ VARVE_API void varve_emit_record(const struct varve_record *record);
 /// wanted. Async-signal-safe, never allocates. It is in the call-site file before it is returned.
 VARVE_API uint32_t varve_callsite_here(void);
 
+/* A named phase of the program begins or ends: its innermost one of this name. Of the name the first 24 bytes count; others than
+ * printable ASCII become '?'. Phases of all threads are the process': storages that were created in one and outlive it are growth
+ * (view storage_growth). */
+static inline void varve_mark_emit(enum varve_kind kind, const char *name)
+{
+    uint64_t words[3] = {0};
+    char *text = (char *)words;
+    struct varve_record record = {.dev_seq_kind_flags = varve_record_tag(0, kind, 0)};
+
+    for (unsigned i = 0; i < sizeof(words) && name[i] != '\0'; i++) {
+        text[i] = name[i] >= ' ' && name[i] <= '~' ? name[i] : '?';
+    }
+    record.addr = words[0];
+    record.size = words[1];
+    record.requested = words[2];
+    record.callsite = varve_callsite_here();
+    varve_emit(&record);
+}
+
+static inline void varve_mark_begin(const char *name)
+{
+    varve_mark_emit(VARVE_KIND_MARK_BEGIN, name);
+}
+
+static inline void varve_mark_end(const char *name)
+{
+    varve_mark_emit(VARVE_KIND_MARK_END, name);
+}
+
 /// Publish the Python frames of the calling thread, without the `skip` innermost, as the parent stack that threads
 /// without any inherit in varve_callsite_here: until the matching withdrawal, for which this thread stays inside the
 /// frames. Nests; one thread publishes at a time. The caller holds the GIL.

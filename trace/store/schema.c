@@ -146,6 +146,9 @@ static int vocabulary_fill(sqlite3 *db)
         [DOMAIN_MANAGED] = {"managed", "the CUDA API: memory that moves between host and devices"},
         [DOMAIN_CUPTI] = {"cupti", "what domain device is, as CUPTI reports it beside the CUDA recorder"},
     };
+#define ELEMENT_ROW(code, name, bytes) [code] = {name, TEXT(bytes)},
+    static const char *const elements[][2] = {VARVE_ELEMENT_LIST(ELEMENT_ROW)};
+#undef ELEMENT_ROW
     int error = VARVE_OK;
     for (unsigned i = 0; i < VARVE_KIND_LIMIT && error == VARVE_OK; i++) {
         const struct event_kind_info *info = event_kind_info(i);
@@ -167,6 +170,10 @@ static int vocabulary_fill(sqlite3 *db)
     }
     for (unsigned i = 1; i < DOMAIN_LIMIT && error == VARVE_OK; i++) {
         error = vocabulary_insert(db, "INSERT INTO domain VALUES (?1, ?2, ?3)", i, domains[i], 2);
+    }
+    for (unsigned i = 0; i < sizeof(elements) / sizeof(elements[0]) && error == VARVE_OK; i++) {
+        error = vocabulary_insert(db, "INSERT INTO element_type VALUES (?1, ?2, CAST(?3 AS INTEGER))", i,
+                                  elements[i], 2);
     }
     return error;
 }
@@ -241,7 +248,14 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
                                  "it can go on with it",
                                  path, (long long)version, VARVE_DATABASE_SCHEMA_VERSION);
     }
-    return VARVE_OK;
+    /* Columns may be added without another version, which matters to those who write rows of all columns. */
+    error = schema_query(db, path, "SELECT count(*) FROM pragma_table_info('storage') WHERE name = 'number'",
+                         &tables, message);
+    if (error == VARVE_OK && tables == 0) {
+        return varve_message_set(message, VARVE_ERROR_VERSION,
+                                 "%s: its storages have no numbers: only the varve that began it can go on with it", path);
+    }
+    return error;
 }
 
 /* The condition is `free_completed_seq IS NULL` as SQLite has it when it has put the column of the view in its place. */

@@ -240,6 +240,13 @@ bool callsites_path_is_driver(const char *module_path)
     return is_one_of(module_path, names, sizeof(names) / sizeof(*names));
 }
 
+bool callsites_path_is_storage(const char *module_path)
+{
+    static const char *const names[] = {"libvarve.so"};
+
+    return is_one_of(module_path, names, 1);
+}
+
 bool callsites_path_is_torch(const char *module_path)
 {
     static const char *const names[] = {"libtorch", "libc10",      "libcublas",   "libcudnn",

@@ -371,7 +371,9 @@ static bool add_module(struct resolver *resolver, const struct callsites *callsi
     module.text = text_number(resolver, module.path);
     module.roles = (callsites_path_is_interpreter(module.path) ? CALLSITES_ROLE_INTERPRETER : 0U) |
                    (callsites_path_is_recorder(module.path) ? CALLSITES_ROLE_RECORDER : 0U) |
-                   (callsites_path_is_driver(module.path) ? CALLSITES_ROLE_ALLOCATION : 0U) |
+                   (callsites_path_is_driver(module.path) || callsites_path_is_storage(module.path)
+                        ? CALLSITES_ROLE_ALLOCATION
+                        : 0U) |
                    (callsites_path_is_torch(module.path) ? CALLSITES_ROLE_TORCH : 0U);
     resolver->modules[resolver->module_count++] = module;
     return true;
