@@ -252,8 +252,33 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
     error = schema_query(db, path, "SELECT count(*) FROM pragma_table_info('storage') WHERE name = 'number'",
                          &tables, message);
     if (error == VARVE_OK && tables == 0) {
-        return varve_message_set(message, VARVE_ERROR_VERSION,
-                                 "%s: its storages have no numbers: only the varve that began it can go on with it", path);
+        return varve_message_set(
+            message, VARVE_ERROR_VERSION,
+            "%s: its storages have no numbers: only the varve that began it can go on with it", path);
+    }
+    return error;
+}
+
+/* Those of storages, where there are any: what is alive, what phases are asked for, and from an allocation to what lies in it. */
+static int storages_index(sqlite3 *db, const char *path, struct varve_message *message)
+{
+    int64_t storages = 0;
+    int64_t marks = 0;
+    int error = schema_query(db, path, "SELECT EXISTS (SELECT 1 FROM storage)", &storages, message);
+    if (error == VARVE_OK) {
+        error = schema_query(db, path, "SELECT EXISTS (SELECT 1 FROM mark)", &marks, message);
+    }
+    if (error == VARVE_OK && storages != 0) {
+        error = execute(
+            db, path,
+            "CREATE INDEX IF NOT EXISTS storage_alive ON storage(base_id, size) WHERE destroy_seq IS NULL;"
+            "CREATE INDEX IF NOT EXISTS storage_allocation ON storage(allocation_id)"
+            " WHERE allocation_id IS NOT NULL;",
+            "cannot build indexes", message);
+    }
+    if (error == VARVE_OK && storages != 0 && marks != 0) {
+        error = execute(db, path, "CREATE INDEX IF NOT EXISTS storage_create ON storage(create_seq);",
+                        "cannot build indexes", message);
     }
     return error;
 }
@@ -261,11 +286,12 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
 /* The condition is `free_completed_seq IS NULL` as SQLite has it when it has put the column of the view in its place. */
 int schema_index(sqlite3 *db, const char *path, struct varve_message *message)
 {
-    return execute(
+    int error = execute(
         db, path,
         "PRAGMA cache_size = -" TEXT(
             CACHE_SORT_KIB) ";"
                             "CREATE INDEX IF NOT EXISTS allocation_leak ON allocation_row(callsite_id) WHERE"
                             " (alloc_seq + coalesce(lifetime_events, 0) + pending_events) COLLATE BINARY IS NULL;",
         "cannot build indexes", message);
+    return error == VARVE_OK ? storages_index(db, path, message) : error;
 }
