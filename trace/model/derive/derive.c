@@ -285,7 +285,8 @@ static int plain_event_derive(struct derive *derive, struct event *event,
 /* Phases are numbered by nobody, unless an allocator emits them. */
 static bool is_mark(const struct event *event)
 {
-    return (event->kind == VARVE_KIND_MARK_BEGIN || event->kind == VARVE_KIND_MARK_END) && event->dev_seq == 0;
+    return (event->kind == VARVE_KIND_MARK_BEGIN || event->kind == VARVE_KIND_MARK_END) &&
+           event->dev_seq == 0;
 }
 
 static int event_derive(struct derive *derive, struct event *event, struct varve_message *message)

@@ -42,7 +42,8 @@ static void row_forget(struct derive *derive, uint64_t id)
     struct derive_storages *storages = &derive->storages;
     struct scratch_storage *row = derive_storage_row(derive, id);
 
-    if (storages->forgets_from != 0 && id >= storages->forgets_from && row->destroy_seq != 0 && row->views == 0) {
+    if (storages->forgets_from != 0 && id >= storages->forgets_from && row->destroy_seq != 0 &&
+        row->views == 0) {
         row->addr = storages->released;
         storages->released = id;
     }
@@ -250,7 +251,8 @@ static bool row_is_sound(const struct derive *derive, unsigned process_id, uint6
         return false;
     }
     row = derive_storage_row(derive, id);
-    base = row->base != 0 && row->base <= derive->storages.count ? derive_storage_row(derive, row->base) : NULL;
+    base =
+        row->base != 0 && row->base <= derive->storages.count ? derive_storage_row(derive, row->base) : NULL;
     return row->number == number && row->destroy_seq == 0 &&
            derive->threads[row->thread_id].process_id == process_id && (row->base == 0) == (base == NULL) &&
            (base == NULL || (base->views > 0 && row->kind == STORAGE_VIEW && base->base == 0));
@@ -271,8 +273,9 @@ int derive_storages_check(const struct derive *derive, unsigned process_id, stru
             continue;
         }
         if (!row_is_sound(derive, process_id, slot->key, slot->number)) {
-            return varve_message_set(message, VARVE_ERROR_CORRUPT, "process %u: storage %llu and its row differ",
-                                     process_id, (unsigned long long)slot->key);
+            return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                     "process %u: storage %llu and its row differ", process_id,
+                                     (unsigned long long)slot->key);
         }
         views += derive_storage_row(derive, slot->number)->base != 0;
         counted += derive_storage_row(derive, slot->number)->views;
