@@ -15,7 +15,7 @@ EVENTS = ("SELECT e.seq, e.ts_ns, t.process_id, e.tid, e.kind, e.device, e.id, e
 
 class Model:
     def __init__(self, connection):
-        self.rows, self.alive, self.blocks = [], {}, {}
+        self.rows, self.alive, self.blocks, self.base_of = [], {}, {}, {}
         self.bytes = dict(connection.execute("SELECT code, bytes FROM element_type"))
         for event in connection.execute(EVENTS):
             self.take(*event)
@@ -26,9 +26,7 @@ class Model:
     def uses(self, process, number):
         """A storage that elements came to or from, and its base."""
         row = self.row(process, number)
-        return [] if row is None else [row] if row["base"] is None else [row, self.base_of[id(row)]]
-
-    base_of = {}
+        return [] if row is None else [row] + [base for base in [self.base_of.get(id(row))] if base and not base["destroy_seq"]]
 
     def block_at(self, process, device, addr):
         for start, (size, seq) in self.blocks.get((process, device), {}).items():

@@ -151,10 +151,10 @@ void storage_leaks_print(FILE *out, struct database *database, const struct stor
     if (leaks->count_all == 0) {
         fprintf(out, "storage, %s: nothing looks leaked\n", who);
     } else {
-        fprintf(out, "storage, %s: %s in %s storage%s look%s leaked, %s call site%s and kind%s of leak\n",
-                who, format_bytes_exact(leaks->bytes).text, format_count(leaks->storages).text,
+        fprintf(out, "storage, %s: %s in %s storage%s look%s leaked, %s group%s by call site and kind\n", who,
+                format_bytes_exact(leaks->bytes).text, format_count(leaks->storages).text,
                 plural(leaks->storages), leaks->storages == 1 ? "s" : "", format_count(leaks->count_all).text,
-                plural(leaks->count_all), plural(leaks->count_all));
+                plural(leaks->count_all));
     }
     for (size_t i = 0; i < leaks->count; i++) {
         print_leak(out, &leaks->rows[i], i + 1);

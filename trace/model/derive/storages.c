@@ -118,9 +118,9 @@ static void view_create(const struct derive_step *step)
     struct scratch_storage *row = storage_open(step, STORAGE_VIEW);
     struct scratch_storage *base = base_id != 0 ? derive_storage_row(step->derive, base_id) : NULL;
 
-    if (base != NULL && base->base != 0) { /* views of views are views of their base */
+    if (base != NULL && base->kind == STORAGE_VIEW) { /* views of views are views of their base */
         base_id = base->base;
-        base = derive_storage_row(step->derive, base_id);
+        base = base_id != 0 ? derive_storage_row(step->derive, base_id) : NULL;
     }
     if (base == NULL) {
         return;
@@ -168,11 +168,14 @@ static void use(const struct derive_step *step, uint64_t number, bool is_write)
 {
     struct scratch_storage *row = row_find(step, number);
 
+    struct scratch_storage *base =
+        row != NULL && row->base != 0 ? derive_storage_row(step->derive, row->base) : NULL;
+
     if (row != NULL) {
         use_one(step, row, is_write);
-        if (row->base != 0) {
-            use_one(step, derive_storage_row(step->derive, row->base), is_write);
-        }
+    }
+    if (base != NULL && base->destroy_seq == 0) { /* what is gone stays as it is */
+        use_one(step, base, is_write);
     }
 }
 
@@ -192,7 +195,7 @@ static void become(const struct derive_step *step, enum storage_kind kind)
 {
     struct scratch_storage *row = row_find(step, step->event->id);
 
-    if (row != NULL) {
+    if (row != NULL && row->kind != STORAGE_VIEW) {
         row->kind = kind;
     }
 }
