@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import os
+import signal
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -121,6 +122,21 @@ class Hunt(recording.Case):
         self.assertEqual({function for when, function in self.counts if when == "middle"}, GROWING)
         for (_, function), count in self.counts.items():
             self.assertEqual(count, len(self.numbers_of({function})))
+
+    def test_recovered(self):
+        """The collector is killed in the middle: another one makes the same of what is left."""
+        process = recording.start(self.record_command(recording.program("storage_hunt"), "stop"))
+        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+        program = recording.wait_until(lambda: recording.program_of(process, "storage_hunt"), what="the program's start")
+        recording.wait_until(lambda: recording.process_state(program) == "T", what="the middle of the program")
+        process.kill()
+        os.kill(program, signal.SIGCONT)
+        self.read(recording.finish_orphan(process))
+        self.varve("recover", self.path + ".d")
+        self.assert_finished()
+        self.assertEqual(self.told_functions("end"), self.planted)
+        self.assert_accused(self.planted)
+        self.assert_model()
 
     def test_growth_by_phase(self):
         self.hunt("exit")

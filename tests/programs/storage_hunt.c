@@ -7,6 +7,7 @@
  *   storage_hunt exit     asks the tracker in the middle and at the end, and exits
  *   storage_hunt kill     the same, and kills itself instead
  *   storage_hunt middle   asks the tracker in the middle, and kills itself there
+ *   storage_hunt stop     as exit, but stops in the middle until it is continued
  *   storage_hunt silent   does not ask the tracker, and exits; silent-kill: kills itself in the middle
  */
 #include "storage/storage.h"
@@ -353,6 +354,9 @@ int main(int argc, char **argv)
     make_all();
     if (!is_silent) {
         ask_tracker("middle", false);
+    }
+    if (strcmp(mode, "stop") == 0) {
+        raise(SIGSTOP);
     }
     if (strcmp(mode, "middle") == 0 || strcmp(mode, "silent-kill") == 0) {
         die();

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define STEPS 1500
+#define STEPS 3000
 #define OWNERS 3U
 #define NUMBERS 24U /* of storages in each process */
 #define ADDRESSES 12U
@@ -405,7 +405,7 @@ static void run_scene(uint64_t seed, bool is_alive_only)
 static void test_random_streams(void **state)
 {
     (void)state;
-    for (uint64_t first = test_first_seed(1), seed = first; seed < first + 30; seed++) {
+    for (uint64_t first = test_first_seed(1), seed = first; seed < first + 16; seed++) {
         run_scene(seed * 7919, false);
     }
 }
@@ -413,7 +413,7 @@ static void test_random_streams(void **state)
 static void test_forgetting(void **state)
 {
     (void)state;
-    for (uint64_t first = test_first_seed(1), seed = first; seed < first + 15; seed++) {
+    for (uint64_t first = test_first_seed(1), seed = first; seed < first + 8; seed++) {
         run_scene(seed * 104729, true);
     }
 }
