@@ -131,16 +131,18 @@ CREATE VIEW storages AS
 
 -- alive: those never destroyed; unused: no copy into or out of them was seen.
 CREATE VIEW storage_total AS
-    SELECT process_id, pid, kind, dtype, count(*) AS storages, sum(size) AS bytes, sum(is_alive) AS alive,
-        sum(CASE WHEN is_alive THEN size ELSE 0 END) AS alive_bytes, sum(writes + reads = 0) AS unused
-    FROM storages GROUP BY process_id, kind, dtype;
+    SELECT g.process_id, g.pid, CASE g.kind WHEN 2 THEN 'view' WHEN 3 THEN 'shared' WHEN 4 THEN 'mapped' ELSE 'storage' END AS kind,
+        t.name AS dtype, g.storages, g.bytes, g.alive, g.alive_bytes, g.unused
+    FROM (SELECT process_id, pid, kind, dtype, count(*) AS storages, sum(size) AS bytes, sum(destroy_seq IS NULL) AS alive,
+            sum(iif(destroy_seq IS NULL, size, 0)) AS alive_bytes, sum(writes + reads = 0) AS unused
+        FROM storage GROUP BY process_id, kind, dtype) g LEFT JOIN element_type t ON t.code = g.dtype;
 
 -- Per phase (varve_mark_begin to varve_mark_end) and call site: storages that were created in it and outlived it; left_over: those
 -- of them that were never destroyed.
 CREATE VIEW storage_growth AS
     SELECT m.id AS mark_id, m.name, m.process_id, m.begin_ns, m.end_ns, s.callsite_id, count(*) AS storages, sum(s.size) AS bytes,
         sum(s.destroy_seq IS NULL) AS left_over, sum(CASE WHEN s.destroy_seq IS NULL THEN s.size ELSE 0 END) AS left_over_bytes
-    FROM mark m JOIN storage s ON s.process_id = m.process_id AND s.create_seq > m.begin_seq
+    FROM mark m CROSS JOIN storage s ON s.process_id = m.process_id AND s.create_seq > m.begin_seq
         AND s.create_seq < coalesce(m.end_seq, 9223372036854775807)
     WHERE s.kind <> 2 AND (s.destroy_seq IS NULL OR s.destroy_seq > m.end_seq)
     GROUP BY m.id, s.callsite_id;
@@ -158,9 +160,9 @@ CREATE VIEW storage_leak AS
             WHERE destroy_seq IS NULL AND base_id IS NOT NULL GROUP BY base_id),
         left_by AS MATERIALIZED (
             SELECT s.id, s.callsite_id, m.process_id, m.name, m.id AS mark_id
-            FROM mark m JOIN storage s ON s.process_id = m.process_id AND s.create_seq > m.begin_seq
+            FROM mark m CROSS JOIN storage s ON s.process_id = m.process_id AND s.create_seq > m.begin_seq
                 AND s.create_seq < coalesce(m.end_seq, 9223372036854775807)
-            WHERE s.destroy_seq IS NULL AND s.kind <> 2),
+            WHERE +s.destroy_seq IS NULL AND s.kind <> 2), -- by the order of creation, not by what is alive
         phase AS MATERIALIZED (SELECT process_id, name, count(*) AS phases FROM mark GROUP BY process_id, name),
         grown AS MATERIALIZED (
             SELECT l.process_id, l.name, l.callsite_id, count(DISTINCT l.id) AS storages, count(DISTINCT l.mark_id) AS leaving,

@@ -27,10 +27,9 @@ static const char leak_sql[] =
     "module, is_python FROM storage_leak_callsite WHERE ?1 = 0 OR pid = ?1 "
     "ORDER BY bytes * score DESC, callsite_id, kind, process_id";
 
-static const char kept_sql[] = "SELECT count(*), sum(size) FROM storage_kept WHERE ?1 = 0 OR pid = ?1";
-
-static const char recorded_sql[] =
-    "SELECT count(*) FROM storages WHERE kind <> 'view' AND (?1 = 0 OR pid = ?1)";
+/* All, and what of them is alive. That less what looks leaked is what view storage_kept has, which would work out the leaks again. */
+static const char alive_sql[] = "SELECT sum(storages), sum(alive), sum(alive_bytes) FROM storage_total "
+                                "WHERE kind <> 'view' AND (?1 = 0 OR pid = ?1)";
 
 static void read_leak(struct storage_leak *leak, struct cursor *cursor)
 {
@@ -54,14 +53,14 @@ static void load_kept(struct storage_leaks *leaks, struct database *database, in
 {
     struct cursor cursor;
 
-    cursor_open(&cursor, database, kept_sql);
+    cursor_open(&cursor, database, alive_sql);
     cursor_bind_integer(&cursor, 1, pid);
     if (cursor_next(&cursor)) {
-        leaks->kept_storages = cursor_integer(&cursor, 0);
-        leaks->kept_bytes = cursor_integer(&cursor, 1);
+        leaks->recorded = cursor_integer(&cursor, 0);
+        leaks->kept_storages = cursor_integer(&cursor, 1) - leaks->storages;
+        leaks->kept_bytes = cursor_integer(&cursor, 2) - leaks->bytes;
     }
     cursor_close(&cursor);
-    leaks->recorded = database_integer_of(database, recorded_sql, pid);
 }
 
 int storage_leaks_load(struct storage_leaks *leaks, struct database *database, int64_t pid, int64_t top,
