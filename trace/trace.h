@@ -214,35 +214,6 @@ VARVE_API void varve_emit_record(const struct varve_record *record);
 /// wanted. Async-signal-safe, never allocates. It is in the call-site file before it is returned.
 VARVE_API uint32_t varve_callsite_here(void);
 
-/* A named phase of the program begins or ends: its innermost one of this name. Of the name the first 24 bytes count; others than
- * printable ASCII become '?'. Phases of all threads are the process': storages that were created in one and outlive it are growth
- * (view storage_growth). */
-static inline void varve_mark_emit(enum varve_kind kind, const char *name)
-{
-    uint64_t words[3] = {0};
-    char *text = (char *)words;
-    struct varve_record record = {.dev_seq_kind_flags = varve_record_tag(0, kind, 0)};
-
-    for (unsigned i = 0; i < sizeof(words) && name[i] != '\0'; i++) {
-        text[i] = name[i] >= ' ' && name[i] <= '~' ? name[i] : '?';
-    }
-    record.addr = words[0];
-    record.size = words[1];
-    record.requested = words[2];
-    record.callsite = varve_callsite_here();
-    varve_emit(&record);
-}
-
-static inline void varve_mark_begin(const char *name)
-{
-    varve_mark_emit(VARVE_KIND_MARK_BEGIN, name);
-}
-
-static inline void varve_mark_end(const char *name)
-{
-    varve_mark_emit(VARVE_KIND_MARK_END, name);
-}
-
 /// Publish the Python frames of the calling thread, without the `skip` innermost, as the parent stack that threads
 /// without any inherit in varve_callsite_here: until the matching withdrawal, for which this thread stays inside the
 /// frames. Nests; one thread publishes at a time. The caller holds the GIL.
@@ -258,6 +229,35 @@ enum varve_records {
     VARVE_RECORDS_TORCH = 8, /* PyTorch's allocator, or ours in its place */
 };
 VARVE_API bool varve_records_wanted(unsigned records);
+
+/* Not to be called by others. */
+static inline void varve_mark_emit(enum varve_kind kind, const char *name)
+{
+    uint64_t words[3] = {0};
+    char *text = (char *)words;
+
+    if (!varve_records_wanted(UINT32_MAX)) {
+        return;
+    }
+    for (unsigned i = 0; i < sizeof(words) && name[i] != '\0'; i++) {
+        text[i] = name[i] >= ' ' && name[i] <= '~' ? name[i] : '?';
+    }
+    varve_emit_words(words[0], words[1], words[2], 0, 0, varve_record_tag(0, kind, 0),
+                     varve_record_last(varve_callsite_here(), 0, 0, 0));
+}
+
+/// A phase of the program begins, of all its threads: what is created in it and outlives it is growth (view storage_growth). Phases
+/// nest. Of the name the first 24 bytes count, and others than printable ASCII become '?'.
+static inline void varve_mark_begin(const char *name)
+{
+    varve_mark_emit(VARVE_KIND_MARK_BEGIN, name);
+}
+
+/// The innermost phase of that name ends; nothing if there is none.
+static inline void varve_mark_end(const char *name)
+{
+    varve_mark_emit(VARVE_KIND_MARK_END, name);
+}
 
 /// A number for a stream of a device, for varve_record.id_stream: 0 for handle 0, else the same number for
 /// the same handle until the process ends; described once by a STREAM event. 65535: there are too many.

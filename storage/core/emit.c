@@ -94,10 +94,10 @@ static enum varve_cause leak_cause(const struct varve_storage *storage, uint32_t
 {
     uint32_t views = __atomic_load_n(&storage->views, __ATOMIC_RELAXED);
 
-    return is_on_cycle(storage)                                             ? VARVE_CAUSE_LEAK_CYCLE
-           : views > 0 && references == views                               ? VARVE_CAUSE_LEAK_HELD
+    return is_on_cycle(storage)                                       ? VARVE_CAUSE_LEAK_CYCLE
+           : views > 0 && references == views                         ? VARVE_CAUSE_LEAK_HELD
            : !__atomic_load_n(&storage->is_touched, __ATOMIC_RELAXED) ? VARVE_CAUSE_LEAK_UNTOUCHED
-                                                                            : VARVE_CAUSE_NONE;
+                                                                      : VARVE_CAUSE_NONE;
 }
 
 void emit_leak(struct varve_storage *storage, uint64_t now_ns)

@@ -108,9 +108,9 @@ struct derive_oom {
 
 /* Rows of `storage`: number n is lines 2n - 1 and 2n of the file. */
 struct derive_storages {
-    struct scratch lines;  /* fd -1 until one is needed */
-    uint64_t count;        /* the largest id given */
-    uint64_t released;     /* an id to be given again, which `addr` of its row links to the next one; 0: none */
+    struct scratch lines; /* fd -1 until one is needed */
+    uint64_t count;       /* the largest id given */
+    uint64_t released; /* an id to be given again, which `addr` of its row links to the next one; 0: none */
     uint64_t forgets_from; /* this one and larger ones are given again when the storage is gone; 0: none is */
 };
 

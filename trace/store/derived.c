@@ -312,8 +312,8 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
                   struct varve_message *message)
 {
     static int (*const parts[])(const struct writer *writer) = {
-        write_callsites, write_totals,  write_segments, write_ooms,  write_marks,  write_keyframes,
-        write_devices,   write_meanings, write_calls,   write_streams, write_events};
+        write_callsites, write_totals,   write_segments, write_ooms,    write_marks, write_keyframes,
+        write_devices,   write_meanings, write_calls,    write_streams, write_events};
     const struct writer writer = {.derive = derive, .store = store, .message = message};
     int error = allocations_finish(store, derive, progress, context, message);
     if (error == VARVE_OK) {

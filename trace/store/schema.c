@@ -277,8 +277,9 @@ static int storages_index(sqlite3 *db, const char *path, struct varve_message *m
             "cannot build indexes", message);
     }
     if (error == VARVE_OK && storages != 0 && marks != 0) {
-        error = execute(db, path, "CREATE INDEX IF NOT EXISTS storage_create ON storage(process_id, create_seq);",
-                        "cannot build indexes", message);
+        error =
+            execute(db, path, "CREATE INDEX IF NOT EXISTS storage_create ON storage(process_id, create_seq);",
+                    "cannot build indexes", message);
     }
     return error;
 }
