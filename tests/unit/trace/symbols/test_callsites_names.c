@@ -160,6 +160,9 @@ static void test_cuda_and_torch(void **state)
     assert_true(callsites_path_is_driver("libcudart-d0da41ae.so.11.0"));
     assert_true(callsites_path_is_driver("/x/libcupti.so.13"));
     assert_false(callsites_path_is_driver("/x/libcudafilter.so"));
+    assert_true(callsites_path_is_storage("/usr/lib/libvarve.so.0"));
+    assert_false(callsites_path_is_storage("/usr/lib/libvarve_trace.so"));
+    assert_false(callsites_path_is_storage("/usr/lib/libvarvel.so"));
     assert_true(callsites_path_is_torch("/x/torch/lib/libtorch_cuda.so"));
     assert_true(callsites_path_is_torch("/x/torch/lib/libc10_cuda.so"));
     assert_true(callsites_path_is_torch("/x/libcublasLt.so.12"));
