@@ -21,6 +21,7 @@
 #include <string.h>
 
 #define FRAMES_TEXT 6
+#define EVIDENCE_COLUMN 7
 
 static const char leak_sql[] =
     "SELECT callsite_id, kind, CAST(round(score * 1000) AS INTEGER), storages, bytes, evidence, pid, function, file, line, "
@@ -113,26 +114,25 @@ static const char *plural(int64_t count)
 static void print_kept(FILE *out, const struct storage_leaks *leaks)
 {
     if (leaks->kept_storages > 0) {
-        fprintf(
-            out,
-            "%s storage%s with %s %s alive, and nothing says that %s leaked: a process that is killed has no time to\n"
-            "release what it uses (view storage_kept)\n",
-            format_count(leaks->kept_storages).text, plural(leaks->kept_storages),
-            format_bytes_exact(leaks->kept_bytes).text, leaks->kept_storages == 1 ? "was" : "were",
-            leaks->kept_storages == 1 ? "it is" : "they are");
+        fprintf(out, "%s storage%s with %s %s alive, and nothing says that %s leaked: a process that\n",
+                format_count(leaks->kept_storages).text, plural(leaks->kept_storages),
+                format_bytes_exact(leaks->kept_bytes).text, leaks->kept_storages == 1 ? "was" : "were",
+                leaks->kept_storages == 1 ? "it is" : "they are");
+        fputs("is killed has no time to release what it uses (view storage_kept)\n", out);
     }
 }
 
 static void print_leak(FILE *out, const struct storage_leak *leak, size_t number)
 {
+    char evidence[600];
+
     fprintf(out, "%4zu.  ", number);
     format_print_safe(out, leak->kind);
-    fprintf(out, ", score %.2f: %s in %s storage%s  [#%" PRId64 "]\n       ", leak->score,
+    fprintf(out, ", score %.2f: %s in %s storage%s  [#%" PRId64 "]\n%*s", leak->score,
             format_bytes_exact(leak->bytes).text, format_count(leak->storages).text, plural(leak->storages),
-            leak->callsite.id);
-    fputs(leak->storages > 1 ? "the largest: " : "", out);
-    format_print_safe(out, leak->evidence);
-    fputc('\n', out);
+            leak->callsite.id, EVIDENCE_COLUMN, "");
+    snprintf(evidence, sizeof(evidence), "%s%s", leak->storages > 1 ? "the largest: " : "", leak->evidence);
+    format_print_wrapped(out, evidence, EVIDENCE_COLUMN);
 }
 
 void storage_leaks_print(FILE *out, struct database *database, const struct storage_leaks *leaks, int64_t pid,
@@ -150,8 +150,8 @@ void storage_leaks_print(FILE *out, struct database *database, const struct stor
     if (leaks->count_all == 0) {
         fprintf(out, "storage, %s: nothing looks leaked\n", who);
     } else {
-        fprintf(out, "storage, %s: %s in %s storage%s look%s leaked, %s group%s by call site and kind\n", who,
-                format_bytes_exact(leaks->bytes).text, format_count(leaks->storages).text,
+        fprintf(out, "storage, %s: %s in %s storage%s look%s leaked,\n%s group%s by call site and kind\n",
+                who, format_bytes_exact(leaks->bytes).text, format_count(leaks->storages).text,
                 plural(leaks->storages), leaks->storages == 1 ? "s" : "", format_count(leaks->count_all).text,
                 plural(leaks->count_all));
     }
