@@ -371,8 +371,11 @@ static void run_steps(struct run *run, struct scene *scene)
     }
 }
 
-static void run_scene(uint64_t seed, bool is_alive_only)
+enum way { WAY_USUAL, WAY_ALIVE_ONLY, WAY_PRIVATE };
+
+static void run_scene(uint64_t seed, enum way way)
 {
+    bool is_alive_only = way == WAY_ALIVE_ONLY;
     struct run run = {0};
     struct scene *scene = calloc(1, sizeof(*scene));
     struct varve_message message;
@@ -383,6 +386,10 @@ static void run_scene(uint64_t seed, bool is_alive_only)
     if (is_alive_only) {
         store_keep(run.store, false, false);
         derive_forget(run.derive);
+    } else if (way == WAY_PRIVATE) {
+        store_close(run.store);
+        assert_int_equal(unlink(run.path), 0);
+        assert_int_equal(store_open(run.path, STORE_CREATE_PRIVATE, &run.store, &message), VARVE_OK);
     }
     run_steps(&run, scene);
     for (int i = 0; i < 2; i++) { /* the second time as after a full disk */
@@ -406,7 +413,7 @@ static void test_random_streams(void **state)
 {
     (void)state;
     for (uint64_t first = test_first_seed(1), seed = first; seed < first + 16; seed++) {
-        run_scene(seed * 7919, false);
+        run_scene(seed * 7919, WAY_USUAL);
     }
 }
 
@@ -414,13 +421,22 @@ static void test_forgetting(void **state)
 {
     (void)state;
     for (uint64_t first = test_first_seed(1), seed = first; seed < first + 8; seed++) {
-        run_scene(seed * 104729, true);
+        run_scene(seed * 104729, WAY_ALIVE_ONLY);
+    }
+}
+
+/* As importers write it: events and allocations past SQLite. */
+static void test_private(void **state)
+{
+    (void)state;
+    for (uint64_t first = test_first_seed(1), seed = first; seed < first + 4; seed++) {
+        run_scene(seed * 1299709, WAY_PRIVATE);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_streams),
-                                       cmocka_unit_test(test_forgetting)};
+                                       cmocka_unit_test(test_forgetting), cmocka_unit_test(test_private)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
