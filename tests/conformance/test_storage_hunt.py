@@ -181,6 +181,19 @@ class Hunt(recording.Case):
             self.assertEqual(self.sql("SELECT count(*), sum(size) FROM storage_leak"), accused)
             self.assert_accused(self.planted - KNOWN_AT_THE_END_ONLY)
 
+    def test_help(self):
+        """Each column has its line in the database, and each line its column."""
+        self.record("/bin/true")
+        self.assert_finished()
+        names = [name for name, in self.sql("SELECT DISTINCT name FROM help ORDER BY name")]
+        self.assertEqual(names, [name for name, in self.sql(
+            "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND (name LIKE 'storage%' OR name IN"
+            " ('mark', 'element_type')) ORDER BY name")])
+        for name in names:
+            columns = {row[1] for row in self.sql(f"PRAGMA table_info({name})")}
+            described = {column for column, in self.sql("SELECT column FROM help WHERE name = ? AND meaning <> ''", name)}
+            self.assertEqual(described, {""} | (columns if name != "storage_kept" else set()), name)
+
     def test_report_and_info(self):
         self.hunt("exit")
         totals = self.sql("SELECT kind, dtype, count(*), sum(size) FROM storages GROUP BY kind, dtype ORDER BY kind, dtype")

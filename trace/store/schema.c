@@ -194,6 +194,9 @@ int schema_create(sqlite3 *db, const char *path, struct varve_message *message)
         error = execute(db, path, store_views_sql, what, message);
     }
     if (error == VARVE_OK) {
+        error = execute(db, path, store_help_sql, what, message);
+    }
+    if (error == VARVE_OK) {
         error = execute(db, path, identity, what, message);
     }
     if (error == VARVE_OK && vocabulary_fill(db) != VARVE_OK) {
