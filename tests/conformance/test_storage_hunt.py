@@ -181,6 +181,18 @@ class Hunt(recording.Case):
             self.assertEqual(self.sql("SELECT count(*), sum(size) FROM storage_leak"), accused)
             self.assert_accused(self.planted - KNOWN_AT_THE_END_ONLY)
 
+    def test_python(self):
+        """The call site is the program's line, not one of the package that it goes through."""
+        script = os.path.join(self.folder, "planted.py")
+        with open(script, "w", encoding="utf-8") as stream:
+            stream.write("import os\nimport varve\n\n\ndef planted():\n    return varve.zeros((4, 64))\n\n\n"
+                         "kept = [planted() for _ in range(3)]\nos._exit(0)\n")
+        self.record("/usr/bin/python3", script, env=dict(os.environ, PYTHONPATH=os.path.join(recording.ROOT, "notebooks"),
+                                                         VARVE_BUILD_DIR=os.path.dirname(recording.VARVE)))
+        self.assert_finished()
+        self.assertEqual(self.sql("SELECT function, file, line, kind, storages, bytes FROM storage_leak_callsite"),
+                         [("planted", script, 6, "alive at the end", 3, 3 * 4 * 64 * 4)])
+
     def test_help(self):
         """Each column has its line in the database, and each line its column."""
         self.record("/bin/true")
