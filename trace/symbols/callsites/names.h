@@ -16,6 +16,6 @@ bool callsites_path_is_driver(const char *module_path);  /* libcuda and what sta
 bool callsites_path_is_storage(const char *module_path); /* libvarve.so: allocator and storages */
 bool callsites_path_is_torch(const char *module_path); /* native code of PyTorch and the libraries below it */
 bool callsites_path_is_storage_python(const char *file); /* the Python package over libvarve.so */
-bool callsites_path_is_torch_python(const char *file); /* Python code of PyTorch, or ours beside it */
+bool callsites_path_is_torch_python(const char *file);   /* Python code of PyTorch, or ours beside it */
 
 #endif
