@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Every C file is formatted as .clang-format says. `--fix` formats them instead of complaining; files may be named.
+# Every file of C and CUDA is formatted as .clang-format says. `--fix` formats them instead of complaining; files may be named.
 #
 # usage: check_format.sh [--fix] [FILE…]
 
@@ -14,7 +14,7 @@ if [ "${1:-}" = --fix ]; then
 fi
 if [ "$#" -eq 0 ]; then
     cd "$root"
-    set -- $(find trace alloc storage analysis tests -name '*.[ch]' | sort)
+    set -- $(find trace alloc storage analysis tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort)
 fi
 if [ "$#" -eq 0 ]; then
     echo "check_format: ok; 0 files"

@@ -189,7 +189,8 @@ int varve_alloc_get_base_allocation(struct varve_alloc *alloc, uint64_t addr, ui
 int varve_alloc_get_block(struct varve_alloc *alloc, uint64_t addr, struct varve_block_info *block_out);
 /// The same of any address among the bytes that were requested; looks at all blocks unless it is the first.
 int varve_alloc_find_block(struct varve_alloc *alloc, uint64_t addr, struct varve_block_info *block_out);
-/// Give unused segments of the default pool, and of private pools that may go, back to the device.
+/// Give unused segments of the default pool, and of private pools that may go, back to the device. Errors: the device's; what it
+/// has not taken back stays in the cache, and the rest has gone.
 int varve_alloc_empty_cache(struct varve_alloc *alloc);
 /// What the device has free, or the largest free block of any pool and stream if that is more: the guess of
 /// PyTorch's cacheInfo, which asks for no limit, stream or pool. 0 if the device does not say.

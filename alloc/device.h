@@ -6,7 +6,7 @@
  * cuMemAlloc/cuMemFree, cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess, cuMemUnmap, cuMemRelease,
  * cuMemAddressFree, cuStreamSynchronize, cuEvent*, cuMemAllocFromPoolAsync/cuMemFreeAsync, cuMemPoolTrimTo,
  * cuStreamCreate/cuStreamDestroy, cuMemcpyAsync, cuMemcpy2DAsync, cuMemset*Async, cuMemHostAlloc/cuMemFreeHost,
- * cuMemGetInfo, cuDeviceCanAccessPeer, cuIpc*.
+ * cuModuleLoadData, cuModuleGetFunction, cuLaunchKernel, cuMemGetInfo, cuDeviceCanAccessPeer, cuIpc*.
  *
  * Every operation returns 0 or a negative enum varve_error. VARVE_ERROR_NO_MEMORY means that the device has
  * not enough memory and that a smaller request, or a later one, may succeed; any other error is fatal to the
@@ -55,6 +55,13 @@ struct varve_copy_2d {
     uint64_t target_addr, target_pitch;
     uint64_t source_addr, source_pitch;
     uint64_t row_bytes, rows;
+};
+
+/* How a function of a program runs: so many blocks of so many threads. */
+struct varve_launch {
+    unsigned blocks[3], threads[3]; /* 1 where an axis is not used */
+    unsigned shared_bytes;          /* of each block, beside what the function declares itself */
+    void **arguments;               /* the address of each; read before the call returns */
 };
 
 struct varve_device;
@@ -120,7 +127,8 @@ struct varve_device_ops {
      * host memory are those of this process.
      *
      * Checked at once: a range in the device lies in one segment, import or allocation of the pool, or in
-     * mappings of one reservation to which the device itself was given access. `addr` of a fill is a multiple of
+     * mappings of one reservation to which the device itself was given access; or, cuda, in memory of the same GPU
+     * that others have got from the driver, of which is known what the driver says. `addr` of a fill is a multiple of
      * pattern_bytes. What is read and what is written have no address in common; of rows with different pitches,
      * neither have the ranges from the first byte to the last. Memory that is mapped at two addresses is not
      * recognized. Of 0 bytes nothing is checked.
@@ -148,11 +156,25 @@ struct varve_device_ops {
                 uint64_t count, uint64_t stream);
 
     /* Host memory that the device can copy from and to by itself (cuda: pinned, and known to every CUDA device;
-     * sim and host: plain memory), at a multiple of 4096 bytes, not zeroed. It counts for no limit. It goes back
+     * sim and host: plain memory), at a multiple of 256 bytes, not zeroed. It counts for no limit. It goes back
      * after the work that uses it; the device's close frees what is left. Errors: VARVE_ERROR_INVALID (0 bytes),
      * NO_MEMORY; host_free: NOT_FOUND (nothing of host_alloc begins there). */
     int (*host_alloc)(struct varve_device *device, uint64_t bytes, uint64_t *addr_out);
     int (*host_free)(struct varve_device *device, uint64_t addr);
+
+    /* ---- Programs that run on the device: all three entries or none. NULL program_load: it has none. Threads: any. ----
+     *
+     * `image` is what the device's compiler has made (cuda: a fat binary, a cubin, or PTX with a NUL at its end); it is read
+     * by program_load alone. Programs stay until the device closes. Errors: VARVE_ERROR_UNSUPPORTED (nothing in the image
+     * is for this GPU), INVALID, NO_MEMORY. */
+    int (*program_load)(struct varve_device *device, const void *image, uint64_t *program_out);
+    /* A function of a program by its name; good as long as the program. Errors: VARVE_ERROR_UNSUPPORTED (there is none). */
+    int (*program_find)(struct varve_device *device, uint64_t program, const char *name,
+                        uint64_t *function_out);
+    /* Enqueue one run of a function on `stream`, as a copy is. What it reads and writes is not checked. Errors:
+     * VARVE_ERROR_INVALID (sizes that the GPU has not), NOT_FOUND (the stream was destroyed), BUSY (as copy), IO. */
+    int (*launch)(struct varve_device *device, uint64_t function, const struct varve_launch *launch,
+                  uint64_t stream);
 
     int (*memory_info)(struct varve_device *device, uint64_t *free_out, uint64_t *total_out);
 
@@ -290,6 +312,8 @@ int varve_cuda_open(const struct varve_cuda_options *options, struct varve_devic
                     struct varve_message *message);
 /// UUID and name of CUDA's device; zeros and "" where the driver does not say.
 void varve_cuda_identify(int ordinal, unsigned char uuid_out[16], char *name_out, size_t name_bytes);
+/// CUDA's number of the device in this process, which its index need not be.
+int varve_cuda_ordinal(const struct varve_device *device);
 /// Is the device's primary context the calling thread's current one?
 bool varve_cuda_is_current(const struct varve_device *device);
 /// Make it so, and put back what was current before, as cuCtxPushCurrent and cuCtxPopCurrent do. Returns

@@ -55,11 +55,12 @@ const char *varve_operator_name(enum varve_operator operation);
  *            matmul: matrices in the two last axes, the axes before them are broadcast; f16 and bf16 are summed in f32,
  *            integers wrap. f32 and f64 go to cblas_sgemm and cblas_dgemm of OpenBLAS if the process finds it
  *            (libopenblas.so.0; the environment's VARVE_BLAS names another library, or none), else to loops of ours.
- * UNARY      a. exp: floating point only. relu: all but bool; NaN stays NaN.
+ * UNARY      a. exp: floating point only; off by at most 1.1 units of the last place, halves by what rounding adds. relu: all
+ *            but bool; NaN stays NaN.
  * REDUCTION  a, axis (from the end if negative; VARVE_OP_ALL_AXES). `out` has the shape of `a` without the axis or with size
  *            1 there. sum: integers and bool into i64. mean: floating point only, NaN of no elements. max: NaN wins; an axis
- *            without elements has none. Sums are accumulated in f64, runs by halves and the rest with compensation: the
- *            error is a few units of 2^-53 of the sum of the magnitudes, however many there are.
+ *            without elements has none. Sums are accumulated in f64, runs and eight rows at a time by halves and the rest
+ *            with compensation: the error is a few units of 2^-53 of the sum of the magnitudes, however many there are.
  * SETTER     value: varve_array_fill.
  * SEQUENCE   start, step: element i, in the usual order, is start + i * step, computed as i64 or, if one of them is real,
  *            f64, and then converted as varve_array_copy does.

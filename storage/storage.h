@@ -170,6 +170,16 @@ int varve_storage_copy_on(struct varve_storage *target, const struct varve_stora
                           struct varve_message *message);
 int varve_storage_fill_on(struct varve_storage *storage, struct varve_scalar value, uint64_t stream,
                           struct varve_message *message);
+struct varve_storage_pair {
+    struct varve_storage *target; /* borrowed */
+    const struct varve_storage *source;
+};
+
+/// Many copies, each as varve_storage_copy, on `streams` streams (1 to 16) of their own of each device at a time, behind what the
+/// default stream has. Done when the call returns. No pair's target is read or written by another pair. Errors: those of
+/// the first copy that failed; those before it in the list are done then, those behind it may be.
+int varve_storage_copy_batch(const struct varve_storage_pair *pairs, size_t count, unsigned streams,
+                             struct varve_message *message);
 /// A contiguous storage with the same elements, in the same memory unless `options` say otherwise (NULL: all as the source's).
 int varve_storage_clone(const struct varve_storage *storage, const struct varve_storage_options *options,
                         struct varve_storage **storage_out, struct varve_message *message);
@@ -177,7 +187,8 @@ int varve_storage_clone(const struct varve_storage *storage, const struct varve_
 int varve_storage_to(struct varve_storage *storage, struct varve_memory *memory, enum varve_dtype dtype,
                      struct varve_storage **storage_out, struct varve_message *message);
 /// Another shape, contiguous. The first elements, in order, stay; others are undefined. Memory is only exchanged where it is too
-/// small. Errors: VARVE_ERROR_INVALID (a view, foreign memory that is too small), VARVE_ERROR_BUSY (it has views), NO_MEMORY.
+/// small, for some of the same alignment and stream. Errors: VARVE_ERROR_INVALID (a view; foreign memory that is too small, or in
+/// which the elements do not lie one behind the other from its first byte), VARVE_ERROR_BUSY (it has views), NO_MEMORY.
 int varve_storage_resize(struct varve_storage *storage, unsigned ndim, const int64_t *shape,
                          struct varve_message *message);
 
@@ -192,6 +203,53 @@ int varve_storage_index_set(struct varve_storage *storage, const struct varve_in
                             const struct varve_storage *value, struct varve_message *message);
 int varve_storage_index_fill(struct varve_storage *storage, const struct varve_index *indices, unsigned count,
                              struct varve_scalar value, struct varve_message *message);
+
+/* A plan that is ready to run in one memory, as often as wanted: on a device, what it keeps of indices has been brought there. */
+struct varve_storage_plan;
+
+/// Memory and plan are borrowed until the plan is closed. Owner: the caller. Errors: VARVE_ERROR_UNSUPPORTED (a device without
+/// kernels), NO_MEMORY, the device's.
+int varve_storage_plan_open(struct varve_memory *memory, const struct varve_index_plan *plan,
+                            struct varve_storage_plan **plan_out, struct varve_message *message);
+/// Without effect on NULL. What runs on a device may go on.
+void varve_storage_plan_close(struct varve_storage_plan *plan);
+/// As varve_index_plan_run, on storages in the plan's memory. On a device behind what `stream` has by now, and the work may go
+/// on behind the call: both storages stay until it is done. Errors: as there, VARVE_ERROR_INVALID (another memory), PERMISSION.
+int varve_storage_plan_run(struct varve_storage_plan *plan, struct varve_storage *target,
+                           const struct varve_storage *source, uint64_t stream,
+                           struct varve_message *message);
+
+/* ---- Operators: those of operators.h, on storages ----
+ *
+ * All operands lie in memory of one device, or all in the processor's; `out` may be one of the inputs, or overlap them, as in
+ * operators.h. What the processor can address is computed by the time that the call returns. On a device with kernels the work is
+ * enqueued on `stream` behind what that has by now, and may go on behind the call: storages stay until it is done, or go back to a
+ * pool on that same stream, whose order then keeps their bytes. On other devices the operands come to host memory and the result goes
+ * back before the call returns, also where an address is no multiple of the element's size.
+ *
+ * A device gives the results of the host, bit for bit, but for
+ * - exp, pow and normal, which go by the device's own functions (at most 2 units in the last place of what is computed: f32 for
+ *   f16 and bf16, f64 for normal and for pow of f32);
+ * - the order in which sums are added, within the bound of operators.h; and products of floating point, which go to cuBLAS if the
+ *   process finds it (libcublas.so.13, .12, .11; the environment's VARVE_CUBLAS names another library, or none), else to a kernel of
+ *   ours. f32 is multiplied as f32 (not as TF32), f16 and bf16 are summed in f32;
+ * - the bits of NaN, and the sign of a zero that max finds beside the other zero. */
+
+/* The arguments of each kind; `sequence` is what operators.h calls the stream of random numbers. */
+#define VARVE_STORAGE_OPERATOR_ARGUMENTS_BINARY const struct varve_storage *a, const struct varve_storage *b
+#define VARVE_STORAGE_OPERATOR_ARGUMENTS_UNARY const struct varve_storage *a
+#define VARVE_STORAGE_OPERATOR_ARGUMENTS_REDUCTION const struct varve_storage *a, int axis
+#define VARVE_STORAGE_OPERATOR_ARGUMENTS_SETTER struct varve_scalar value
+#define VARVE_STORAGE_OPERATOR_ARGUMENTS_SEQUENCE struct varve_scalar start, struct varve_scalar step
+#define VARVE_STORAGE_OPERATOR_ARGUMENTS_RANDOM uint64_t seed, uint64_t sequence, double a, double b
+
+/// varve_storage_op_add and so on. Errors: those of varve_op_…; VARVE_ERROR_INVALID (operands on different devices), PERMISSION (`out`
+/// may not be written), UNSUPPORTED (memory that can't be copied), the device's, after which elements of `out` are undefined.
+#define VARVE_STORAGE_OPERATOR_FUNCTION(code, NAME, name, KIND)                                     \
+    int varve_storage_op_##name(struct varve_storage *out, VARVE_STORAGE_OPERATOR_ARGUMENTS_##KIND, \
+                                uint64_t stream, struct varve_message *message);
+VARVE_OPERATOR_LIST(VARVE_STORAGE_OPERATOR_FUNCTION)
+#undef VARVE_STORAGE_OPERATOR_FUNCTION
 
 /* ---- Shared memory ----
  *

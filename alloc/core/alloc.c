@@ -364,6 +364,7 @@ int varve_alloc_empty_pool(struct varve_alloc *alloc, struct varve_pool_id id)
     if (error != VARVE_ERROR_NOT_FOUND) {
         EMIT(alloc,
              (struct emission){.kind = VARVE_KIND_EMPTY_CACHE, .size = sum.bytes, .arg = sum.segments});
+        error = error == VARVE_OK ? sum.error : error;
     }
     ALLOC_CHECK_STEP(alloc);
     alloc_unlock(alloc);

@@ -177,13 +177,17 @@ static struct release_sum carry_out(struct varve_alloc *alloc, struct release_pl
     while (block != NULL) {
         struct block *next = block->planned_next;
         block->is_planned = false;
-        sum.segments++;
         if (block->expandable != NULL) {
-            sum.bytes += expandable_release(alloc, block, cause);
+            sum.segments++;
+            sum.bytes += expandable_release(alloc, block, cause, &sum.error);
         } else {
             enum varve_cause own = block_pool(block)->owner != NULL ? VARVE_CAUSE_POOL_DESTROYED : cause;
-            sum.bytes += block->size;
-            segment_release(alloc, block, own);
+            uint64_t bytes = block->size;
+            int error = segment_release(alloc, block, own);
+
+            sum.segments += error == VARVE_OK;
+            sum.bytes += error == VARVE_OK ? bytes : 0;
+            sum.error = error == VARVE_OK ? sum.error : error;
         }
         block = next;
     }

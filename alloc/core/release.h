@@ -28,6 +28,7 @@ void plan_cached(struct varve_alloc *alloc, struct release_plan *plan);
 struct release_sum {
     uint64_t segments, bytes;
     bool has_succeeded; /* as the stage itself judges */
+    int error;          /* the last one of the device, which has kept something */
 };
 
 struct release_sum release_garbage(struct varve_alloc *alloc);

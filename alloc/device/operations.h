@@ -32,8 +32,9 @@ struct device_call {
     const struct varve_ipc_handle *ipc;
     const struct varve_copy_2d *copy;
     const struct device_fill *fill;
-    void *out; /* the result, by operation */
-    struct {   /* cuda's: what of the calling thread is to be put back */
+    const void *argument; /* of an operation that one device alone has */
+    void *out;            /* the result, by operation */
+    struct {              /* cuda's: what of the calling thread is to be put back */
         int mode;
         bool has_pushed;
     } scope;
@@ -76,6 +77,8 @@ struct device_hooks {
     /* A stream of the driver's; NULL: streams are numbers. */
     int (*stream_make)(struct device_table *table, uint64_t *stream_out);
     int (*stream_end)(struct device_table *table, uint64_t stream);
+    /* Is a range that begins in no memory of the table's the device's all the same? As resources_memory_check. NULL: no. */
+    int (*foreign_check)(struct device_table *table, uint64_t addr, uint64_t bytes);
     /* Checked, and not empty; one row where it could be two without a gap. */
     int (*copy)(struct device_table *table, const struct varve_copy_2d *copy, uint64_t stream);
     int (*fill)(struct device_table *table, const struct device_fill *fill, uint64_t stream);

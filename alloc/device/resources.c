@@ -388,12 +388,19 @@ static int mapped_memory_check(struct device_resources *resources, uint64_t addr
     return 0;
 }
 
+bool resources_memory_begins(const struct device_resources *resources, uint64_t addr)
+{
+    const struct device_range *range = device_ranges_at_or_before(&resources->space, addr);
+
+    return range && addr - range->addr < range->bytes;
+}
+
 int resources_memory_check(struct device_resources *resources, uint64_t addr, uint64_t bytes)
 {
     const struct device_range *range = device_ranges_at_or_before(&resources->space, addr);
 
     assert(bytes != 0);
-    if (!range || addr - range->addr >= range->bytes) {
+    if (!resources_memory_begins(resources, addr)) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_NOT_FOUND, "%#llx lies in no memory of the device",
                              (unsigned long long)addr);
     }

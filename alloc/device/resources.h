@@ -97,6 +97,8 @@ int resources_mapped_check(struct device_resources *resources, uint64_t addr, ui
 void resources_unmap_enter(struct device_resources *resources, struct device_range *mapping);
 /// The device itself has access to a range of whole mappings.
 void resources_access_enter(struct device_resources *resources, uint64_t addr, uint64_t bytes);
+/// Does the address lie in a segment, import, reservation or allocation of the pool?
+bool resources_memory_begins(const struct device_resources *resources, uint64_t addr);
 /// Is all of [addr, addr + bytes), which is not empty, memory that the device can read and write, in one piece? Errors:
 /// VARVE_ERROR_NOT_FOUND (none begins there), INVALID (not to its end, or not mapped, or without access).
 int resources_memory_check(struct device_resources *resources, uint64_t addr, uint64_t bytes);

@@ -57,10 +57,18 @@ int device_stream_destroy(struct varve_device *device, uint64_t stream)
 
 /* ---- copies ---- */
 
+static int memory_check(struct device_table *table, uint64_t addr, uint64_t bytes)
+{
+    return table->hooks->foreign_check && !resources_memory_begins(&table->resources, addr)
+               ? table->hooks->foreign_check(table, addr, bytes)
+               : resources_memory_check(&table->resources, addr, bytes);
+}
+
 /* One end of a copy: addresses that exist, and memory of the device where it is to be that. */
-static int end_check(struct device_resources *resources, const struct varve_copy_2d *copy, uint64_t addr,
+static int end_check(struct device_table *table, const struct varve_copy_2d *copy, uint64_t addr,
                      uint64_t pitch, bool is_here)
 {
+    struct device_resources *resources = &table->resources;
     uint64_t last;
 
     if (copy->rows > 1 && pitch < copy->row_bytes) {
@@ -74,7 +82,7 @@ static int end_check(struct device_resources *resources, const struct varve_copy
                              (unsigned long long)copy->rows, (unsigned long long)copy->row_bytes,
                              (unsigned long long)pitch, (unsigned long long)addr);
     }
-    return is_here ? resources_memory_check(resources, addr, last) : VARVE_OK;
+    return is_here ? memory_check(table, addr, last) : VARVE_OK;
 }
 
 /* Of two series of rows with one pitch: is a row of one so near to a row of the other? */
@@ -100,7 +108,7 @@ static bool does_overlap(const struct varve_copy_2d *copy)
                copy->target_addr + device_span(copy->row_bytes, copy->rows, copy->target_pitch);
 }
 
-static int copy_check(struct device_resources *resources, const struct varve_copy_2d *copy)
+static int copy_check(struct device_table *table, const struct varve_copy_2d *copy)
 {
     static const struct {
         bool has_target, has_source;
@@ -109,16 +117,17 @@ static int copy_check(struct device_resources *resources, const struct varve_cop
         [VARVE_COPY_DEVICE_TO_HOST] = {false, true}, [VARVE_COPY_PEER_TO_DEVICE] = {true, false},
         [VARVE_COPY_DEVICE_TO_PEER] = {false, true},
     };
+    struct device_resources *resources = &table->resources;
     int error;
 
     if ((unsigned)copy->direction >= VARVE_COPY_DIRECTION_LIMIT) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%d is no direction of a copy",
                              (int)copy->direction);
     }
-    error = end_check(resources, copy, copy->target_addr, copy->target_pitch,
-                      directions[copy->direction].has_target);
+    error =
+        end_check(table, copy, copy->target_addr, copy->target_pitch, directions[copy->direction].has_target);
     if (error == VARVE_OK) {
-        error = end_check(resources, copy, copy->source_addr, copy->source_pitch,
+        error = end_check(table, copy, copy->source_addr, copy->source_pitch,
                           directions[copy->direction].has_source);
     }
     if (error == VARVE_OK && does_overlap(copy)) {
@@ -136,7 +145,7 @@ static int copy_rows(struct device_table *table, struct device_call *call)
     if (error != VARVE_OK || copy.row_bytes == 0 || copy.rows == 0) {
         return error;
     }
-    error = copy_check(&table->resources, &copy);
+    error = copy_check(table, &copy);
     if (error != VARVE_OK) {
         return error;
     }
@@ -194,7 +203,7 @@ static int fill(struct device_table *table, struct device_call *call)
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%llu elements of %u bytes cannot lie at %#llx",
                              (unsigned long long)fill->count, bytes, (unsigned long long)fill->addr);
     }
-    error = resources_memory_check(resources, fill->addr, fill->count * bytes);
+    error = memory_check(table, fill->addr, fill->count * bytes);
     return error == VARVE_OK && table->hooks->fill ? table->hooks->fill(table, fill, call->stream) : error;
 }
 

@@ -8,6 +8,9 @@ used where it is asked for.
 """
 
 from .library import library
-from .storage import Storage, empty, from_dlpack, from_numpy, full, live, zeros
+from .memory import Memory, cuda_memory, host_memory
+from .plan import Plan
+from .storage import Storage, copy_batch, empty, from_dlpack, from_numpy, full, live, zeros
 
-__all__ = ["Storage", "empty", "from_dlpack", "from_numpy", "full", "library", "live", "zeros"]
+__all__ = ["Memory", "Plan", "Storage", "copy_batch", "cuda_memory", "empty", "from_dlpack", "from_numpy", "full", "host_memory", "library",
+           "live", "zeros"]

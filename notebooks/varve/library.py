@@ -36,6 +36,40 @@ class Options(Structure):
     _fields_ = [("memory", c_void_p), ("alignment", c_uint64), ("stream", c_uint64), ("name", c_char_p)]
 
 
+class Index(Structure):
+    _fields_ = [("kind", c_int), ("start", c_int64), ("stop", c_int64), ("step", c_int64), ("array", Array)]
+
+
+class IndexPlan(Structure):
+    _fields_ = [("kind", c_int), ("dtype", c_int), ("source", Geometry), ("result", Geometry), ("offset_bytes", c_int64),
+                ("element_count", c_int64), ("needs_mask_compaction", c_bool), ("index_storage", c_int), ("index_bytes", c_int64),
+                ("temporary_bytes", c_int64), ("read_bytes", c_int64), ("written_bytes", c_int64)]
+
+
+class Pair(Structure):
+    _fields_ = [("target", c_void_p), ("source", c_void_p)]
+
+
+class HostOptions(Structure):
+    _fields_ = [("index", c_int), ("limit_bytes", c_uint64)]
+
+
+class CudaOptions(Structure):
+    _fields_ = [("index", c_int), ("ordinal", c_int), ("limit_bytes", c_uint64), ("shares", c_bool)]
+
+
+class AllocConfig(Structure):
+    _fields_ = [("max_split_size", c_uint64), ("max_non_split_rounding_size", c_uint64), ("large_segment_size", c_uint64),
+                ("roundup_power2_divisions", c_uint64 * 16), ("garbage_collection_threshold", c_double),
+                ("memory_fraction", c_double), ("expandable_segments", c_bool), ("release_lock_on_cudamalloc", c_bool),
+                ("graph_capture_record_stream_reuse", c_bool), ("research_after_release", c_bool), ("text", c_char * 1024)]
+
+
+class AllocOptions(Structure):
+    _fields_ = [("device", c_void_p), ("policy", c_char_p), ("config", AllocConfig), ("memory_limit", c_uint64),
+                ("recorder", c_void_p)]
+
+
 class Foreign(Structure):
     _fields_ = [("data", c_void_p), ("bytes", c_uint64), ("release", c_void_p), ("context", c_void_p), ("memory", c_void_p),
                 ("is_read_only", c_bool)]
@@ -85,8 +119,6 @@ FUNCTIONS = {
     "varve_dtype_name": (c_char_p, [c_int]),
     "varve_dtype_bytes": (c_size_t, [c_int]),
     "varve_dtype_find": (c_int, [c_char_p, POINTER(c_int)]),
-    "varve_geometry_slice": (c_int, [POINTER(Geometry), c_int, c_int64, c_int64, c_int64, REASON]),
-    "varve_geometry_select": (c_int, [POINTER(Geometry), c_int, c_int64, REASON]),
     "varve_geometry_is_contiguous": (c_bool, [POINTER(Geometry)]),
     "varve_storage_empty": (c_int, [POINTER(Options), c_int, c_uint, SHAPE, STORAGE_OUT, REASON]),
     "varve_storage_full": (c_int, [POINTER(Options), c_int, c_uint, SHAPE, Scalar, STORAGE_OUT, REASON]),
@@ -110,13 +142,36 @@ FUNCTIONS = {
     "varve_storage_reshape": (c_int, [c_void_p, c_uint, SHAPE, STORAGE_OUT, REASON]),
     "varve_storage_copy": (c_int, [c_void_p, c_void_p, REASON]),
     "varve_storage_fill": (c_int, [c_void_p, Scalar, REASON]),
+    "varve_storage_copy_on": (c_int, [c_void_p, c_void_p, c_uint64, REASON]),
+    "varve_storage_fill_on": (c_int, [c_void_p, Scalar, c_uint64, REASON]),
+    "varve_storage_index": (c_int, [c_void_p, POINTER(Index), c_uint, STORAGE_OUT, REASON]),
+    "varve_storage_index_set": (c_int, [c_void_p, POINTER(Index), c_uint, c_void_p, REASON]),
+    "varve_storage_index_fill": (c_int, [c_void_p, POINTER(Index), c_uint, Scalar, REASON]),
+    "varve_index_plan_get": (c_int, [POINTER(Array), POINTER(Index), c_uint, POINTER(c_void_p), REASON]),
+    "varve_index_plan_set": (c_int, [POINTER(Array), POINTER(Index), c_uint, POINTER(Array), POINTER(c_void_p), REASON]),
+    "varve_index_plan_free": (None, [c_void_p]),
+    "varve_storage_plan_open": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), REASON]),
+    "varve_storage_plan_close": (None, [c_void_p]),
+    "varve_storage_plan_run": (c_int, [c_void_p, c_void_p, c_void_p, c_uint64, REASON]),
+    "varve_storage_copy_batch": (c_int, [POINTER(Pair), c_size_t, c_uint, REASON]),
     "varve_storage_clone": (c_int, [c_void_p, POINTER(Options), STORAGE_OUT, REASON]),
     "varve_storage_to": (c_int, [c_void_p, c_void_p, c_int, STORAGE_OUT, REASON]),
     "varve_storage_resize": (c_int, [c_void_p, c_uint, SHAPE, REASON]),
     "varve_storage_live": (c_uint64, []),
     "varve_storage_check": (c_int, [c_void_p, REASON]),
     "varve_memory_host": (c_void_p, []),
+    "varve_memory_open": (c_int, [c_void_p, POINTER(c_void_p), REASON]),
+    "varve_memory_close": (c_int, [c_void_p, REASON]),
     "varve_memory_is_addressable": (c_bool, [c_void_p]),
+    "varve_host_open": (c_int, [POINTER(HostOptions), POINTER(c_void_p), REASON]),
+    "varve_cuda_open": (c_int, [POINTER(CudaOptions), POINTER(c_void_p), REASON]),
+    "varve_alloc_config_parse": (c_int, [c_char_p, POINTER(AllocConfig), REASON]),
+    "varve_alloc_options_init": (None, [POINTER(AllocOptions)]),
+    "varve_alloc_open": (c_int, [POINTER(AllocOptions), POINTER(c_void_p), REASON]),
+    "varve_alloc_close": (None, [c_void_p]),
+    "varve_alloc_memory_allocated": (c_int64, [c_void_p]),
+    "varve_alloc_memory_reserved": (c_int64, [c_void_p]),
+    "varve_alloc_empty_cache": (c_int, [c_void_p]),
     "varve_storage_dlpack_device": (c_int, [c_void_p, POINTER(Device), REASON]),
     "varve_storage_to_dlpack": (c_int, [c_void_p, c_int64, c_bool, POINTER(c_void_p), REASON]),
     "varve_storage_to_dlpack_unversioned": (c_int, [c_void_p, c_int64, c_bool, POINTER(c_void_p), REASON]),

@@ -3,47 +3,16 @@
 
 import ctypes
 import operator
-import sys
 from ctypes import byref, c_int, c_int64, c_void_p
 
-from . import capsule
-from .library import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DIMS_MAX, EXCEPTIONS, INVALID, PERMISSION, SLICE_NONE, STREAM_NONE, \
-    UNSUPPORTED, VERSION, Array, Device, Foreign, Geometry, Message, Options, Scalar, check, library
+from . import capsule, indexing
+from .elements import DTYPES, ORDER, described, dtype_code
+from .library import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, EXCEPTIONS, INVALID, PERMISSION, STREAM_NONE, UNSUPPORTED, VERSION, Array, \
+    Device, Message, Options, Pair, Scalar, check, library
+from .memory import Memory
 
-# name: (the name elsewhere, kind and bytes in array interfaces, the type that one element is read as)
-DTYPES = {
-    "f64": ("float64", "f8", ctypes.c_double),
-    "f32": ("float32", "f4", ctypes.c_float),
-    "f16": ("float16", "f2", None),
-    "bf16": ("bfloat16", None, None),
-    "i64": ("int64", "i8", ctypes.c_int64),
-    "i32": ("int32", "i4", ctypes.c_int32),
-    "i16": ("int16", "i2", ctypes.c_int16),
-    "i8": ("int8", "i1", ctypes.c_int8),
-    "u8": ("uint8", "u1", ctypes.c_uint8),
-    "bool": ("bool", "b1", ctypes.c_bool),
-}
-_names = {alias: name for name, row in DTYPES.items() for alias in (name, row[0])}
-_names.update({"bool_": "bool", "int": "i64", "float": "f64"})
-_kinds = {row[1]: name for name, row in DTYPES.items() if row[1]}
-_order = "<" if sys.byteorder == "little" else ">"
 _index_errors = {**EXCEPTIONS, INVALID: IndexError}
 _buffer_errors = {**EXCEPTIONS, PERMISSION: BufferError, UNSUPPORTED: BufferError, VERSION: BufferError}
-
-
-def dtype_name(dtype):
-    """The library's name of a type: "f32", "float32", numpy.float32, numpy.dtype("float32"), torch.float32 or float."""
-    text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
-    try:
-        return _names[text.rpartition(".")[2]]
-    except KeyError:
-        raise TypeError(f"no type of elements: {dtype!r}; there are {', '.join(DTYPES)}") from None
-
-
-def _dtype_code(dtype):
-    code = c_int()
-    library().varve_dtype_find(dtype_name(dtype).encode(), byref(code))
-    return code
 
 
 def _sizes(shape):
@@ -69,8 +38,9 @@ def _scalar(value):
     return Scalar(2, 0, float(value))
 
 
-def _options(name, alignment=0):
-    return Options(None, alignment, 0, None if name is None else name.encode())
+def _options(name, alignment=0, memory=None, stream=0):
+    pointer = None if memory is None or memory == "host" else memory.pointer
+    return Options(pointer, alignment, stream, None if name is None else name.encode())
 
 
 class Storage:
@@ -108,9 +78,9 @@ class Storage:
         except KeyError:
             raise ValueError("the storage is closed") from None
 
-    def _made(self, function, *arguments):
+    def _made(self, function, *arguments, errors=EXCEPTIONS):
         """The storage that a function of the library makes of this one."""
-        return _make(function, self._handle, *arguments)
+        return _make(function, self._handle, *arguments, errors=errors)
 
     # ---- questions ----
 
@@ -180,6 +150,16 @@ class Storage:
         library().varve_storage_set_name(self._handle, name.encode())
 
     @property
+    def memory(self):
+        """The pool that its memory is of; None: the C library's, or a foreign one."""
+        return Memory.at(library().varve_storage_memory(self._handle))
+
+    @property
+    def is_addressable(self):
+        """May the processor look at the elements? Not in a device's own memory."""
+        return library().varve_memory_is_addressable(library().varve_storage_memory(self._handle))
+
+    @property
     def is_view(self):
         return library().varve_storage_base(self._handle) is not None
 
@@ -212,29 +192,23 @@ class Storage:
         return self._made("varve_storage_view", byref(geometry))
 
     def __getitem__(self, key):
-        """A view, by integers, slices, None and Ellipsis as in NumPy."""
-        geometry, message, axis = self._geometry(), Message(), 0
-        for item in _full_key(key, geometry.ndim):
-            if item is None:
-                _insert_axis(geometry, axis)
-                axis += 1
-            elif isinstance(item, slice):
-                bounds = [SLICE_NONE if bound is None else _clamp(bound) for bound in (item.start, item.stop)]
-                step = 1 if item.step is None else _clamp(item.step)
-                check(library().varve_geometry_slice(byref(geometry), axis, *bounds, step, byref(message)), message)
-                axis += 1
-            else:
-                index = operator.index(item)
-                check(library().varve_geometry_select(byref(geometry), axis, _clamp(index), byref(message)), message, _index_errors)
-        return self._view(geometry)
+        """As in NumPy: a view of integers, slices, None and Ellipsis; with arrays of integers or masks a storage of its own. Arrays
+        are those of NumPy, or storages."""
+        return self._made("varve_storage_index", *indexing.entries(key), errors=_index_errors)
 
     def __setitem__(self, key, value):
         """Elements of another storage, an array, or one value, broadcast."""
-        with self[key] as view:
-            if isinstance(value, Storage) or getattr(value, "shape", ()) != ():
-                view.copy_(value)
-            else:
-                view.fill_(value)
+        indices, count = indexing.entries(key)
+        message = Message()
+        if isinstance(value, Storage):
+            error = library().varve_storage_index_set(self._handle, indices, count, value._handle, byref(message))
+        elif getattr(value, "shape", ()) != ():
+            with from_numpy(value) as wrapped:
+                error = library().varve_storage_index_set(self._handle, indices, count, wrapped._handle, byref(message))
+        else:
+            error = library().varve_storage_index_fill(self._handle, indices, count, _scalar(value), byref(message))
+        is_of_value = b"value array" in message.text  # the rest of what can't be is about indices
+        check(error, message, EXCEPTIONS if is_of_value else _index_errors)
 
     def __iter__(self):
         return (self[index] for index in range(len(self)))
@@ -259,28 +233,46 @@ class Storage:
 
     # ---- elements ----
 
-    def copy_(self, source):
-        """Elements of a storage or an array, converted and broadcast; returns self."""
-        message = Message()
-        if isinstance(source, Storage):
-            check(library().varve_storage_copy(self._handle, source._handle, byref(message)), message)
-        else:
+    def copy_(self, source, *, stream=None):
+        """Elements of a storage or an array, converted and broadcast; returns self. On a stream of the device (its handle; 0: the
+        default one) the work may go on behind the call, and both storages must stay until it is done."""
+        if not isinstance(source, Storage):
             with from_numpy(source) as wrapped:
-                check(library().varve_storage_copy(self._handle, wrapped._handle, byref(message)), message)
+                return self.copy_(wrapped)  # waits: nobody knows how long the array stays
+        message = Message()
+        if stream is None:
+            error = library().varve_storage_copy(self._handle, source._handle, byref(message))
+        else:
+            error = library().varve_storage_copy_on(self._handle, source._handle, stream, byref(message))
+        check(error, message)
         return self
 
-    def fill_(self, value):
+    def fill_(self, value, *, stream=None):
+        """As copy_()."""
         message = Message()
-        check(library().varve_storage_fill(self._handle, _scalar(value), byref(message)), message)
+        if stream is None:
+            error = library().varve_storage_fill(self._handle, _scalar(value), byref(message))
+        else:
+            error = library().varve_storage_fill_on(self._handle, _scalar(value), stream, byref(message))
+        check(error, message)
         return self
 
     def clone(self):
         """A contiguous copy."""
         return self._made("varve_storage_clone", None)
 
-    def to(self, dtype):
-        """The same storage once more if it is of that type, else a converted copy."""
-        return self._made("varve_storage_to", library().varve_storage_memory(self._handle), _dtype_code(dtype))
+    def to(self, *targets):
+        """In that memory (a Memory, or "host": the C library's), of that type, or both: the same storage once more if it is so
+        already, else a copy."""
+        memory, dtype = library().varve_storage_memory(self._handle), self.dtype
+        for target in targets:
+            if isinstance(target, Memory):
+                memory = target.pointer
+            elif isinstance(target, str) and target == "host":
+                memory = library().varve_memory_host()
+            else:
+                dtype = target
+        return self._made("varve_storage_to", memory, dtype_code(dtype))
 
     def resize_(self, *shape):
         """BufferError: somebody has a view of it."""
@@ -291,8 +283,7 @@ class Storage:
     def tolist(self):
         """Nested lists of numbers, or a number."""
         kind = self.dtype if DTYPES[self.dtype][2] else "f64"
-        host = library().varve_memory_host()
-        with self._made("varve_storage_to", host, _dtype_code(kind)) as same, same.clone() as copy:
+        with self.to("host", kind) as same, same.clone() as copy:
             flat = list((DTYPES[kind][2] * copy.size).from_address(copy.data_ptr)) if copy.size else []
             return _nested(flat, copy.shape)
 
@@ -305,17 +296,22 @@ class Storage:
     # ---- other libraries ----
 
     def numpy(self):
-        """An array of NumPy in the same memory, which it keeps alive."""
+        """An array of NumPy in the same memory, which it keeps alive; of what is in a device's own memory a copy in the host's."""
         import numpy
-        return numpy.asarray(_ArrayInterface(self))
+        if self.is_addressable:
+            return numpy.asarray(_ArrayInterface(self))
+        with self.to("host") as copy:
+            return numpy.asarray(_ArrayInterface(copy))
 
     def __array__(self, dtype=None, copy=None):
+        if copy is False and not self.is_addressable:
+            raise ValueError("elements in a device's own memory take a copy")
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:
             if copy is False:
                 raise ValueError(f"elements of {self.dtype} as {dtype} take a copy")
             return array.astype(dtype)
-        return array.copy() if copy else array
+        return array.copy() if copy and self.is_addressable else array
 
     def __dlpack_device__(self):
         device, message = Device(), Message()
@@ -342,46 +338,17 @@ class _ArrayInterface:
         kind = DTYPES[storage.dtype][1]
         if kind is None:
             raise TypeError(f"NumPy has no {storage.dtype}; to(\"f32\") makes a copy that it can read")
-        if not library().varve_memory_is_addressable(library().varve_storage_memory(storage._handle)):
-            raise TypeError("the storage is in a device's own memory")
         self.view = view = storage._view(storage._geometry())
         self.__array_interface__ = {
             "version": 3,
             "shape": view.shape,
-            "typestr": ("|" if kind[1:] == "1" else _order) + kind,
+            "typestr": ("|" if kind[1:] == "1" else ORDER) + kind,
             "data": (view.data_ptr or id(self), view.read_only),  # NumPy wants an address, also of no elements
             "strides": tuple(stride * view.itemsize for stride in view.strides),
         }
 
 
-# ---- keys of __getitem__ ----
-
-def _full_key(key, ndim):
-    """The key with its Ellipsis, or the end, spelled out."""
-    key = key if isinstance(key, tuple) else (key,)
-    given = sum(item is not None and item is not Ellipsis for item in key)
-    if given > ndim:
-        raise IndexError(f"{given} indices for {ndim} dimensions")
-    at = [index for index, item in enumerate(key) if item is Ellipsis]
-    if len(at) > 1:
-        raise IndexError("more than one Ellipsis")
-    where = at[0] if at else len(key)
-    return key[:where] + (slice(None),) * (ndim - given) + key[where + 1:]
-
-
-def _clamp(bound):
-    """Bounds beyond 64 bits are beyond every axis."""
-    return max(-2**63 + 1, min(2**63 - 1, operator.index(bound)))
-
-
-def _insert_axis(geometry, axis):
-    if geometry.ndim == DIMS_MAX:
-        raise ValueError(f"at most {DIMS_MAX} dimensions are possible")
-    for field, value in ((geometry.shape, 1), (geometry.strides, 0)):
-        field[axis + 1:geometry.ndim + 1] = field[axis:geometry.ndim]
-        field[axis] = value
-    geometry.ndim += 1
-
+# ---- lists ----
 
 def _nested(flat, shape):
     if not shape:
@@ -392,76 +359,47 @@ def _nested(flat, shape):
 
 # ---- making storages ----
 
-def _make(function, *arguments):
+def _make(function, *arguments, errors=EXCEPTIONS):
     pointer, message = c_void_p(), Message()
-    check(getattr(library(), function)(*arguments, byref(pointer), byref(message)), message)
+    check(getattr(library(), function)(*arguments, byref(pointer), byref(message)), message, errors)
     return Storage(pointer.value)
 
 
-def empty(shape, dtype="f32", *, name=None, alignment=0):
-    """A storage whose elements are undefined. `alignment`: of the first element, in bytes; 0: the library's choice."""
-    return _make("varve_storage_empty", byref(_options(name, alignment)), _dtype_code(dtype), *_sizes(_tuple(shape)))
+def empty(shape, dtype="f32", *, name=None, alignment=0, memory=None, stream=0):
+    """A storage whose elements are undefined. `alignment`: of the first element, in bytes; 0: the library's choice. `memory`: a
+    pool; None: the C library's. `stream`: whose block it is in a pool."""
+    return _make("varve_storage_empty", byref(_options(name, alignment, memory, stream)), dtype_code(dtype), *_sizes(_tuple(shape)))
 
 
-def full(shape, value, dtype="f32", *, name=None, alignment=0):
-    return _make("varve_storage_full", byref(_options(name, alignment)), _dtype_code(dtype), *_sizes(_tuple(shape)),
+def full(shape, value, dtype="f32", *, name=None, alignment=0, memory=None, stream=0):
+    return _make("varve_storage_full", byref(_options(name, alignment, memory, stream)), dtype_code(dtype), *_sizes(_tuple(shape)),
                  _scalar(value))
 
 
-def zeros(shape, dtype="f32", *, name=None, alignment=0):
-    return full(shape, 0, dtype, name=name, alignment=alignment)
+def zeros(shape, dtype="f32", *, name=None, alignment=0, memory=None, stream=0):
+    return full(shape, 0, dtype, name=name, alignment=alignment, memory=memory, stream=stream)
 
 
 def _tuple(shape):
     return (shape,) if hasattr(shape, "__index__") else tuple(shape)
 
 
-def from_numpy(array, *, copy=False, name=None):
-    """A storage in the array's memory, which stays as long as the storage or a view of it does. Of whatever has an
-    __array_interface__. TypeError: its type; ValueError: strides that are no multiples of an element's size."""
-    interface = getattr(array, "__array_interface__", None)
-    if interface is None:
-        raise TypeError(f"{type(array).__name__} has no __array_interface__")
-    kind, item = interface["typestr"][1:], int(interface["typestr"][2:])
-    if kind not in _kinds or interface["typestr"][0] not in (_order, "|") or interface.get("mask") is not None:
-        raise TypeError(f"no type of elements: {interface['typestr']}; there are {', '.join(DTYPES)}")
-    if len(interface["shape"]) > DIMS_MAX:
-        raise ValueError(f"{len(interface['shape'])} dimensions; at most {DIMS_MAX} are possible")
-    foreign, geometry = _lay_out(interface, item)
+def from_numpy(array, *, copy=False, name=None, memory=None):
+    """A storage in the array's memory, which stays as long as the storage or a view of it does; a copy in a pool's `memory`, if one
+    is given. Of whatever has an __array_interface__. TypeError: its type; ValueError: strides that are no multiples of an element's
+    size."""
+    foreign, geometry, dtype = described(array)
     foreign.release, foreign.context = ctypes.cast(library().varve_python_release, c_void_p), id(array)
     _increment(array)
     try:
-        storage = _make("varve_storage_wrap", byref(foreign), _dtype_code(_kinds[kind]), byref(geometry),
-                        None if name is None else name.encode())
+        storage = _make("varve_storage_wrap", byref(foreign), dtype, byref(geometry), None if name is None else name.encode())
     except BaseException:
         _decrement(array)
         raise
-    if not copy:
+    if not copy and memory is None:
         return storage
     with storage:
-        return storage.clone()
-
-
-def _lay_out(interface, item):
-    """The memory that the array's elements span, and their geometry in it."""
-    (data, is_read_only), shape = interface["data"], interface["shape"]
-    geometry = Geometry(ndim=len(shape))
-    strides, last = interface.get("strides"), item
-    if strides is None:
-        strides = [0] * len(shape)
-        for axis in reversed(range(len(shape))):
-            strides[axis], last = last, last * max(1, shape[axis])
-    has_elements = all(shape)
-    first, end = 0, 1 if has_elements else 0
-    for axis, (size, stride) in enumerate(zip(shape, strides)):
-        if stride % item != 0 and size > 1 and has_elements:
-            raise ValueError(f"axis {axis} has a stride of {stride} bytes, no multiple of an element's {item}; copy the array first")
-        stride = stride // item if size > 1 and has_elements else last // item
-        geometry.shape[axis], geometry.strides[axis] = size, stride
-        if has_elements:
-            first, end = first + min(0, (size - 1) * stride), end + max(0, (size - 1) * stride)
-    geometry.offset = -first
-    return Foreign(data=data + first * item, bytes=(end - first) * item, is_read_only=is_read_only), geometry
+        return storage._made("varve_storage_clone", byref(_options(name, memory=memory)))
 
 
 _increment = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))
@@ -469,9 +407,10 @@ _decrement = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pyth
 
 
 def from_dlpack(source, *, memory=None, stream=None, copy=None, name=None):
-    """A storage in the memory of a tensor or array of another library (or of a capsule, which is consumed). `memory`: address of
-    the library's `struct varve_memory` of a CUDA device whose tensors may come; `stream`: on which the storage will be used there.
+    """A storage in the memory of a tensor or array of another library (or of a capsule, which is consumed). `memory`: the Memory of
+    the CUDA device whose tensors may come; `stream`: on which the storage will be used there.
     BufferError, or what the source raises, if it can't be shared."""
+    memory = memory.pointer if isinstance(memory, Memory) else memory
     if capsule.is_capsule(source):
         got = source
     else:
@@ -498,3 +437,10 @@ def from_dlpack(source, *, memory=None, stream=None, copy=None, name=None):
 def live():
     """Storages of the process that somebody refers to, views among them."""
     return library().varve_storage_live()
+
+
+def copy_batch(pairs, *, streams=4):
+    """Copies of (target, source) storages that do not wait for each other; all are done when it returns."""
+    pairs, message = list(pairs), Message()
+    listed = (Pair * max(1, len(pairs)))(*((target._handle, source._handle) for target, source in pairs))
+    check(library().varve_storage_copy_batch(listed, len(pairs), streams, byref(message)), message)

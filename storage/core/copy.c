@@ -1,14 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copies between storages. What the processor can address is copied by varve_array_copy. To, from and within a device's own memory
- * its copies do what needs no look at elements; everything else goes through host memory: the bytes that the elements span come
- * over, are worked on, and go back.
+ * its copies do what needs no look at elements, and kernels what does. Without kernels the rest goes through host memory: the
+ * bytes that the elements span come over, are worked on, and go back.
  */
 #include "storage/core/copy.h"
 #include "storage/core/emit.h"
 #include "storage/core/object.h"
+#include "storage/core/transfer.h"
+#include "storage/cuda/copy.h"
+#include "storage/elements/check.h"
+#include "storage/elements/copy.h"
 
 #include <stdlib.h>
+
+/* Elements, and the memory that they are in. */
+struct array_in {
+    struct varve_memory *memory;
+    const struct varve_array *array;
+};
 
 /* ---- the device's own copies ---- */
 
@@ -17,11 +27,9 @@ static int device_error(const struct varve_device *device, int error, struct var
     return memory_device_error(device, error, "the device failed to copy", message);
 }
 
-static int device_wait(struct varve_device *device, uint64_t stream, struct varve_message *message)
+static int order_wait(struct varve_memory *memory, struct copy_order order, struct varve_message *message)
 {
-    int error = device->ops->stream_synchronize(device, stream);
-
-    return error == VARVE_OK ? VARVE_OK : device_error(device, error, message);
+    return order.is_asynchronous ? VARVE_OK : memory_wait(memory, order.stream, message);
 }
 
 /* The device that copies between the two memories, and how; NULL: none can. */
@@ -55,23 +63,181 @@ static uint64_t bytes_of(const struct varve_array *array)
 static bool is_plain_copy(const struct varve_array *target, const struct varve_array *source)
 {
     return target->dtype == source->dtype && varve_geometry_is_contiguous(&target->geometry) &&
-           varve_geometry_is_contiguous(&source->geometry) &&
-           varve_geometry_has_shape(&source->geometry, target->geometry.ndim, target->geometry.shape);
+           varve_geometry_is_contiguous(&source->geometry);
+}
+
+/* No device copies onto a part of what it reads; onto all of it nothing has to move. */
+static bool is_apart(const struct varve_array *target, const struct varve_array *source)
+{
+    return !elements_overlap(target, source) || elements_are_same(target, source);
 }
 
 static int copy_plainly(struct varve_device *device, enum varve_copy_direction direction,
-                        const struct varve_array *target, const struct varve_array *source,
-                        struct copy_order order, struct varve_message *message)
+                        const struct array_in *target, const struct array_in *source, struct copy_order order,
+                        struct varve_message *message)
 {
-    uint64_t to = array_addr(target), from = array_addr(source);
-    int error = to == from && direction == VARVE_COPY_WITHIN
-                    ? VARVE_OK
-                    : device->ops->copy(device, to, from, bytes_of(target), direction, order.stream);
+    uint64_t to = array_addr(target->array), from = array_addr(source->array);
+    uint64_t bytes = bytes_of(target->array);
+    int error;
+
+    if (!order.is_asynchronous && direction == VARVE_COPY_HOST_TO_DEVICE) {
+        return transfer_bytes(target->memory, to, (void *)(uintptr_t)from, bytes, false, order.stream,
+                              message);
+    }
+    if (!order.is_asynchronous && direction == VARVE_COPY_DEVICE_TO_HOST) {
+        return transfer_bytes(source->memory, from, (void *)(uintptr_t)to, bytes, true, order.stream,
+                              message);
+    }
+    if (to == from && direction == VARVE_COPY_WITHIN) {
+        return VARVE_OK;
+    }
+    error = device->ops->copy(device, to, from, bytes, direction, order.stream);
+    return error != VARVE_OK
+               ? device_error(device, error, message)
+               : order_wait(target->memory->is_addressable ? source->memory : target->memory, order, message);
+}
+
+/* ---- kernels ---- */
+
+/* A contiguous array of the same shape in a block of the memory, which goes back by memory_free. */
+static int block_open(struct varve_memory *memory, const struct varve_array *like, enum varve_dtype dtype,
+                      uint64_t stream, struct varve_array *array_out, struct memory_piece *piece_out,
+                      struct varve_message *message)
+{
+    int error;
+
+    *array_out = (struct varve_array){.dtype = dtype};
+    error =
+        varve_geometry_contiguous(like->geometry.ndim, like->geometry.shape, &array_out->geometry, message);
+    if (error == VARVE_OK) {
+        error = memory_allocate(memory, bytes_of(array_out), 0, stream, piece_out, message);
+    }
+    if (error == VARVE_OK) {
+        array_out->data = piece_out->data;
+    }
+    return error;
+}
+
+/* Elements of a block, expanded to the target's shape. */
+static int copy_from_block(struct gpu *gpu, const struct varve_array *target, struct varve_array block,
+                           uint64_t stream, struct varve_message *message)
+{
+    int error =
+        varve_geometry_expand(&block.geometry, target->geometry.ndim, target->geometry.shape, message);
+
+    return error == VARVE_OK ? gpu_copy(gpu, target, &block, stream, message) : error;
+}
+
+/* Both in one device's memory. What overlaps is set aside first. */
+static int copy_within(struct gpu *gpu, const struct array_in *target, const struct array_in *source,
+                       const struct varve_array *expanded, struct copy_order order,
+                       struct varve_message *message)
+{
+    const struct varve_array *to = target->array;
+    struct memory_piece piece;
+    struct varve_array block;
+    int error;
+
+    if (!elements_overlap(to, expanded) ||
+        (elements_are_same(to, expanded) &&
+         varve_dtype_bytes(to->dtype) == varve_dtype_bytes(expanded->dtype))) {
+        return gpu_copy(gpu, to, expanded, order.stream, message);
+    }
+    error = block_open(target->memory, source->array, source->array->dtype, order.stream, &block, &piece,
+                       message);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = gpu_copy(gpu, &block, source->array, order.stream, message);
+    if (error == VARVE_OK) {
+        error = copy_from_block(gpu, to, block, order.stream, message);
+    }
+    memory_free(target->memory, &piece);
+    return error;
+}
+
+/* Host elements as they are into a block of the device, which spreads and converts them. */
+static int copy_to_device(struct gpu *gpu, const struct array_in *target, const struct array_in *source,
+                          struct copy_order order, struct varve_message *message)
+{
+    struct varve_array packed = *source->array, block;
+    struct memory_piece piece;
+    void *memory = NULL;
+    int error = block_open(target->memory, source->array, source->array->dtype, order.stream, &block, &piece,
+                           message);
 
     if (error != VARVE_OK) {
-        return device_error(device, error, message);
+        return error;
     }
-    return order.is_asynchronous ? VARVE_OK : device_wait(device, order.stream, message);
+    if (!varve_geometry_is_contiguous(&packed.geometry)) {
+        error = elements_set_aside(source->array, packed.dtype, &packed, message);
+        memory = error == VARVE_OK ? packed.data : NULL;
+    }
+    if (error == VARVE_OK) {
+        error = transfer_bytes(target->memory, array_addr(&block), (void *)(uintptr_t)array_addr(&packed),
+                               bytes_of(&block), false, order.stream, message);
+    }
+    if (error == VARVE_OK) {
+        error = copy_from_block(gpu, target->array, block, order.stream, message);
+    }
+    free(memory);
+    memory_free(target->memory, &piece);
+    return error;
+}
+
+/* The device packs and converts elements into a block, which is fetched. `expanded` has the target's shape. */
+static int copy_from_device(struct gpu *gpu, const struct array_in *target, const struct array_in *source,
+                            const struct varve_array *expanded, struct copy_order order,
+                            struct varve_message *message)
+{
+    const struct varve_array *to = target->array;
+    struct varve_array block, packed;
+    struct memory_piece piece;
+    void *memory = NULL;
+    int error = block_open(source->memory, to, to->dtype, order.stream, &block, &piece, message);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = gpu_copy(gpu, &block, expanded, order.stream, message);
+    packed = *to;
+    if (error == VARVE_OK && !varve_geometry_is_contiguous(&to->geometry)) {
+        packed = block;
+        packed.data = memory = malloc(bytes_of(&block));
+        error = memory != NULL
+                    ? VARVE_OK
+                    : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to copy through");
+    }
+    if (error == VARVE_OK) {
+        error = transfer_bytes(source->memory, array_addr(&block), (void *)(uintptr_t)array_addr(&packed),
+                               bytes_of(&block), true, order.stream, message);
+    }
+    memory_free(source->memory, &piece);
+    if (error == VARVE_OK && memory != NULL) {
+        elements_copy(to, &packed);
+    }
+    free(memory);
+    return error;
+}
+
+/* VARVE_ERROR_UNSUPPORTED where no kernel can do it. */
+static int copy_by_kernel(const struct array_in *target, const struct array_in *source,
+                          const struct varve_array *expanded, struct copy_order order,
+                          struct varve_message *message)
+{
+    struct varve_memory *memory = target->memory->is_addressable ? source->memory : target->memory;
+    struct gpu *gpu = memory_gpu(memory);
+    int error;
+
+    if (gpu == NULL || (!source->memory->is_addressable && !memory_is_beside(source->memory, memory))) {
+        return VARVE_ERROR_UNSUPPORTED;
+    }
+    if (target->memory->is_addressable) {
+        return copy_from_device(gpu, target, source, expanded, order, message);
+    }
+    error = source->memory->is_addressable ? copy_to_device(gpu, target, source, order, message)
+                                           : copy_within(gpu, target, source, expanded, order, message);
+    return error == VARVE_OK ? order_wait(memory, order, message) : error;
 }
 
 /* ---- by way of host memory ---- */
@@ -103,77 +269,76 @@ static int stage_open(const struct varve_array *array, struct staged *staged, st
 static int stage_move(const struct staged *staged, struct varve_memory *memory, bool is_fetch,
                       uint64_t stream, struct varve_message *message)
 {
-    struct varve_device *device = memory->device;
-    uint64_t host = (uint64_t)(uintptr_t)staged->host;
-    int error;
-
-    if (device->ops->copy == NULL) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "device '%s' can't copy",
-                                 device->ops->name);
-    }
-    error = device->ops->copy(device, is_fetch ? host : staged->device_addr,
-                              is_fetch ? staged->device_addr : host, staged->bytes,
-                              is_fetch ? VARVE_COPY_DEVICE_TO_HOST : VARVE_COPY_HOST_TO_DEVICE, stream);
-    return error != VARVE_OK ? device_error(device, error, message) : device_wait(device, stream, message);
+    return transfer_bytes(memory, staged->device_addr, staged->host, staged->bytes, is_fetch, stream,
+                          message);
 }
 
 /* From host memory into a device's: what lies between the target's elements comes back as it was. */
-static int copy_into_device(struct varve_memory *memory, const struct varve_array *target,
-                            const struct varve_array *source, uint64_t stream, struct varve_message *message)
+static int copy_into_device(const struct array_in *target, const struct varve_array *source, uint64_t stream,
+                            struct varve_message *message)
 {
     struct staged staged;
-    int error = stage_open(target, &staged, message);
+    int error = stage_open(target->array, &staged, message);
 
-    if (error == VARVE_OK && !varve_geometry_is_contiguous(&target->geometry)) {
-        error = stage_move(&staged, memory, true, stream, message);
+    if (error == VARVE_OK && !varve_geometry_is_contiguous(&target->array->geometry)) {
+        error = stage_move(&staged, target->memory, true, stream, message);
     }
     if (error == VARVE_OK) {
         error = varve_array_copy(&staged.array, source, message);
     }
     if (error == VARVE_OK) {
-        error = stage_move(&staged, memory, false, stream, message);
+        error = stage_move(&staged, target->memory, false, stream, message);
     }
     free(staged.host);
     return error;
 }
 
-static int copy_by_host(struct varve_memory *target_memory, const struct varve_array *target,
-                        struct varve_memory *source_memory, const struct varve_array *source, uint64_t stream,
+static int copy_by_host(const struct array_in *target, const struct array_in *source, uint64_t stream,
                         struct varve_message *message)
 {
-    struct staged staged = {.array = *source};
+    struct staged staged = {.array = *source->array};
     int error = VARVE_OK;
 
-    if (!source_memory->is_addressable) {
-        error = stage_open(source, &staged, message);
+    if (!source->memory->is_addressable) {
+        error = stage_open(source->array, &staged, message);
         if (error == VARVE_OK) {
-            error = stage_move(&staged, source_memory, true, stream, message);
+            error = stage_move(&staged, source->memory, true, stream, message);
         }
     }
     if (error == VARVE_OK) {
-        error = target_memory->is_addressable
-                    ? varve_array_copy(target, &staged.array, message)
-                    : copy_into_device(target_memory, target, &staged.array, stream, message);
+        error = target->memory->is_addressable ? varve_array_copy(target->array, &staged.array, message)
+                                               : copy_into_device(target, &staged.array, stream, message);
     }
     free(staged.host);
     return error;
 }
+
+/* ---- whichever does ---- */
 
 int copy_elements(struct varve_memory *target_memory, const struct varve_array *target,
                   struct varve_memory *source_memory, const struct varve_array *source,
                   struct copy_order order, struct varve_message *message)
 {
+    const struct array_in to = {target_memory, target}, from = {source_memory, source};
     enum varve_copy_direction direction;
+    struct varve_array expanded;
     struct varve_device *device;
+    int error;
 
     if (target_memory->is_addressable && source_memory->is_addressable) {
         return varve_array_copy(target, source, message);
     }
-    device = copier_of(target_memory, source_memory, &direction);
-    if (device != NULL && is_plain_copy(target, source)) {
-        return copy_plainly(device, direction, target, source, order, message);
+    error = elements_copy_check(target, source, &expanded, message);
+    if (error != VARVE_OK || bytes_of(target) == 0) {
+        return error;
     }
-    return copy_by_host(target_memory, target, source_memory, source, order.stream, message);
+    device = copier_of(target_memory, source_memory, &direction);
+    if (device != NULL && is_plain_copy(target, &expanded) &&
+        (direction != VARVE_COPY_WITHIN || is_apart(target, &expanded))) {
+        return copy_plainly(device, direction, &to, &from, order, message);
+    }
+    error = copy_by_kernel(&to, &from, &expanded, order, message);
+    return error == VARVE_ERROR_UNSUPPORTED ? copy_by_host(&to, &from, order.stream, message) : error;
 }
 
 /* ---- storages ---- */
@@ -206,44 +371,60 @@ int varve_storage_copy_on(struct varve_storage *target, const struct varve_stora
     return storage_copy(target, source, (struct copy_order){stream, true}, message);
 }
 
-static int device_fill(struct varve_storage *storage, const struct varve_array *one, struct copy_order order,
-                       struct varve_message *message)
+/* `one` has the value as it lies in memory. */
+static int device_fill(struct varve_memory *memory, const struct varve_array *array,
+                       const struct varve_array *one, struct copy_order order, struct varve_message *message)
 {
-    struct varve_device *device = storage->memory->device;
-    const struct varve_array *array = &storage->array;
+    struct varve_device *device = memory->device;
+    struct gpu *gpu = memory_gpu(memory);
+    unsigned bytes = (unsigned)varve_dtype_bytes(array->dtype);
+    bool is_contiguous = varve_geometry_is_contiguous(&array->geometry);
     uint64_t pattern = 0;
-    int error;
+    int error = VARVE_ERROR_UNSUPPORTED;
 
-    if (device->ops->fill == NULL || !varve_geometry_is_contiguous(&array->geometry)) {
-        return copy_elements(storage->memory, array, varve_memory_host(), one, order, message);
-    }
-    for (size_t i = varve_dtype_bytes(array->dtype); i-- > 0;) {
+    for (size_t i = bytes; i-- > 0;) {
         pattern = pattern << 8 | ((const unsigned char *)one->data)[i];
     }
-    error = device->ops->fill(device, array_addr(array), pattern, (unsigned)varve_dtype_bytes(array->dtype),
-                              (uint64_t)varve_geometry_count(&array->geometry), order.stream);
-    if (error != VARVE_OK) {
-        return device_error(device, error, message);
+    if (gpu != NULL && (!is_contiguous || pattern >> 32 != 0)) {
+        error = gpu_fill(gpu, array, pattern, order.stream, message);
+    } else if (device->ops->fill != NULL && is_contiguous) {
+        error = device->ops->fill(device, array_addr(array), pattern, bytes,
+                                  (uint64_t)varve_geometry_count(&array->geometry), order.stream);
+        error = error != VARVE_OK ? device_error(device, error, message) : VARVE_OK;
     }
-    return order.is_asynchronous ? VARVE_OK : device_wait(device, order.stream, message);
+    if (error == VARVE_ERROR_UNSUPPORTED) {
+        return copy_elements(memory, array, varve_memory_host(), one, order, message);
+    }
+    return error != VARVE_OK ? error : order_wait(memory, order, message);
+}
+
+int fill_elements(struct varve_memory *memory, const struct varve_array *array, struct varve_scalar value,
+                  struct copy_order order, struct varve_message *message)
+{
+    uint64_t bits = 0;
+    const struct varve_array one = {.data = &bits, .dtype = array->dtype};
+    int error;
+
+    if (memory->is_addressable) {
+        return varve_array_fill(array, value, message);
+    }
+    error = elements_check_target(array, message);
+    if (error == VARVE_OK) {
+        error = varve_array_fill(&one, value, message);
+    }
+    return error == VARVE_OK ? device_fill(memory, array, &one, order, message) : error;
 }
 
 static int storage_fill(struct varve_storage *storage, struct varve_scalar value, struct copy_order order,
                         struct varve_message *message)
 {
-    uint64_t bits = 0;
-    const struct varve_array one = {.data = &bits, .dtype = storage->array.dtype};
     int error = object_check_writable(storage, message);
 
     if (error != VARVE_OK) {
         return error;
     }
     object_touch(storage);
-    if (storage->memory->is_addressable) {
-        return varve_array_fill(&storage->array, value, message);
-    }
-    error = varve_array_fill(&one, value, message);
-    return error != VARVE_OK ? error : device_fill(storage, &one, order, message);
+    return fill_elements(storage->memory, &storage->array, value, order, message);
 }
 
 int varve_storage_fill(struct varve_storage *storage, struct varve_scalar value,

@@ -154,6 +154,13 @@ int varve_storage_from_array(const struct varve_storage_options *options, const 
 
 /* ---- another size ---- */
 
+/* Elements of a smaller shape are the first ones of this geometry, where they lie. */
+static bool is_in_front(const struct varve_geometry *geometry)
+{
+    return varve_geometry_count(geometry) == 0 ||
+           (geometry->offset == 0 && varve_geometry_is_contiguous(geometry));
+}
+
 static int check_resize(const struct varve_storage *storage, uint64_t bytes, struct varve_message *message)
 {
     if (storage->base != NULL) {
@@ -167,6 +174,11 @@ static int check_resize(const struct varve_storage *storage, uint64_t bytes, str
                                  "foreign memory of %" PRIu64 " bytes has no room for %" PRIu64,
                                  storage->bytes, bytes);
     }
+    if (storage->is_foreign && !is_in_front(&storage->array.geometry)) {
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "the elements do not lie one behind the other from the first byte of the "
+                                 "foreign memory, in which they have to stay");
+    }
     return VARVE_OK;
 }
 
@@ -176,7 +188,8 @@ static int exchange(struct varve_storage *storage, uint64_t bytes, struct varve_
     int64_t kept = varve_geometry_count(&storage->array.geometry);
     struct varve_array source = storage->array, target = {.dtype = source.dtype};
     struct memory_piece piece;
-    int error = memory_allocate(storage->memory, bytes, 0, 0, &piece, message);
+    uint64_t stream = storage->piece.stream;
+    int error = memory_allocate(storage->memory, bytes, storage->piece.alignment, stream, &piece, message);
 
     if (error != VARVE_OK) {
         return error;
@@ -184,7 +197,7 @@ static int exchange(struct varve_storage *storage, uint64_t bytes, struct varve_
     target.data = piece.data;
     varve_geometry_contiguous(source.geometry.ndim, source.geometry.shape, &target.geometry, NULL);
     error = kept > 0 ? copy_elements(storage->memory, &target, storage->memory, &source,
-                                     (struct copy_order){0, false}, message)
+                                     (struct copy_order){stream, false}, message)
                      : VARVE_OK;
     if (error != VARVE_OK) {
         memory_free(storage->memory, &piece);

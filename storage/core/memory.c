@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/core/memory.h"
+#include "storage/core/transfer.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -39,6 +40,8 @@ int varve_memory_close(struct varve_memory *memory, struct varve_message *messag
         return varve_message_set(message, VARVE_ERROR_BUSY, "%" PRIu64 " storages still have memory of it",
                                  users);
     }
+    gpu_close(memory->gpu);
+    staging_close(memory->staging);
     free(memory);
     return VARVE_OK;
 }
@@ -53,6 +56,20 @@ struct varve_alloc *varve_memory_alloc(const struct varve_memory *memory)
     return memory->alloc;
 }
 
+struct gpu *memory_gpu(struct varve_memory *memory)
+{
+    struct gpu *gpu = __atomic_load_n(&memory->gpu, __ATOMIC_ACQUIRE), *opened;
+
+    if (gpu != NULL || memory->device == NULL || gpu_open(memory->device, &opened, NULL) != VARVE_OK) {
+        return gpu;
+    }
+    if (!__atomic_compare_exchange_n(&memory->gpu, &gpu, opened, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        gpu_close(opened); /* another thread came first */
+        return gpu;
+    }
+    return opened;
+}
+
 int memory_device_error(const struct varve_device *device, int error, const char *what,
                         struct varve_message *message)
 {
@@ -61,6 +78,14 @@ int memory_device_error(const struct varve_device *device, int error, const char
     device->ops->reason(device, &reason);
     return varve_message_set(message, error, "%s: %s", what,
                              reason.text[0] != '\0' ? reason.text : varve_strerror(error));
+}
+
+int memory_wait(struct varve_memory *memory, uint64_t stream, struct varve_message *message)
+{
+    int error = memory->device->ops->stream_synchronize(memory->device, stream);
+
+    return error == VARVE_OK ? VARVE_OK
+                             : memory_device_error(memory->device, error, "waiting for a stream", message);
 }
 
 static int allocate_plain(uint64_t bytes, uint64_t alignment, struct memory_piece *piece,
@@ -98,7 +123,7 @@ void memory_drop(struct varve_memory *memory)
 int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignment, uint64_t stream,
                     struct memory_piece *piece_out, struct varve_message *message)
 {
-    struct memory_piece piece = {.data = NULL};
+    struct memory_piece piece = {.alignment = alignment, .stream = stream};
     int error = VARVE_OK;
 
     alignment = alignment != 0 ? alignment : memory->alignment;

@@ -6,14 +6,19 @@
 #ifndef VARVE_STORAGE_CORE_MEMORY_H
 #define VARVE_STORAGE_CORE_MEMORY_H
 
+#include "storage/cuda/gpu.h"
 #include "storage/storage.h"
+
+struct staging;
 
 struct varve_memory {
     struct varve_alloc *alloc;   /* NULL: the C library */
     struct varve_device *device; /* NULL there */
     uint64_t alignment;          /* of what is not asked to be aligned otherwise */
     bool is_addressable;
-    uint64_t users; /* pieces that are in use. Atomic */
+    uint64_t users;          /* pieces that are in use. Atomic */
+    struct gpu *gpu;         /* NULL until somebody asks for it. Atomic */
+    struct staging *staging; /* likewise */
 };
 
 /* Of element [0, 0, …], whether there is one or not. */
@@ -23,15 +28,27 @@ static inline uint64_t array_addr(const struct varve_array *array)
            (uint64_t)array->geometry.offset * varve_dtype_bytes(array->dtype);
 }
 
+/* Is one and the same place to compute in: the processor's, or one device? */
+static inline bool memory_is_beside(const struct varve_memory *memory, const struct varve_memory *other)
+{
+    return memory->is_addressable ? other->is_addressable : memory->device == other->device;
+}
+
 /* A piece of memory that somebody owns. */
 struct memory_piece {
     void *data;                         /* aligned as was asked for; NULL: 0 bytes */
     struct varve_allocation allocation; /* of an allocator */
+    uint64_t alignment, stream;         /* as they were asked for: another piece in its place gets the same */
 };
 
 /// `what` went wrong on the device, with its reason or what the error stands for; returns the error.
 int memory_device_error(const struct varve_device *device, int error, const char *what,
                         struct varve_message *message);
+/// Until a device's stream has done what it has. Errors: the device's.
+int memory_wait(struct varve_memory *memory, uint64_t stream, struct varve_message *message);
+/// What launches kernels on the memory's device, opened at the first question; as long as the memory. NULL: the device runs no
+/// programs, the build has none, or there was no memory for it. Threads: any.
+struct gpu *memory_gpu(struct varve_memory *memory);
 /// `alignment`: a power of two; 0: the memory's usual. 0 bytes need none. Errors: VARVE_ERROR_NO_MEMORY, the allocator's.
 int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignment, uint64_t stream,
                     struct memory_piece *piece_out, struct varve_message *message);

@@ -272,19 +272,27 @@ static int copy_aside(const struct varve_array *target, const struct varve_array
     return error;
 }
 
+int elements_copy_check(const struct varve_array *target, const struct varve_array *source,
+                        struct varve_array *expanded_out, struct varve_message *message)
+{
+    const struct varve_geometry *shape = &target->geometry;
+    int error = elements_check_target(target, message);
+
+    *expanded_out = *source;
+    if (error == 0) {
+        error = elements_check_source(source, message);
+    }
+    return error == 0 ? varve_geometry_expand(&expanded_out->geometry, shape->ndim, shape->shape, message)
+                      : error;
+}
+
 int varve_array_copy(const struct varve_array *target, const struct varve_array *source,
                      struct varve_message *message)
 {
     const struct varve_geometry *shape = &target->geometry;
-    struct varve_array expanded = *source;
-    int error = elements_check_target(target, message);
+    struct varve_array expanded;
+    int error = elements_copy_check(target, source, &expanded, message);
 
-    if (error == 0) {
-        error = elements_check_source(source, message);
-    }
-    if (error == 0) {
-        error = varve_geometry_expand(&expanded.geometry, shape->ndim, shape->shape, message);
-    }
     if (error != 0) {
         return error;
     }

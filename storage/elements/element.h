@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Elements as they lie in memory, at any address, and what loops over them share: one is written once and compiled for any
- * processor of the architecture and, on x86-64, for those with AVX2 as well; which one runs is chosen when it is looked up.
+ * processor of the architecture and, on x86-64, for those with AVX2 as well, for those with AVX-512 where that pays; which one runs
+ * is chosen when it is looked up.
  */
 #ifndef VARVE_STORAGE_ELEMENTS_ELEMENT_H
 #define VARVE_STORAGE_ELEMENTS_ELEMENT_H
@@ -33,6 +34,7 @@ ELEMENTS_TYPE(BOOL, uint8_t)
 #if defined(__x86_64__)
 #define ELEMENTS_HAS_AVX2 1
 #define ELEMENTS_AVX2 __attribute__((target("avx2")))
+#define ELEMENTS_AVX512 __attribute__((target("avx512f,avx512dq")))
 #else
 #define ELEMENTS_HAS_AVX2 0
 #endif

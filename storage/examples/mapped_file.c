@@ -11,7 +11,7 @@
 static int step(struct varve_storage *file, struct varve_memory *pool, int64_t row, double *sum,
                 struct varve_message *message)
 {
-    struct varve_storage *piece, *copy;
+    struct varve_storage *piece, *copy = NULL;
     int error = varve_storage_slice(file, 0, row, row + ROWS_AT_ONCE, 1, &piece, message);
 
     if (error != VARVE_OK) {
@@ -22,9 +22,7 @@ static int step(struct varve_storage *file, struct varve_memory *pool, int64_t r
     for (int64_t i = 0; error == VARVE_OK && i < varve_storage_count(copy); i++) {
         *sum += (double)((const float *)varve_storage_data(copy))[i];
     }
-    if (error == VARVE_OK) {
-        varve_storage_release(copy, NULL);
-    }
+    varve_storage_release(copy, NULL);
     return error;
 }
 

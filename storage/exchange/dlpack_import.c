@@ -102,17 +102,24 @@ static int find_memory(struct varve_dlpack_device device, struct varve_memory *m
         *memory_out = varve_memory_host();
         return VARVE_OK;
     }
+    if (device.type != VARVE_DLPACK_CUDA) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "a tensor on DLPack's device (%" PRId32 ", %" PRId32
+                                 "), of which there is no memory here",
+                                 device.type, device.id);
+    }
     if (memory != NULL) {
         error = dlpack_device(memory, &own, message);
     }
     if (error != VARVE_OK) {
         return error;
     }
-    if (device.type != VARVE_DLPACK_CUDA || own.type != device.type || own.id != device.id) {
+    if (own.type != device.type || own.id != device.id) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "a tensor on DLPack's device (%" PRId32 ", %" PRId32
-                                 "), of which there is no memory here",
-                                 device.type, device.id);
+                                 "a tensor on DLPack's device (2, %" PRId32
+                                 "); its storage wants the memory of an "
+                                 "allocator on CUDA device %" PRId32 ", and was given %s",
+                                 device.id, device.id, memory == NULL ? "none" : "that of another device");
     }
     *memory_out = memory;
     return VARVE_OK;

@@ -71,6 +71,6 @@ int dlpack_device(const struct varve_memory *memory, struct varve_dlpack_device 
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "DLPack knows no memory of the device '%s'", device->ops->name);
     }
-    *device_out = (struct varve_dlpack_device){VARVE_DLPACK_CUDA, device->index};
+    *device_out = (struct varve_dlpack_device){VARVE_DLPACK_CUDA, varve_cuda_ordinal(device)};
     return VARVE_OK;
 }

@@ -91,6 +91,28 @@ struct index_plan {
     struct varve_geometry value; /* only its shape counts */
 };
 
+/* What runs plans in some memory; all arrays are in that one. Part of whatever the functions need to know. */
+struct index_runner {
+    /// Owner: the caller, by release().
+    int (*allocate)(const struct index_runner *runner, uint64_t bytes, void **data_out,
+                    struct varve_message *message);
+    void (*release)(const struct index_runner *runner, void *data);
+    /// As varve_array_copy and varve_array_fill.
+    int (*copy)(const struct index_runner *runner, const struct varve_array *target,
+                const struct varve_array *source, struct varve_message *message);
+    int (*fill)(const struct index_runner *runner, const struct varve_array *target,
+                struct varve_scalar value, struct varve_message *message);
+    /// As index_move, of a GATHER from the indexed array and of a SCATTER to it.
+    int (*move)(const struct index_runner *runner, const struct index_plan *plan,
+                const struct varve_array *packed, void *indexed_data, int64_t indexed_offset,
+                struct varve_message *message);
+};
+
+/// As varve_index_plan_run, in the memory of the runner.
+int index_plan_run(const struct index_runner *runner, const struct varve_index_plan *plan,
+                   const struct varve_array *target, const struct varve_array *source,
+                   struct varve_message *message);
+
 /// Move elements between `packed`, an array of the result's shape, and the picked ones of `indexed`, whose data begins at
 /// `indexed_data`: to `packed`, or, if `is_put`, from it. The two do not overlap.
 void index_move(const struct index_plan *plan, const struct varve_array *packed, void *indexed_data,

@@ -5,6 +5,7 @@
  */
 #include "storage/index/index_internal.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -307,50 +308,53 @@ static bool arrays_overlap(const struct varve_array *one, const struct varve_arr
     return one_first < two_end && two_first < one_end;
 }
 
-/* A new array of that shape; owner of its data: the caller, by free(). */
-static int array_make(const struct varve_geometry *shape, enum varve_dtype dtype,
-                      struct varve_array *array_out, struct varve_message *message)
+/* A new array of that shape; owner of its data: the caller, by the runner's release(). */
+static int array_make(const struct index_runner *runner, const struct varve_geometry *shape,
+                      enum varve_dtype dtype, struct varve_array *array_out, struct varve_message *message)
 {
     struct varve_array array = {.dtype = dtype};
     int error = varve_geometry_contiguous(shape->ndim, shape->shape, &array.geometry, message);
-    size_t bytes = (size_t)varve_geometry_count(&array.geometry) * varve_dtype_bytes(dtype);
+    uint64_t bytes = (uint64_t)varve_geometry_count(&array.geometry) * varve_dtype_bytes(dtype);
 
-    if (error != VARVE_OK) {
-        return error;
+    if (error == VARVE_OK) {
+        error = runner->allocate(runner, bytes, &array.data, message);
     }
-    array.data = malloc(bytes + 1);
-    if (array.data == NULL) {
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %zu bytes set aside", bytes);
+    if (error == VARVE_OK) {
+        *array_out = array;
     }
-    *array_out = array;
-    return VARVE_OK;
+    return error;
 }
 
-static int run_gather(const struct index_plan *plan, const struct varve_array *target,
-                      const struct varve_array *source, struct varve_message *message)
+static int run_gather(const struct index_runner *runner, const struct index_plan *plan,
+                      const struct varve_array *target, const struct varve_array *source,
+                      struct varve_message *message)
 {
     int64_t offset = offset_in(source, &plan->plan, &plan->rest);
     struct varve_array aside;
     int error = target_check(target, message);
 
-    if (error != VARVE_OK || !arrays_overlap(target, source)) {
-        if (error == VARVE_OK) {
-            index_move(plan, target, source->data, offset, false);
-        }
+    if (error != VARVE_OK) {
         return error;
     }
-    error = array_make(&target->geometry, target->dtype, &aside, message);
-    if (error == VARVE_OK) {
-        index_move(plan, &aside, source->data, offset, false);
-        error = varve_array_copy(target, &aside, message);
-        free(aside.data);
+    if (!arrays_overlap(target, source)) {
+        return runner->move(runner, plan, target, source->data, offset, message);
     }
+    error = array_make(runner, &target->geometry, target->dtype, &aside, message);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = runner->move(runner, plan, &aside, source->data, offset, message);
+    if (error == VARVE_OK) {
+        error = runner->copy(runner, target, &aside, message);
+    }
+    runner->release(runner, aside.data);
     return error;
 }
 
 /* Without `source` it is the plan's number. */
-static int run_scatter(const struct index_plan *plan, const struct varve_array *target,
-                       const struct varve_array *source, struct varve_message *message)
+static int run_scatter(const struct index_runner *runner, const struct index_plan *plan,
+                       const struct varve_array *target, const struct varve_array *source,
+                       struct varve_message *message)
 {
     struct varve_array values = {.data = (void *)plan->number, .dtype = target->dtype}, aside = {0};
     int error = VARVE_OK;
@@ -358,9 +362,9 @@ static int run_scatter(const struct index_plan *plan, const struct varve_array *
     if (source != NULL) {
         values = *source;
         if (values.dtype != target->dtype || arrays_overlap(&values, target)) {
-            error = array_make(&values.geometry, target->dtype, &aside, message);
+            error = array_make(runner, &values.geometry, target->dtype, &aside, message);
             if (error == VARVE_OK) {
-                error = varve_array_copy(&aside, &values, message);
+                error = runner->copy(runner, &aside, &values, message);
             }
             values = aside;
         }
@@ -369,9 +373,12 @@ static int run_scatter(const struct index_plan *plan, const struct varve_array *
         error = value_expand(&values.geometry, &plan->plan.result, &values.geometry, message);
     }
     if (error == VARVE_OK) {
-        index_move(plan, &values, target->data, offset_in(target, &plan->plan, &plan->rest), true);
+        error = runner->move(runner, plan, &values, target->data, offset_in(target, &plan->plan, &plan->rest),
+                             message);
     }
-    free(aside.data);
+    if (aside.data != NULL) {
+        runner->release(runner, aside.data);
+    }
     return error;
 }
 
@@ -389,31 +396,34 @@ int varve_index_plan_view(const struct varve_index_plan *plan, const struct varv
     return error;
 }
 
-static int run_view(const struct index_plan *plan, const struct varve_array *target,
-                    const struct varve_array *source, struct varve_message *message)
+static int run_view(const struct index_runner *runner, const struct index_plan *plan,
+                    const struct varve_array *target, const struct varve_array *source,
+                    struct varve_message *message)
 {
     struct varve_array view = indexed_view(source, &plan->plan);
 
-    return varve_array_copy(target, &view, message);
+    return runner->copy(runner, target, &view, message);
 }
 
 /* COPY and FILL, which has no `source`. */
-static int run_view_set(const struct index_plan *plan, const struct varve_array *target,
-                        const struct varve_array *source, struct varve_message *message)
+static int run_view_set(const struct index_runner *runner, const struct index_plan *plan,
+                        const struct varve_array *target, const struct varve_array *source,
+                        struct varve_message *message)
 {
     struct varve_array view = indexed_view(target, &plan->plan), values;
     int error;
 
     if (source == NULL) {
-        return varve_array_fill(&view, plan->scalar, message);
+        return runner->fill(runner, &view, plan->scalar, message);
     }
     values = *source;
     error = value_expand(&source->geometry, &view.geometry, &values.geometry, message);
-    return error == VARVE_OK ? varve_array_copy(&view, &values, message) : error;
+    return error == VARVE_OK ? runner->copy(runner, &view, &values, message) : error;
 }
 
-int varve_index_plan_run(const struct varve_index_plan *plan, const struct varve_array *target,
-                         const struct varve_array *source, struct varve_message *message)
+int index_plan_run(const struct index_runner *runner, const struct varve_index_plan *plan,
+                   const struct varve_array *target, const struct varve_array *source,
+                   struct varve_message *message)
 {
     const struct index_plan *whole = (const struct index_plan *)plan;
     enum varve_plan_kind kind = plan->kind;
@@ -436,12 +446,68 @@ int varve_index_plan_run(const struct varve_index_plan *plan, const struct varve
     }
     switch (kind) {
     case VARVE_PLAN_VIEW:
-        return run_view(whole, target, source, message);
+        return run_view(runner, whole, target, source, message);
     case VARVE_PLAN_GATHER:
-        return run_gather(whole, target, source, message);
+        return run_gather(runner, whole, target, source, message);
     case VARVE_PLAN_SCATTER:
-        return run_scatter(whole, target, values, message);
+        return run_scatter(runner, whole, target, values, message);
     default:
-        return run_view_set(whole, target, values, message);
+        return run_view_set(runner, whole, target, values, message);
     }
+}
+
+/* ---- in host memory ---- */
+
+static int host_allocate(const struct index_runner *runner, uint64_t bytes, void **data_out,
+                         struct varve_message *message)
+{
+    (void)runner;
+    *data_out = malloc((size_t)bytes + 1);
+    return *data_out != NULL ? VARVE_OK
+                             : varve_message_set(message, VARVE_ERROR_NO_MEMORY,
+                                                 "no memory for %" PRIu64 " bytes set aside", bytes);
+}
+
+static void host_release(const struct index_runner *runner, void *data)
+{
+    (void)runner;
+    free(data);
+}
+
+static int host_copy(const struct index_runner *runner, const struct varve_array *target,
+                     const struct varve_array *source, struct varve_message *message)
+{
+    (void)runner;
+    return varve_array_copy(target, source, message);
+}
+
+static int host_fill(const struct index_runner *runner, const struct varve_array *target,
+                     struct varve_scalar value, struct varve_message *message)
+{
+    (void)runner;
+    return varve_array_fill(target, value, message);
+}
+
+static int host_move(const struct index_runner *runner, const struct index_plan *plan,
+                     const struct varve_array *packed, void *indexed_data, int64_t indexed_offset,
+                     struct varve_message *message)
+{
+    (void)runner;
+    (void)message;
+    index_move(plan, packed, indexed_data, indexed_offset, plan->plan.kind == VARVE_PLAN_SCATTER);
+    return VARVE_OK;
+}
+
+int varve_index_plan_run(const struct varve_index_plan *plan, const struct varve_array *target,
+                         const struct varve_array *source, struct varve_message *message)
+{
+    static const struct index_runner host = {
+        .allocate = host_allocate,
+        .release = host_release,
+        .copy = host_copy,
+        .fill = host_fill,
+        .move = host_move,
+    };
+
+    return index_plan_run(&host, plan, target, source, message);
 }

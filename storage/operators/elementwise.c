@@ -9,8 +9,10 @@
 #include "storage/elements/element.h"
 #include "storage/elements/loop.h"
 #include "storage/elements/move.h"
+#include "storage/operators/exponential.h"
 
 #include <math.h>
+#include <string.h>
 
 /* ---- loops ---- */
 
@@ -80,8 +82,8 @@ LOOP_BINARY(div, F64, x / y)
 LOOP_BINARY(div, F32, x / y)
 LOOP_BINARY(pow, F64, pow(x, y))
 LOOP_BINARY(pow, F32, powf(x, y))
-LOOP_UNARY(exp, F64, exp(x))
-LOOP_UNARY(exp, F32, expf(x))
+LOOP_UNARY(exp, F64, exponential_f64(x))
+LOOP_UNARY(exp, F32, exponential_f32(x))
 LOOP_UNARY(relu, F64, x < 0 ? 0 : x)
 LOOP_UNARY(relu, F32, x < 0 ? 0 : x)
 LOOP_UNARY(relu, I64, x < 0 ? 0 : x)
@@ -112,12 +114,23 @@ LOOP_UNARY(relu, U8, x)
 static elementwise_loop *const loops_plain[VARVE_OPERATOR_LIMIT][VARVE_DTYPE_LIMIT] = LOOPS_TABLE(_plain);
 #if ELEMENTS_HAS_AVX2
 static elementwise_loop *const loops_avx2[VARVE_OPERATOR_LIMIT][VARVE_DTYPE_LIMIT] = LOOPS_TABLE(_avx2);
+
+/* What computes more than it reads. */
+LOOP_UNARY_DEFINE(exp, F64, exponential_f64(x), _avx512, ELEMENTS_AVX512)
+LOOP_UNARY_DEFINE(exp, F32, exponential_f32(x), _avx512, ELEMENTS_AVX512)
+static elementwise_loop *const loops_avx512[VARVE_OPERATOR_LIMIT][VARVE_DTYPE_LIMIT] = {
+    [VARVE_OPERATOR_EXP] = {LOOPS_FLOAT(exp, _avx512)},
+};
 #endif
 
 /* NULL: the operator does not take that type. */
 static elementwise_loop *loop_find(enum varve_operator operation, enum varve_dtype dtype)
 {
 #if ELEMENTS_HAS_AVX2
+    if (loops_avx512[operation][dtype] != NULL && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512dq")) {
+        return loops_avx512[operation][dtype];
+    }
     if (__builtin_cpu_supports("avx2")) {
         return loops_avx2[operation][dtype];
     }
@@ -216,23 +229,58 @@ static void inner_elementwise(const struct elements_loop *loop, char *const *dat
 
 /* ---- operators ---- */
 
+static bool wants_float(enum varve_operator operation)
+{
+    return operation == VARVE_OPERATOR_DIV || operation == VARVE_OPERATOR_POW ||
+           operation == VARVE_OPERATOR_EXP;
+}
+
+static enum varve_dtype dtype_computed(enum varve_dtype dtype)
+{
+    return dtype_is_half(dtype) ? VARVE_DTYPE_F32 : dtype;
+}
+
+int elementwise_check(enum varve_operator operation, const struct varve_array *out,
+                      const struct varve_array *const *inputs, unsigned count, struct varve_message *message)
+{
+    unsigned ndim = inputs[0]->geometry.ndim;
+    int64_t shape[VARVE_DIMS_MAX];
+    int error =
+        operands_check(operation, out, inputs[0]->dtype, inputs, count, wants_float(operation), message);
+
+    if (error == 0 && count > 1) {
+        error = varve_op_binary_shape(operation, inputs[0], inputs[1], &ndim, shape, message);
+    } else if (error == 0) {
+        memcpy(shape, inputs[0]->geometry.shape, ndim * sizeof(*shape));
+    }
+    if (error != 0) {
+        return error;
+    }
+    if (!varve_geometry_has_shape(&out->geometry, ndim, shape)) {
+        return operands_refuse_shape(operation, out, ndim, shape, message);
+    }
+    if (loop_find(operation, dtype_computed(out->dtype)) == NULL) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: not supported for %s",
+                                 varve_operator_name(operation), varve_dtype_name(out->dtype));
+    }
+    return VARVE_OK;
+}
+
 static int elementwise_run(enum varve_operator operation, const struct varve_array *out,
                            const struct varve_array *const *inputs, unsigned count,
                            struct varve_message *message)
 {
     enum varve_dtype dtype = out->dtype;
-    enum varve_dtype computed = dtype_is_half(dtype) ? VARVE_DTYPE_F32 : dtype;
-    struct elementwise elementwise = {.loop = loop_find(operation, computed),
-                                      .bytes = (ptrdiff_t)varve_dtype_bytes(dtype),
-                                      .inputs = count};
+    enum varve_dtype computed = dtype_computed(dtype);
+    struct elementwise elementwise = {.bytes = (ptrdiff_t)varve_dtype_bytes(dtype), .inputs = count};
     struct operands operands;
     struct elements_loop loop;
-    int error;
+    int error = elementwise_check(operation, out, inputs, count, message);
 
-    if (elementwise.loop == NULL) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: not supported for %s",
-                                 varve_operator_name(operation), varve_dtype_name(dtype));
+    if (error != 0) {
+        return error;
     }
+    elementwise.loop = loop_find(operation, computed);
     if (computed != dtype) {
         elementwise.read = elements_cast_find(computed, dtype);
         elementwise.write = elements_cast_find(dtype, computed);
@@ -248,43 +296,15 @@ static int elementwise_run(enum varve_operator operation, const struct varve_arr
     return error;
 }
 
-static bool wants_float(enum varve_operator operation)
-{
-    return operation == VARVE_OPERATOR_DIV || operation == VARVE_OPERATOR_POW ||
-           operation == VARVE_OPERATOR_EXP;
-}
-
 static int binary_run(enum varve_operator operation, const struct varve_array *out,
                       const struct varve_array *a, const struct varve_array *b, struct varve_message *message)
 {
-    const struct varve_array *const inputs[] = {a, b};
-    int64_t shape[VARVE_DIMS_MAX];
-    unsigned ndim;
-    int error = operands_check(operation, out, a->dtype, inputs, 2, wants_float(operation), message);
-
-    if (error == 0) {
-        error = varve_op_binary_shape(operation, a, b, &ndim, shape, message);
-    }
-    if (error != 0) {
-        return error;
-    }
-    if (!varve_geometry_has_shape(&out->geometry, ndim, shape)) {
-        return operands_refuse_shape(operation, out, ndim, shape, message);
-    }
-    return elementwise_run(operation, out, inputs, 2, message);
+    return elementwise_run(operation, out, (const struct varve_array *const[]){a, b}, 2, message);
 }
 
 static int unary_run(enum varve_operator operation, const struct varve_array *out,
                      const struct varve_array *a, struct varve_message *message)
 {
-    int error = operands_check(operation, out, a->dtype, &a, 1, wants_float(operation), message);
-
-    if (error != 0) {
-        return error;
-    }
-    if (!varve_geometry_has_shape(&out->geometry, a->geometry.ndim, a->geometry.shape)) {
-        return operands_refuse_shape(operation, out, a->geometry.ndim, a->geometry.shape, message);
-    }
     return elementwise_run(operation, out, &a, 1, message);
 }
 

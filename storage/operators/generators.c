@@ -3,7 +3,7 @@
  * Operators without inputs: numbers that depend on their place alone, so that any part of an array can be made anew, and the
  * same on another device.
  */
-#include "storage/operators/operands.h"
+#include "storage/operators/operation.h"
 
 #include "storage/elements/cast.h"
 #include "storage/elements/check.h"
@@ -89,11 +89,6 @@ static void generate_reals(const struct generator *generator, int64_t first, int
     }
 }
 
-static double real_of(struct varve_scalar scalar)
-{
-    return scalar.kind == VARVE_SCALAR_REAL ? scalar.real : (double)scalar.integer;
-}
-
 int varve_op_fill(const struct varve_array *out, struct varve_scalar value, struct varve_message *message)
 {
     return varve_array_fill(out, value, message);
@@ -105,8 +100,8 @@ int varve_op_arange(const struct varve_array *out, struct varve_scalar start, st
     bool is_real = start.kind == VARVE_SCALAR_REAL || step.kind == VARVE_SCALAR_REAL;
     struct generator generator = {.generate = is_real ? generate_reals : generate_integers,
                                   .dtype = is_real ? VARVE_DTYPE_F64 : VARVE_DTYPE_I64,
-                                  .a = real_of(start),
-                                  .b = real_of(step),
+                                  .a = scalar_real(start),
+                                  .b = scalar_real(step),
                                   .start = start.integer,
                                   .step = step.integer};
     int error = elements_check_target(out, message);
@@ -192,10 +187,23 @@ static void generate_normal(const struct generator *generator, int64_t first, in
     }
 }
 
+int random_check(enum varve_operator operation, const struct varve_array *out, double a, double b,
+                 struct varve_message *message)
+{
+    if (operation == VARVE_OPERATOR_UNIFORM && (!isfinite(b - a) || b < a)) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "uniform: [%g, %g) is no interval", a, b);
+    }
+    if (operation == VARVE_OPERATOR_NORMAL && (!isfinite(a) || !isfinite(b) || b < 0)) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "normal: mean %g and standard deviation %g", a,
+                                 b);
+    }
+    return operands_check(operation, out, out->dtype, NULL, 0, true, message);
+}
+
 static int random_run(enum varve_operator operation, const struct generator *generator,
                       const struct varve_array *out, struct varve_message *message)
 {
-    int error = operands_check(operation, out, out->dtype, NULL, 0, true, message);
+    int error = random_check(operation, out, generator->a, generator->b, message);
 
     return error != 0 ? error : generator_run(generator, out, message);
 }
@@ -211,9 +219,6 @@ int varve_op_uniform(const struct varve_array *out, uint64_t seed, uint64_t stre
                                   .a = a,
                                   .b = b};
 
-    if (!isfinite(b - a) || b < a) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "uniform: [%g, %g) is no interval", a, b);
-    }
     return random_run(VARVE_OPERATOR_UNIFORM, &generator, out, message);
 }
 
@@ -227,9 +232,5 @@ int varve_op_normal(const struct varve_array *out, uint64_t seed, uint64_t strea
                                   .a = a,
                                   .b = b};
 
-    if (!isfinite(a) || !isfinite(b) || b < 0) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "normal: mean %g and standard deviation %g", a,
-                                 b);
-    }
     return random_run(VARVE_OPERATOR_NORMAL, &generator, out, message);
 }

@@ -23,9 +23,8 @@ static bool is_aligned(const struct varve_array *array)
     return (uintptr_t)elements_begin(array) % varve_dtype_bytes(array->dtype) == 0;
 }
 
-/* Are the matrices rows that lie densely, one after the other? Axes of size 1 have any stride. */
-static bool is_dense(const struct varve_geometry *geometry, unsigned row_axis, unsigned column_axis,
-                     int64_t *lead_out)
+bool gemm_is_dense(const struct varve_geometry *geometry, unsigned row_axis, unsigned column_axis,
+                   int64_t *lead_out)
 {
     int64_t rows = geometry->shape[row_axis];
     int64_t columns = geometry->shape[column_axis];
@@ -45,11 +44,11 @@ static int input_prepare(struct product *product, unsigned number, const struct 
 
     *prepared = *input;
     if (input->dtype == gemm->dtype && is_aligned(input)) {
-        if (is_dense(&input->geometry, last - 1, last, &gemm->lead[number])) {
+        if (gemm_is_dense(&input->geometry, last - 1, last, &gemm->lead[number])) {
             return VARVE_OK;
         }
         if ((number == 0 || gemm_takes_turned(gemm->dtype)) &&
-            is_dense(&input->geometry, last, last - 1, &gemm->lead[number])) {
+            gemm_is_dense(&input->geometry, last, last - 1, &gemm->lead[number])) {
             gemm->is_turned[number] = true;
             return VARVE_OK;
         }
@@ -57,7 +56,7 @@ static int input_prepare(struct product *product, unsigned number, const struct 
     error = elements_set_aside(input, gemm->dtype, prepared, message);
     if (error == 0) {
         product->memory[number] = prepared->data;
-        is_dense(&prepared->geometry, last - 1, last, &gemm->lead[number]);
+        gemm_is_dense(&prepared->geometry, last - 1, last, &gemm->lead[number]);
     }
     return error;
 }
@@ -72,7 +71,7 @@ static int output_prepare(struct product *product, const struct varve_array *out
 
     product->out = *out;
     if (out->dtype == gemm->dtype && is_aligned(out) && !elements_overlap(out, a) &&
-        !elements_overlap(out, b) && is_dense(&out->geometry, last - 1, last, &gemm->out_lead)) {
+        !elements_overlap(out, b) && gemm_is_dense(&out->geometry, last - 1, last, &gemm->out_lead)) {
         return VARVE_OK;
     }
     product->out.dtype = gemm->dtype;
@@ -86,7 +85,7 @@ static int output_prepare(struct product *product, const struct varve_array *out
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY,
                                  "matmul: no memory for a result of %zu bytes", bytes);
     }
-    is_dense(&product->out.geometry, last - 1, last, &gemm->out_lead);
+    gemm_is_dense(&product->out.geometry, last - 1, last, &gemm->out_lead);
     return VARVE_OK;
 }
 
@@ -156,11 +155,10 @@ static int product_of(struct product *product, const struct varve_array *out, co
     return error;
 }
 
-int varve_op_matmul(const struct varve_array *out, const struct varve_array *a, const struct varve_array *b,
-                    struct varve_message *message)
+int matmul_check(const struct varve_array *out, const struct varve_array *a, const struct varve_array *b,
+                 struct varve_message *message)
 {
     const struct varve_array *const inputs[] = {a, b};
-    struct product product;
     int64_t shape[VARVE_DIMS_MAX];
     unsigned ndim;
     int error = operands_check(VARVE_OPERATOR_MATMUL, out, a->dtype, inputs, 2, false, message);
@@ -168,11 +166,17 @@ int varve_op_matmul(const struct varve_array *out, const struct varve_array *a, 
     if (error == 0) {
         error = varve_op_binary_shape(VARVE_OPERATOR_MATMUL, a, b, &ndim, shape, message);
     }
-    if (error != 0) {
-        return error;
+    if (error == 0 && !varve_geometry_has_shape(&out->geometry, ndim, shape)) {
+        error = operands_refuse_shape(VARVE_OPERATOR_MATMUL, out, ndim, shape, message);
     }
-    if (!varve_geometry_has_shape(&out->geometry, ndim, shape)) {
-        return operands_refuse_shape(VARVE_OPERATOR_MATMUL, out, ndim, shape, message);
-    }
-    return product_of(&product, out, a, b, message);
+    return error;
+}
+
+int varve_op_matmul(const struct varve_array *out, const struct varve_array *a, const struct varve_array *b,
+                    struct varve_message *message)
+{
+    struct product product;
+    int error = matmul_check(out, a, b, message);
+
+    return error != 0 ? error : product_of(&product, out, a, b, message);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sum, mean and max. The input is walked once, in the order in which it lies; each element of the result has an accumulator,
- * f64 for floating point and i64 for the rest. Runs along a reduced axis are folded in halves before they are added; what
- * additions in f64 lose is kept beside each sum.
+ * f64 for floating point and i64 for the rest. Runs along a reduced axis are folded in halves before they are added, and so are
+ * eight runs across one; what additions in f64 lose is kept beside each sum.
  */
 #include "storage/operators/operands.h"
 
@@ -22,33 +22,61 @@
 
 #define INLINED static inline __attribute__((always_inline))
 
+INLINED double sum_f64(double x, double y)
+{
+    return x + y;
+}
+
+/* Choices between numbers that are there become vector code; one of two comparisons does not. */
+INLINED double greater_f64(double x, double y)
+{
+    return x > y ? x : y;
+}
+
+INLINED float greater_f32(float x, float y)
+{
+    return x > y ? x : y;
+}
+
+/* NaN if one is. */
+INLINED double max_f64(double x, double y)
+{
+    double greater = greater_f64(x, y);
+
+    return x != x ? x : greater;
+}
+
+INLINED int64_t sum_i64(int64_t x, int64_t y)
+{
+    return (int64_t)((uint64_t)x + (uint64_t)y);
+}
+
+INLINED int64_t max_i64(int64_t x, int64_t y)
+{
+    return x > y ? x : y;
+}
+
 /* The elements of a chunk become one: the second half is added to the first until one is left. */
-#define FOLD(name, type, expression)                      \
-    INLINED type fold_##name(type *values, int64_t count) \
-    {                                                     \
-        while (count > 1) {                               \
-            int64_t half = count / 2;                     \
-            int64_t rest = count - half;                  \
-                                                          \
-            ELEMENTS_LOOP                                 \
-            for (int64_t i = 0; i < half; i++) {          \
-                type x = values[i];                       \
-                type y = values[rest + i];                \
-                                                          \
-                values[i] = (expression);                 \
-            }                                             \
-            count = rest;                                 \
-        }                                                 \
-        return values[0];                                 \
+#define FOLD(name, type)                                       \
+    INLINED type fold_##name(type *values, int64_t count)      \
+    {                                                          \
+        while (count > 1) {                                    \
+            int64_t half = count / 2;                          \
+            int64_t rest = count - half;                       \
+                                                               \
+            ELEMENTS_LOOP                                      \
+            for (int64_t i = 0; i < half; i++) {               \
+                values[i] = name(values[i], values[rest + i]); \
+            }                                                  \
+            count = rest;                                      \
+        }                                                      \
+        return values[0];                                      \
     }
 
-#define MAX_F64(x, y) ((x) > (y) || (x) != (x) ? (x) : (y))
-#define MAX_I64(x, y) ((x) > (y) ? (x) : (y))
-#define SUM_I64(x, y) ((int64_t)((uint64_t)(x) + (uint64_t)(y)))
-FOLD(sum_f64, double, x + y)
-FOLD(max_f64, double, MAX_F64(x, y))
-FOLD(sum_i64, int64_t, SUM_I64(x, y))
-FOLD(max_i64, int64_t, MAX_I64(x, y))
+FOLD(sum_f64, double)
+FOLD(max_f64, double)
+FOLD(sum_i64, int64_t)
+FOLD(max_i64, int64_t)
 
 /* Add values to accumulators, one each, which are `step` apart. What an addition rounds off is the exact error of it.
  * Source: Knuth, The Art of Computer Programming, volume 2, 4.2.2, theorem B. */
@@ -65,21 +93,70 @@ INLINED void merge_sum_f64(double *sums, double *lost, int64_t step, const doubl
     }
 }
 
-#define MERGE(name, type, expression)                                                              \
+#define MERGE(name, type)                                                                          \
     INLINED void merge_##name(type *accumulators, int64_t step, const type *values, int64_t count) \
     {                                                                                              \
         ELEMENTS_LOOP                                                                              \
         for (int64_t i = 0; i < count; i++) {                                                      \
-            type x = accumulators[i * step];                                                       \
-            type y = values[i];                                                                    \
-                                                                                                   \
-            accumulators[i * step] = (expression);                                                 \
+            accumulators[i * step] = name(accumulators[i * step], values[i]);                      \
         }                                                                                          \
     }
 
-MERGE(max_f64, double, MAX_F64(x, y))
-MERGE(sum_i64, int64_t, SUM_I64(x, y))
-MERGE(max_i64, int64_t, MAX_I64(x, y))
+MERGE(max_f64, double)
+MERGE(sum_i64, int64_t)
+MERGE(max_i64, int64_t)
+
+/* ---- eight elements at a time: of f64 and f32, where the next element is the next in memory ---- */
+
+#define EIGHT 8
+
+/* values[i] becomes what eight elements are together, the i-th one of `source` and those that are once, twice, … `apart` elements
+ * behind it. */
+typedef void fold_eight(double *values, const void *source, ptrdiff_t apart, int64_t count);
+
+#define TREE(name) name(name(name(x0, x1), name(x2, x3)), name(name(x4, x5), name(x6, x7)))
+/* One look for NaN, by pairs, costs less than one at each of seven choices. */
+#define HAS_NAN                                                                                      \
+    (__builtin_isunordered(x0, x1) | __builtin_isunordered(x2, x3) | __builtin_isunordered(x4, x5) | \
+     __builtin_isunordered(x6, x7))
+
+#define FOLD_EIGHT_DEFINE(name, TYPE, type, result, suffix, attributes)                                  \
+    attributes static void fold_eight_##name##_##TYPE##suffix(double *values, const void *source,        \
+                                                              ptrdiff_t apart, int64_t count)            \
+    {                                                                                                    \
+        const element_##TYPE *from = source;                                                             \
+                                                                                                         \
+        ELEMENTS_LOOP                                                                                    \
+        for (int64_t i = 0; i < count; i++) {                                                            \
+            type x0 = from[i], x1 = from[i + apart], x2 = from[i + 2 * apart], x3 = from[i + 3 * apart]; \
+            type x4 = from[i + 4 * apart], x5 = from[i + 5 * apart], x6 = from[i + 6 * apart];           \
+            type x7 = from[i + 7 * apart];                                                               \
+                                                                                                         \
+            values[i] = (result);                                                                        \
+        }                                                                                                \
+    }
+#define FOLD_EIGHTS(suffix, attributes)                                                                \
+    FOLD_EIGHT_DEFINE(sum, F64, double, TREE(sum_f64), suffix, attributes)                             \
+    FOLD_EIGHT_DEFINE(sum, F32, double, TREE(sum_f64), suffix, attributes)                             \
+    FOLD_EIGHT_DEFINE(max, F64, double, HAS_NAN ? (double)NAN : TREE(greater_f64), suffix, attributes) \
+    FOLD_EIGHT_DEFINE(max, F32, float, HAS_NAN ? NAN : TREE(greater_f32), suffix, attributes)
+
+FOLD_EIGHTS(_plain, )
+#if ELEMENTS_HAS_AVX2
+FOLD_EIGHTS(_avx2, ELEMENTS_AVX2)
+#endif
+
+/* By whether the greatest one is wanted, and whether elements are f32. */
+#define FOLD_EIGHT_TABLE(suffix)                                      \
+    {                                                                 \
+        {fold_eight_sum_F64##suffix, fold_eight_sum_F32##suffix},     \
+            {fold_eight_max_F64##suffix, fold_eight_max_F32##suffix}, \
+    }
+
+static fold_eight *const folds_plain[2][2] = FOLD_EIGHT_TABLE(_plain);
+#if ELEMENTS_HAS_AVX2
+static fold_eight *const folds_avx2[2][2] = FOLD_EIGHT_TABLE(_avx2);
+#endif
 
 /* ---- runs ---- */
 
@@ -95,7 +172,8 @@ struct reduction {
     elements_cast *cast; /* to the type of the accumulators */
     merge_f64 *merge_f64;
     merge_i64 *merge_i64;
-    size_t bytes; /* of an element of the input */
+    fold_eight *fold_eight; /* NULL: not of that type */
+    size_t bytes;           /* of an element of the input */
     bool is_max, is_float;
     int64_t lost; /* elements from a sum to what it has lost */
 };
@@ -142,46 +220,119 @@ MERGES_DEFINE(_plain, )
 MERGES_DEFINE(_avx2, ELEMENTS_AVX2)
 #endif
 
-static void merges_find(struct reduction *reduction)
+static void loops_find(struct reduction *reduction, enum varve_dtype dtype)
 {
+    bool has_fold = dtype == VARVE_DTYPE_F64 || dtype == VARVE_DTYPE_F32;
+
     reduction->merge_f64 = merge_f64_plain;
     reduction->merge_i64 = merge_i64_plain;
+    reduction->fold_eight = has_fold ? folds_plain[reduction->is_max][dtype == VARVE_DTYPE_F32] : NULL;
 #if ELEMENTS_HAS_AVX2
     if (__builtin_cpu_supports("avx2")) {
         reduction->merge_f64 = merge_f64_avx2;
         reduction->merge_i64 = merge_i64_avx2;
+        reduction->fold_eight = has_fold ? folds_avx2[reduction->is_max][dtype == VARVE_DTYPE_F32] : NULL;
     }
 #endif
 }
 
-/* Operand 0 is the input, operand 1 the accumulators. */
-static void inner_reduce(const struct elements_loop *loop, char *const *data, const void *context)
+/* The innermost axis: of operand 0, the input, and operand 1, the accumulators. */
+struct run {
+    const char *source;
+    int64_t *accumulators; /* or double */
+    ptrdiff_t stride;      /* bytes */
+    int64_t step;          /* accumulators */
+    int64_t count;
+};
+
+/* Parts of a run that are folded onto each other. Their distance is no large power of two, so that they do not compete for the same
+ * lines of the cache. */
+#define PART 248
+
+/* A run of a reduced axis, eight parts at a time. */
+static void run_fold(const struct reduction *reduction, const struct run *run)
 {
-    const struct reduction *reduction = context;
-    unsigned last = loop->ndim - 1;
-    ptrdiff_t stride = loop->strides[0][last];
-    int64_t step = loop->strides[1][last] / 8;
-    int64_t count = loop->shape[last];
+    double values[PART + EIGHT];
+
+    for (int64_t done = 0; done < run->count; done += EIGHT * PART) {
+        int64_t count = run->count - done < EIGHT * PART ? run->count - done : EIGHT * PART;
+        const char *source = run->source + done * run->stride;
+        int64_t part = count / EIGHT, rest = count % EIGHT;
+
+        reduction->fold_eight(values, source, part, part);
+        reduction->cast(values + part, source + EIGHT * part * run->stride, rest);
+        reduction->merge_f64(reduction, (double *)(void *)run->accumulators, 0, values, part + rest);
+    }
+}
+
+static void run_reduce(const struct reduction *reduction, const struct run *run)
+{
     char raw[CHUNK * 8] __attribute__((aligned(64)));
     union {
         double f64[CHUNK];
         int64_t i64[CHUNK];
     } values;
 
-    for (int64_t done = 0; done < count; done += CHUNK) {
-        int64_t part = count - done < CHUNK ? count - done : CHUNK;
-        const char *source = data[0] + done * stride;
+    if (reduction->fold_eight != NULL && run->step == 0 && run->stride == (ptrdiff_t)reduction->bytes) {
+        run_fold(reduction, run);
+        return;
+    }
+    for (int64_t done = 0; done < run->count; done += CHUNK) {
+        int64_t part = run->count - done < CHUNK ? run->count - done : CHUNK;
+        const char *source = run->source + done * run->stride;
+        int64_t *accumulators = run->accumulators + done * run->step;
 
-        if (stride != (ptrdiff_t)reduction->bytes) {
-            elements_move(raw, (ptrdiff_t)reduction->bytes, source, stride, part, reduction->bytes);
+        if (run->stride != (ptrdiff_t)reduction->bytes) {
+            elements_move(raw, (ptrdiff_t)reduction->bytes, source, run->stride, part, reduction->bytes);
             source = raw;
         }
         reduction->cast(&values, source, part);
         if (reduction->is_float) {
-            reduction->merge_f64(reduction, (double *)(void *)data[1] + done * step, step, values.f64, part);
+            reduction->merge_f64(reduction, (double *)(void *)accumulators, run->step, values.f64, part);
         } else {
-            reduction->merge_i64(reduction, (int64_t *)(void *)data[1] + done * step, step, values.i64, part);
+            reduction->merge_i64(reduction, accumulators, run->step, values.i64, part);
         }
+    }
+}
+
+/* Eight runs, `apart` bytes from each other, onto the same accumulators. */
+static void runs_fold(const struct reduction *reduction, const struct run *run, ptrdiff_t apart)
+{
+    double values[CHUNK];
+
+    for (int64_t done = 0; done < run->count; done += CHUNK) {
+        int64_t part = run->count - done < CHUNK ? run->count - done : CHUNK;
+
+        reduction->fold_eight(values, run->source + done * run->stride, apart / run->stride, part);
+        reduction->merge_f64(reduction, (double *)(void *)(run->accumulators + done), 1, values, part);
+    }
+}
+
+/* The two innermost axes. */
+static void inner_reduce(const struct elements_loop *loop, char *const *data, const void *context)
+{
+    const struct reduction *reduction = context;
+    unsigned last = loop->ndim - 1;
+    struct run run = {.source = data[0],
+                      .accumulators = (int64_t *)(void *)data[1],
+                      .stride = loop->strides[0][last],
+                      .step = loop->strides[1][last] / 8,
+                      .count = loop->shape[last]};
+    int64_t runs = last > 0 ? loop->shape[last - 1] : 1, i = 0;
+    ptrdiff_t apart = last > 0 ? loop->strides[0][last - 1] : 0;
+    int64_t step = last > 0 ? loop->strides[1][last - 1] / 8 : 0;
+
+    if (reduction->fold_eight != NULL && step == 0 && run.step == 1 &&
+        run.stride == (ptrdiff_t)reduction->bytes) {
+        for (; i + EIGHT <= runs; i += EIGHT) {
+            runs_fold(reduction, &run, apart);
+            run.source += EIGHT * apart;
+        }
+    }
+    for (; i < runs; i++) {
+        run_reduce(reduction, &run);
+        run.source += apart;
+        run.accumulators += step;
     }
 }
 
@@ -212,20 +363,12 @@ static void accumulators_end(double *sums, int64_t count, double divisor)
 
 /* ---- shapes ---- */
 
-struct axes {
-    bool is_reduced[VARVE_DIMS_MAX];
-    int64_t kept_shape[VARVE_DIMS_MAX];    /* with 1 for the reduced ones */
-    int64_t reduced_shape[VARVE_DIMS_MAX]; /* without them */
-    unsigned kept_ndim, reduced_ndim;
-    int64_t divisor; /* elements of the input for one of the result */
-};
-
 static int axes_find(enum varve_operator operation, const struct varve_geometry *geometry, int axis,
-                     struct axes *axes, struct varve_message *message)
+                     struct reduction_axes *axes, struct varve_message *message)
 {
     int64_t number = axis < 0 ? (int64_t)axis + geometry->ndim : axis;
 
-    *axes = (struct axes){.kept_ndim = geometry->ndim, .divisor = 1};
+    *axes = (struct reduction_axes){.kept_ndim = geometry->ndim, .divisor = 1};
     if (axis != VARVE_OP_ALL_AXES && (number < 0 || number >= geometry->ndim)) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "%s: axis %d is out of bounds for %u dimensions",
@@ -246,9 +389,8 @@ static int axes_find(enum varve_operator operation, const struct varve_geometry 
 
 /* ---- operators ---- */
 
-static int reduction_check(enum varve_operator operation, const struct varve_array *out,
-                           const struct varve_array *a, int axis, struct axes *axes,
-                           struct varve_message *message)
+int reduction_check(enum varve_operator operation, const struct varve_array *out, const struct varve_array *a,
+                    int axis, struct reduction_axes *axes, struct varve_message *message)
 {
     bool is_widened = operation == VARVE_OPERATOR_SUM && !dtype_is_float(a->dtype);
     int error = operands_check(operation, out, is_widened ? VARVE_DTYPE_I64 : a->dtype, &a, 1,
@@ -286,9 +428,9 @@ static int accumulate(enum varve_operator operation, const struct varve_array *a
     int error = varve_geometry_expand(&expanded.geometry, a->geometry.ndim, a->geometry.shape, message);
 
     if (error == 0) {
-        merges_find(&reduction);
+        loops_find(&reduction, a->dtype);
         elements_loop_init(&loop, 2, (const struct varve_array *const[]){a, &expanded});
-        elements_loop_walk(&loop, 1, inner_reduce, &reduction);
+        elements_loop_walk(&loop, 2, inner_reduce, &reduction);
     }
     return error;
 }
@@ -298,7 +440,7 @@ static int reduction_run(enum varve_operator operation, const struct varve_array
 {
     struct varve_array accumulators = {.dtype = dtype_is_float(a->dtype) ? VARVE_DTYPE_F64 : VARVE_DTYPE_I64};
     int64_t count;
-    struct axes axes;
+    struct reduction_axes axes;
     int error = reduction_check(operation, out, a, axis, &axes, message);
 
     if (error == 0) {

@@ -24,6 +24,7 @@ except SystemExit:
 ROUNDS = common.number("VARVE_BENCH_ELEMENTS_ROUNDS", 9)
 LARGE_BYTES = common.number("VARVE_BENCH_ELEMENTS_MIB", 64) << 20
 SMALL = 8192
+ALL_AXES = -2 ** 31
 NUMPY_TYPES = tuple(name for name in NUMPY if name != "bf16")
 
 
@@ -101,17 +102,33 @@ def measure_casts():
     copies("convert f32 to i16, every second", np.ones((2048, 1024), np.int16), source[:, ::2])
 
 
+def operator(metric, name, numpys, out, *inputs, **others):
+    measure(metric, function_of(f"varve_op_{name}", out, *inputs), numpys, max(out.size, inputs[0].size), **others)
+
+
+def measure_reductions(dtype):
+    """What is summed goes into f64 here, and what additions lose is kept; NumPy adds in the elements' own type."""
+    large = numbers((1 << 10, 1 << 10), dtype)
+    for name, numpys in (("sum", np.sum), ("max", np.max)):
+        for metric, axis, shape in (("all", ALL_AXES, ()), ("axis 0", 0, 1 << 10), ("axis 1", 1, 1 << 10)):
+            out = np.ones(shape, NUMPY[dtype])
+            peer_axis = None if axis == ALL_AXES else axis
+            operator(f"{name}, {metric}, {dtype}", name, lambda f=numpys, x=peer_axis, out=out: f(large, axis=x, out=out), out, large, axis,
+                     target=0.9)
+
+
 def measure_operators():
-    """No targets: the operators are there to be right."""
+    """Targets are met by what memory or instructions bound; the rest says its ratio."""
     for dtype in FLOATS[:2]:
-        a, b, out = numbers(1 << 20, dtype), numbers(1 << 20, dtype), np.ones(1 << 20, NUMPY[dtype])
-        measure(f"add, {dtype}", function_of("varve_op_add", out, a, b), lambda a=a, b=b, out=out: np.add(a, b, out=out), out.size, None)
-        measure(f"exp, {dtype}", function_of("varve_op_exp", out, a), lambda a=a, out=out: np.exp(a, out=out), out.size, None)
-        total = np.ones((), NUMPY[dtype])
-        measure(f"sum, {dtype}", function_of("varve_op_sum", total, a, -2 ** 31), lambda a=a, total=total: np.sum(a, out=total), a.size, None)
+        a, b, out = numbers(4 * SMALL, dtype), numbers(4 * SMALL, dtype) + 1, np.ones(4 * SMALL, NUMPY[dtype])
+        for name, numpys in (("add", np.add), ("mul", np.multiply), ("div", np.divide)):
+            operator(f"{name}, {dtype}", name, lambda f=numpys, a=a, b=b, out=out: f(a, b, out=out), out, a, b, target=0.9)
+        a -= 50
+        operator(f"exp, {dtype}", "exp", lambda a=a, out=out: np.exp(a, out=out), out, a, target=0.9)
+        measure_reductions(dtype)
         a, b, out = numbers((512, 512), dtype), numbers((512, 512), dtype), np.ones((512, 512), NUMPY[dtype])
-        measure(f"matmul 512, {dtype}", function_of("varve_op_matmul", out, a, b), lambda a=a, b=b, out=out: np.matmul(a, b, out=out),
-                out.size, None, blas=os.environ.get("VARVE_BLAS", "libopenblas.so.0, else own"))
+        operator(f"matmul 512, {dtype}", "matmul", lambda a=a, b=b, out=out: np.matmul(a, b, out=out), out, a, b, target=0.9,
+                 blas=os.environ.get("VARVE_BLAS", "libopenblas.so.0, else own"))
 
 
 def measure_all(_folder):

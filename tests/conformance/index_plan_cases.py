@@ -1,15 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random arrays and index expressions for test_index_plans.py."""
+"""Random arrays and index expressions, and what NumPy makes of them."""
 
 import random
 
 import numpy as np
 
-from index_plan_library import BYTES, NUMPY
+from index_plan_library import BYTES, NUMPY, TYPES
 
 BOOL = 9
 BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 INTEGERS = (4, 5, 6, 7, 8)
+
+
+def is_advanced(entries):
+    return any(isinstance(entry, np.ndarray) and (entry.ndim > 0 or entry.dtype == np.bool_) for entry in entries)
+
+
+def as_numpy(entries):
+    """In an order that NumPy keeps, so that of equal indices the last one wins; always an array comes out."""
+    entries = tuple(int(entry) if isinstance(entry, np.ndarray) and entry.ndim == 0 and entry.dtype != np.bool_ else
+                    np.ascontiguousarray(entry) if isinstance(entry, np.ndarray) and entry.ndim > 0 else entry
+                    for entry in entries)
+    return entries if is_advanced(entries) or Ellipsis in entries else entries + (Ellipsis,)
+
+
+def bits_of(numbers, dtype):
+    """Whole numbers as elements of a type."""
+    if TYPES[dtype] == "bf16":
+        return (numbers.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    result = np.empty(numbers.shape, NUMPY[dtype])
+    result[...] = numbers
+    return result.view(BITS[BYTES[dtype]])
+
+
+def shown(entries):
+    return "[" + ", ".join(f"array({entry.tolist()}, {entry.dtype})" if isinstance(entry, np.ndarray) else repr(entry)
+                           for entry in entries) + "]"
+
+
+def model_view(view, whole, model):
+    """The part of `model` that `view` is of `whole`."""
+    if view.size == 0:
+        return np.empty(view.shape, view.dtype)
+    offset = view.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+    return np.ndarray(view.shape, view.dtype, model.data, offset, view.strides)
+
+
+def is_unseen(ours, picked):
+    """NumPy does not look at every value's shape if there is nothing to set."""
+    return picked.size == 0 and "could not be broadcast to" in str(ours)
+
+
+def assign(target, indices, value):
+    try:
+        target[indices] = value
+    except TypeError:  # a mask that stands alone takes no value with two axes, but does beside an ellipsis
+        target[indices + (Ellipsis,)] = value
 
 
 class Maker:
@@ -60,6 +106,17 @@ class Maker:
         ndim = self.random.choice((0, 1, 1, 2, 2, 2, 3, 3, 3, 4, 5))
         low = 0 if self.chance(0.15) else 1
         return tuple(self.random.randint(low, 7 if ndim < 4 else 4) for _ in range(ndim))
+
+    def value(self, shape, dtype, fill=None):
+        """What may be assigned to elements of that shape, mostly."""
+        shape = self.narrowed(shape)
+        if self.chance(0.1):
+            shape = [1] * self.random.randint(1, 2) + shape
+        if self.chance(0.05):
+            shape = shape + [self.random.randint(2, 3)]
+        if len(shape) > 10:
+            shape = []
+        return self.laid_out(shape, fill or (lambda n: self.bits(n, dtype)), True)[0]
 
     # --- index expressions ---
 

@@ -9,6 +9,7 @@ import ctypes
 import gc
 import itertools
 import os
+import subprocess
 import sys
 import threading
 import unittest
@@ -337,6 +338,19 @@ class Import(Dlpack):
             capsule.consume(3)
         with self.assertRaisesRegex(ValueError, "datetime"):
             varve.from_dlpack(__import__("datetime").datetime_CAPI)
+
+    def test_example(self):
+        """storage/examples/dlpack_numpy.py, as a user runs it: what it prints, and nothing is left at its ends."""
+        example = os.path.join(ROOT, "storage", "examples", "dlpack_numpy.py")
+        result = subprocess.run([sys.executable, example], env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "notebooks")},
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertEqual(result.stdout.splitlines(), [
+            "NumPy sees a sum of 32.0 at the same address: True",
+            "without the storage: [0.5, 7.0, 0.5]",
+            "strides (4, 2) and turned (2, 4) elements [[0.0, 0.0], [4.0, 0.0], [8.0, 0.0]]",
+            "as halves: float16 [[0.0, 0.0], [4.0, 0.0], [8.0, 0.0]]",
+            "storages left: 0 0"])
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ import warnings
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import recording  # noqa: E402
 from numpy_here import numpy as np  # noqa: E402
-from index_plan_cases import BITS, BOOL, Maker  # noqa: E402
+from index_plan_cases import (  # noqa: E402
+    BITS, BOOL, Maker, as_numpy, assign, bits_of, is_advanced, is_unseen, model_view, shown)
 from index_plan_library import (  # noqa: E402
     BITS_KEPT, BYTES, COPY, FILL, GATHER, NONE_KEPT, NUMPY, OFFSETS_32, OFFSETS_64, SCATTER, TYPES, VIEW, Array, Library,
     PlanError, Scalar, describe)
@@ -31,32 +32,6 @@ KINDS = ("out of bounds", "too many indices", "boolean index did not match", "el
 
 
 # --- the tests -----------------------------------------------------------------------------------------------------
-
-def is_advanced(entries):
-    return any(isinstance(entry, np.ndarray) and (entry.ndim > 0 or entry.dtype == np.bool_) for entry in entries)
-
-
-def as_numpy(entries):
-    """In an order that NumPy keeps, so that of equal indices the last one wins; always an array comes out."""
-    entries = tuple(int(entry) if isinstance(entry, np.ndarray) and entry.ndim == 0 and entry.dtype != np.bool_ else
-                    np.ascontiguousarray(entry) if isinstance(entry, np.ndarray) and entry.ndim > 0 else entry
-                    for entry in entries)
-    return entries if is_advanced(entries) or Ellipsis in entries else entries + (Ellipsis,)
-
-
-def bits_of(numbers, dtype):
-    """Whole numbers as elements of a type."""
-    if TYPES[dtype] == "bf16":
-        return (numbers.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    result = np.empty(numbers.shape, NUMPY[dtype])
-    result[...] = numbers
-    return result.view(BITS[BYTES[dtype]])
-
-
-def shown(entries):
-    return "[" + ", ".join(f"array({entry.tolist()}, {entry.dtype})" if isinstance(entry, np.ndarray) else repr(entry)
-                           for entry in entries) + "]"
-
 
 def same_words(theirs):
     """NumPy 1's words for what NumPy 2 says in others."""
@@ -153,41 +128,11 @@ class IndexPlans(unittest.TestCase):
             self.assertEqual(plan.read_bytes, expected.nbytes + plan.index_bytes)
         target, whole = self.make.laid_out(expected.shape, lambda n: np.full(n, 0xa5, expected.dtype))
         model = whole.copy()
-        self.model_view(target, whole, model)[...] = expected
+        model_view(target, whole, model)[...] = expected
         self.varve.run(pointer, describe(target, dtype), described)
         if not np.array_equal(whole, model):
             self.fail(f"{what}: {target.tolist()}, NumPy gives {expected.tolist()}")
         return "view" if plan.kind == VIEW else "bits" if plan.needs_mask_compaction else "gather"
-
-    @staticmethod
-    def model_view(view, whole, model):
-        """The part of `model` that `view` is of `whole`."""
-        if view.size == 0:
-            return np.empty(view.shape, view.dtype)
-        offset = view.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
-        return np.ndarray(view.shape, view.dtype, model.data, offset, view.strides)
-
-    def value(self, shape, dtype, fill=None):
-        shape = self.make.narrowed(shape)
-        if self.make.chance(0.1):
-            shape = [1] * self.make.random.randint(1, 2) + shape
-        if self.make.chance(0.05):
-            shape = shape + [self.make.random.randint(2, 3)]
-        if len(shape) > 10:
-            shape = []
-        return self.make.laid_out(shape, fill or (lambda n: self.make.bits(n, dtype)), True)[0]
-
-    @staticmethod
-    def is_unseen(ours, picked):
-        """NumPy does not look at every value's shape if there is nothing to set."""
-        return picked.size == 0 and "could not be broadcast to" in str(ours)
-
-    @staticmethod
-    def assign(target, indices, value):
-        try:
-            target[indices] = value
-        except TypeError:  # a mask that stands alone takes no value with two axes, but does beside an ellipsis
-            target[indices + (Ellipsis,)] = value
 
     def test_set(self):
         begin, counts = time.monotonic(), {"scatter": 0, "bits": 0, "copy": 0, "error": 0}
@@ -196,21 +141,21 @@ class IndexPlans(unittest.TestCase):
             entries = self.make.expression(view.shape)
             what = f"case {case}: {TYPES[dtype]} {view.shape} {view.strides} {shown(entries)}"
             picked, error = self.expected(view, entries)
-            value = self.value(picked.shape if picked is not None else (), dtype)
+            value = self.make.value(picked.shape if picked is not None else (), dtype)
             what += f" = {value.tolist()} of {value.shape}"
             model = whole.copy()
-            expected = self.model_view(view, whole, model)
+            expected = model_view(view, whole, model)
             try:
                 result = expected.copy()
                 if error is None:
-                    self.assign(result, as_numpy(entries), np.ascontiguousarray(value))
+                    assign(result, as_numpy(entries), np.ascontiguousarray(value))
                     expected[...] = result
             except (IndexError, ValueError) as refused:
                 error = refused
             try:
                 plan = self.varve.make("set", described, entries, describe(value, dtype))
             except PlanError as ours:
-                self.assertTrue(error is not None or self.is_unseen(ours, picked), f"{what}: {ours}")
+                self.assertTrue(error is not None or is_unseen(ours, picked), f"{what}: {ours}")
                 if error is not None:
                     self.assert_error(ours, error, what)
                 counts["error"] += 1
@@ -243,14 +188,14 @@ class IndexPlans(unittest.TestCase):
                 continue
             value_dtype = self.make.random.randrange(len(TYPES))
             limit = 2 if value_dtype == BOOL else 101
-            numbers = self.value(picked.shape, None, lambda n: self.make.bytes.integers(0, limit, n))
+            numbers = self.make.value(picked.shape, None, lambda n: self.make.bytes.integers(0, limit, n))
             value = bits_of(numbers, value_dtype)
             what = f"case {case}: {TYPES[dtype]} {view.shape} {shown(entries)} = {TYPES[value_dtype]} {numbers.tolist()}"
             model = whole.copy()
-            expected = self.model_view(view, whole, model)
+            expected = model_view(view, whole, model)
             try:
                 result = expected.copy()
-                self.assign(result, as_numpy(entries), bits_of(numbers, dtype))
+                assign(result, as_numpy(entries), bits_of(numbers, dtype))
             except (IndexError, ValueError):
                 with self.assertRaises(PlanError, msg=what):
                     self.varve.make("set", described, entries, describe(value, value_dtype))
@@ -259,7 +204,7 @@ class IndexPlans(unittest.TestCase):
             try:
                 plan = self.varve.make("set", described, entries, describe(value, value_dtype))
             except PlanError as ours:
-                self.assertTrue(self.is_unseen(ours, picked), f"{what}: {ours}")
+                self.assertTrue(is_unseen(ours, picked), f"{what}: {ours}")
                 continue
             aside = value.size * BYTES[dtype] if picked.size and dtype != value_dtype else 0
             self.assertEqual(plan.contents.temporary_bytes, aside if plan.contents.kind == SCATTER else 0, what)
@@ -290,7 +235,7 @@ class IndexPlans(unittest.TestCase):
                 continue
             self.assertIsNone(error, what)
             model = whole.copy()
-            expected = self.model_view(view, whole, model)
+            expected = model_view(view, whole, model)
             result = expected.copy()
             result[as_numpy(entries)] = bits_of(np.array(int(number)), dtype)
             expected[...] = result
@@ -327,7 +272,7 @@ class IndexPlans(unittest.TestCase):
         self.assertEqual(plan.contents.index_bytes,
                          (mask.size + 63) // 64 * 8 if is_compacted else 4 * np.count_nonzero(mask), what)
         model = all_target.copy()
-        self.model_view(target, all_target, model)[...] = picked
+        model_view(target, all_target, model)[...] = picked
         self.varve.run(plan, describe(target, dtype), described)
         self.varve.free(plan)
         self.assertTrue(np.array_equal(all_target, model), what)
@@ -336,7 +281,7 @@ class IndexPlans(unittest.TestCase):
             number = np.array(0) if value is None else value
             result = view.copy()
             result[mask] = number
-            self.model_view(view, whole, model)[...] = result
+            model_view(view, whole, model)[...] = result
             plan = self.varve.make("fill", described, (mask,), Scalar(1, 0, 0)) if value is None else \
                 self.varve.make("set", described, (mask,), describe(value, dtype))
             self.varve.run(plan, described, None if value is None else describe(value, dtype))

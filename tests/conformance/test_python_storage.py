@@ -184,6 +184,73 @@ class Elements(Case):
             varve.from_numpy([1, 2])
 
 
+class Keys(Case):
+    """What stands in brackets beyond views: storage_cases.py has the expressions."""
+
+    def test_kinds(self):
+        array = numpy.arange(24, dtype="f4").reshape(4, 6)
+        with varve.from_numpy(array) as storage, varve.from_numpy(numpy.array([3, 0])) as rows:
+            for key in (numpy.int64(-1), numpy.array(2), numpy.array([1, 3], "u1"), array > 5, (numpy.array([0, 1]), None, slice(2)),
+                        True, False, numpy.bool_(True), (Ellipsis, numpy.array(False)), numpy.zeros(0, "i8")):
+                with storage[key] as picked:
+                    self.assertEqual(picked.tolist(), array[key].tolist(), key)
+            with storage[rows] as picked:  # a storage as an index
+                self.assertEqual(picked.tolist(), array[[3, 0]].tolist())
+            storage[array > 20] = -1
+            storage[rows, 0] = numpy.array([7.0, 8.0])
+            self.assertEqual((array.min(), array[3, 0], array[0, 0]), (-1, 7, 8))
+
+    def test_refusals(self):
+        with varve.zeros((4, 6)) as storage:
+            for error, text, key in ((IndexError, "out of bounds", numpy.array([4])), (IndexError, "boolean index", numpy.ones(5, "?")),
+                                     (IndexError, "broadcast", (numpy.zeros(2, "i8"), numpy.zeros(3, "i8"))),
+                                     (IndexError, "must be of integer", numpy.zeros(2)), (TypeError, "no type", numpy.zeros(2, "u4")),
+                                     (TypeError, "", [1, 2]), (ValueError, "step", slice(None, None, 0))):
+                with self.assertRaisesRegex(error, text):
+                    storage[key]
+                with self.assertRaisesRegex(error, text):
+                    storage[key] = 1
+            with self.assertRaisesRegex(ValueError, "could not be broadcast"):
+                storage[0] = numpy.zeros(5)
+            self.assertEqual(storage.tolist(), [[0] * 6] * 4)
+
+
+class Pools(Case):
+    def test_life(self):
+        memory = varve.host_memory(limit=64 << 20)
+        self.assertEqual((repr(memory), memory.allocated, memory.reserved), ("<varve.Memory host:0>", 0, 0))
+        storage = varve.full((1000, 3), 5, "i32", memory=memory, name="kept")
+        self.assertIs(storage.memory, memory)
+        self.assertIs(storage[3].memory, memory)
+        self.assertEqual((memory.allocated, storage.tolist()), (12288, [[5] * 3] * 1000))
+        with self.assertRaisesRegex(BufferError, "storages still have memory of it"):
+            memory.close()
+        with self.assertRaisesRegex(MemoryError, "out of memory"):
+            varve.empty(65 << 20, "u8", memory=memory)
+        with storage.to("host") as plain, plain.to(memory) as back:
+            self.assertIsNone(plain.memory)
+            self.assertEqual((back.tolist(), memory.allocated), (storage.tolist(), 2 * 12288))
+        storage.close()
+        self.assertEqual(memory.allocated, 0)
+        self.assertGreater(memory.reserved, 0)
+        memory.empty_cache()
+        self.assertEqual(memory.reserved, 0)
+        memory.close()
+        memory.close()
+        self.assertEqual(repr(memory), "<varve.Memory host:0, closed>")
+        for use in (lambda: memory.allocated, memory.empty_cache, lambda: varve.empty(3, memory=memory)):
+            with self.assertRaisesRegex(ValueError, "closed"):
+                use()
+
+    def test_settings(self):
+        with varve.host_memory(settings="max_split_size_mb:64") as memory, varve.zeros(3, memory=memory) as storage:
+            self.assertEqual(storage.tolist(), [0] * 3)
+        with self.assertRaisesRegex(ValueError, "nonsense"):
+            varve.host_memory(settings="nonsense:1")
+        with self.assertRaises(RuntimeError):
+            varve.host_memory(policy="nobody's")
+
+
 class References(Case):
     def test_counts(self):
         storage = varve.zeros((2, 3))
@@ -252,8 +319,8 @@ class Errors(Case):
             for error, text, call in (
                     (IndexError, "index 2 is out of bounds for axis 0 with size 2", lambda: storage[2]),
                     (IndexError, "index -3 is out of bounds", lambda: storage[-3]),
-                    (IndexError, "3 indices for 2 dimensions", lambda: storage[0, 0, 0]),
-                    (IndexError, "Ellipsis", lambda: storage[..., ...]),
+                    (IndexError, "too many indices", lambda: storage[0, 0, 0]),
+                    (IndexError, "ellipsis", lambda: storage[..., ...]),
                     (ValueError, "", lambda: storage[::0]),
                     (TypeError, "", lambda: storage["a"]),
                     (TypeError, "", lambda: storage[1.5]),

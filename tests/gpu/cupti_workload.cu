@@ -20,13 +20,13 @@
 
 static std::string blocks;
 
-#define CHECK(call)                                                                                          \
-    do {                                                                                                     \
-        int check_result = (int)(call);                                                                      \
-        if (check_result != 0) {                                                                             \
-            fprintf(stderr, "%s:%d: %s gives %d\n", __FILE__, __LINE__, #call, check_result);                \
-            exit(3);                                                                                         \
-        }                                                                                                    \
+#define CHECK(call)                                                                           \
+    do {                                                                                      \
+        int check_result = (int)(call);                                                       \
+        if (check_result != 0) {                                                              \
+            fprintf(stderr, "%s:%d: %s gives %d\n", __FILE__, __LINE__, #call, check_result); \
+            exit(3);                                                                          \
+        }                                                                                     \
     } while (0)
 
 static void *block(size_t bytes)
@@ -35,7 +35,8 @@ static void *block(size_t bytes)
     char text[64];
 
     CHECK(cudaMalloc(&memory, bytes));
-    snprintf(text, sizeof(text), "%s[%llu, %zu]", blocks.empty() ? "" : ", ", (unsigned long long)(uintptr_t)memory, bytes);
+    snprintf(text, sizeof(text), "%s[%llu, %zu]", blocks.empty() ? "" : ", ",
+             (unsigned long long)(uintptr_t)memory, bytes);
     blocks += text;
     return memory;
 }
@@ -252,7 +253,9 @@ static void costs()
     printf("{\"event_synchronize_ns\": %.1f, \"malloc_free_ns\": %.1f}\n", wait_ns, pair_ns);
 }
 
-static void any_callback(void *, int, unsigned, const void *) {}
+static void any_callback(void *, int, unsigned, const void *)
+{
+}
 
 /* The program is a profiler itself, and comes first. */
 static void take_seat()
@@ -266,7 +269,8 @@ static void take_seat()
         fprintf(stderr, "%s\n", dlerror());
         exit(6);
     }
-    auto subscribe = (int (*)(void **, void (*)(void *, int, unsigned, const void *), void *))dlsym(library, "cuptiSubscribe");
+    auto subscribe = (int (*)(void **, void (*)(void *, int, unsigned, const void *), void *))dlsym(
+        library, "cuptiSubscribe");
     CHECK(subscribe(&subscriber, any_callback, nullptr));
 }
 

@@ -3,7 +3,8 @@
  * The cuda device when its driver is no more: in a fork child, after the driver's own exit handlers, and
  * after a reset of the GPU.
  */
-#include "gpu/other_process.h"
+#include "gpu/device_cuda_support.h"
+#include "support/other_process.h"
 
 /* ---- fork ---- */
 

@@ -3,7 +3,8 @@
  * Memory of the cuda device in other processes: segments from device to device and blocks from allocator to
  * allocator, written and read by both sides; handles that are stale, forged or one's own.
  */
-#include "gpu/other_process.h"
+#include "gpu/device_cuda_support.h"
+#include "support/other_process.h"
 
 #define SEGMENTS 3
 #define BLOCKS 3

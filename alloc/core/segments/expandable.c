@@ -98,18 +98,25 @@ static int device_map(struct varve_alloc *alloc, struct expandable *segment, uin
     return error;
 }
 
-/* False: the stream can't be waited for now (it is being captured), so its work may still use the memory. */
-static bool device_unmap(struct varve_alloc *alloc, struct expandable *segment, uint64_t stream,
-                         uint64_t first, uint64_t count)
+/* Units from the first one on that have been unmapped. None if the stream can't be waited for now (it is being captured), so that its
+ * work may still use the memory. */
+static uint64_t device_unmap(struct varve_alloc *alloc, struct expandable *segment, uint64_t stream,
+                             uint64_t first, uint64_t count, int *error_out)
 {
     if (alloc->device->ops->stream_synchronize(alloc->device, stream) != VARVE_OK) {
-        return false;
+        return 0;
     }
-    for (uint64_t i = first; i < first + count; i++) {
-        alloc->device->ops->vmm_unmap(alloc->device, segment->addr + i * segment->unit, segment->unit);
-        device_release_handles(alloc, segment, i, 1);
+    for (uint64_t i = 0; i < count; i++) {
+        int error = alloc->device->ops->vmm_unmap(alloc->device, segment->addr + (first + i) * segment->unit,
+                                                  segment->unit);
+
+        if (error != VARVE_OK) {
+            *error_out = error;
+            return i;
+        }
+        device_release_handles(alloc, segment, first + i, 1);
     }
-    return true;
+    return count;
 }
 
 /* The address space and the descriptor go. */
@@ -291,7 +298,8 @@ static void release_address_space(struct varve_alloc *alloc, struct block *block
     expandable_end(alloc, segment);
 }
 
-uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause)
+uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause,
+                            int *error_out)
 {
     struct expandable *segment = block->expandable;
     struct pool *pool = block_pool(block);
@@ -303,8 +311,10 @@ uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum
         return 0; /* it stays as it is */
     }
     if (bytes > 0) {
-        if (!device_unmap(alloc, segment, block->bins->stream, (addr - segment->addr) / segment->unit,
-                          bytes / segment->unit)) {
+        bytes = segment->unit * device_unmap(alloc, segment, block->bins->stream,
+                                             (addr - segment->addr) / segment->unit, bytes / segment->unit,
+                                             error_out);
+        if (bytes == 0) {
             return 0;
         }
         free_index_remove(&pool->index, block);

@@ -10,8 +10,10 @@
 #include "alloc/core/state/allocator.h"
 
 int expandable_alloc(struct varve_alloc *alloc, struct request *request, struct block **block_out);
-/// unmap_block, and release_expandable_segment if nothing of it is left; returns the bytes unmapped.
-uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause);
+/// unmap_block, and release_expandable_segment if nothing of it is left; returns the bytes unmapped. What the device fails to unmap
+/// stays with all behind it, and `error_out` says so; otherwise it is left alone.
+uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause,
+                            int *error_out);
 /// Bytes that expandable_release would unmap, and where.
 uint64_t expandable_releasable(const struct block *block, uint64_t *addr_out);
 void expandable_close(struct varve_alloc *alloc);

@@ -110,17 +110,25 @@ void segment_uncount(struct varve_alloc *alloc, const struct block *block)
     alloc->counters.others.num_device_free++;
 }
 
-void segment_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause)
+/* The record comes before the device can give the address to somebody else. */
+int segment_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause)
 {
     struct pool *pool = block_pool(block);
+    int error;
 
     assert(block->is_free && !block_is_split(block) && block->expandable == NULL);
     emit_segment(alloc, VARVE_KIND_SEGMENT_FREE, cause, block, block->size, 0);
-    alloc->device->ops->segment_free(alloc->device, block->addr, block->size);
+    error = alloc->device->ops->segment_free(alloc->device, block->addr, block->size);
+    if (error != VARVE_OK) {
+        block->segment_id = ++alloc->segment_id;
+        emit_segment(alloc, VARVE_KIND_SEGMENT_ALLOC, VARVE_CAUSE_NEW_SEGMENT, block, block->size, 0);
+        return error;
+    }
     segment_uncount(alloc, block);
     free_index_remove(&pool->index, block);
     if (block->is_in_map) {
         block_map_remove(&alloc->map, block);
     }
     block_slab_release(&alloc->slab, block);
+    return VARVE_OK;
 }

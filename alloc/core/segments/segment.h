@@ -11,8 +11,9 @@
 /// alloc_block: a segment, or mapped memory, for the request. VARVE_ERROR_NO_MEMORY, or a fatal error.
 int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_retry,
                   struct block **block_out);
-/// release_block: an unsplit free block that is no part of an expandable segment goes back.
-void segment_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause);
+/// release_block: an unsplit free block that is no part of an expandable segment goes back. Errors: the device's; it stays then,
+/// as a new segment in the eyes of who records.
+int segment_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause);
 /// The sums no longer count the segment that is this block alone.
 void segment_uncount(struct varve_alloc *alloc, const struct block *block);
 

@@ -13,6 +13,7 @@
 #include "alloc/device/cuda/cuda.h"
 #include "alloc/device/cuda/event.h"
 #include "alloc/device/cuda/memory.h"
+#include "alloc/device/cuda/program.h"
 #include "alloc/device/cuda/share.h"
 #include "alloc/device/cuda/transfer.h"
 #include "alloc/device/transfers.h"
@@ -177,6 +178,7 @@ static void cuda_close(struct varve_device *device)
         return; /* a thread may have been changing the table when the parent forked */
     }
     if (enter(&cuda->table, &call, &result)) {
+        cuda_programs_close(cuda);
         cuda_transfers_close(cuda);
         cuda_memory_close(cuda);
         for (uint32_t i = 0; i < cuda->event_capacity; i++) {
@@ -197,6 +199,7 @@ static void cuda_close(struct varve_device *device)
     resources_close(&cuda->table.resources);
     free(cuda->events);
     free(cuda->exports);
+    free(cuda->programs);
     pthread_mutex_destroy(&cuda->table.mutex);
     free(cuda);
 }
@@ -211,6 +214,9 @@ static const struct varve_device_ops cuda_ops = {
     .stream_wait_event = device_stream_wait_event,
     .join_stream = cuda_join_stream,
     .pool_trim = cuda_pool_trim,
+    .program_load = cuda_program_load,
+    .program_find = cuda_program_find,
+    .launch = cuda_launch,
     .memory_info = cuda_memory_info,
     .peer_enable = cuda_peer_enable,
     .ipc_export = cuda_ipc_export,
@@ -238,6 +244,7 @@ static const struct device_hooks cuda_hooks = {
     .stream_wait_event = cuda_stream_wait_event,
     .stream_make = cuda_stream_make,
     .stream_end = cuda_stream_end,
+    .foreign_check = cuda_foreign_check,
     .copy = cuda_copy,
     .fill = cuda_fill,
     .pin = cuda_pin,
@@ -263,6 +270,11 @@ static void look_for_parts(struct cuda_device *cuda)
         cuda->ops.fill = NULL;
         cuda->ops.host_alloc = NULL;
         cuda->ops.host_free = NULL;
+    }
+    if (!cuda_has_programs(cuda->driver)) {
+        cuda->ops.program_load = NULL;
+        cuda->ops.program_find = NULL;
+        cuda->ops.launch = NULL;
     }
 }
 
@@ -359,6 +371,11 @@ void varve_cuda_identify(int ordinal, unsigned char uuid_out[16], char *name_out
         driver->device_get(&device, ordinal) == CUDA_RESULT_SUCCESS) {
         cuda_driver_identify(device, uuid_out, name_out, name_bytes);
     }
+}
+
+int varve_cuda_ordinal(const struct varve_device *device)
+{
+    return cuda_of(device)->ordinal;
 }
 
 bool varve_cuda_is_current(const struct varve_device *device)

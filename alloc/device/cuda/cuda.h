@@ -11,6 +11,7 @@
  *   event.c   streams and events
  *   share.c   peers, and segments of other processes
  *   transfer.c  streams of the caller's own, copies, fills, pinned memory
+ *   program.c   programs that run on the GPU
  *
  * What may last (memory of the driver, waiting) is called with the table unlocked: cuda_unlock and cuda_lock around it.
  */
@@ -43,6 +44,8 @@ struct cuda_device {
     cuda_stream join_stream; /* likewise */
     struct cuda_export *exports;
     uint32_t export_count, export_capacity;
+    cuda_module *programs;
+    uint32_t program_count;
     bool has_peer[DEVICE_INDEX_MAX + 1]; /* by index: its primary context is retained */
 };
 

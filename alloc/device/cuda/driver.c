@@ -157,6 +157,7 @@ static int functions_find(void *library, struct cuda_driver *driver, struct varv
     function_set(&driver->field, function_find(library, #symbol, #exported, version));
     CUDA_DRIVER_POOL_LIST(CUDA_DRIVER_FIND)
     CUDA_DRIVER_TRANSFER_LIST(CUDA_DRIVER_FIND)
+    CUDA_DRIVER_PROGRAM_LIST(CUDA_DRIVER_FIND)
 #undef CUDA_DRIVER_FIND
     if (missing) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,

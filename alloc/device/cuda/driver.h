@@ -29,6 +29,8 @@ typedef struct cuda_context_opaque *cuda_context;
 typedef struct cuda_stream_opaque *cuda_stream;
 typedef struct cuda_event_opaque *cuda_event;
 typedef struct cuda_pool_opaque *cuda_pool; /* of stream-ordered memory */
+typedef struct cuda_module_opaque *cuda_module;
+typedef struct cuda_function_opaque *cuda_function;
 
 /* X(NAME, number, error): the driver's CUDA_ERROR_NAME, and the enum varve_error that stands for it. What is
  * not here is VARVE_ERROR_IO: the device, or a program's work on it, has failed. */
@@ -45,7 +47,9 @@ typedef struct cuda_pool_opaque *cuda_pool; /* of stream-ordered memory */
     X(DEVICE_NOT_LICENSED, 102, PERMISSION)          \
     X(INVALID_CONTEXT, 201, UNSUPPORTED)             \
     X(ALREADY_MAPPED, 208, BUSY)                     \
+    X(NO_BINARY_FOR_GPU, 209, UNSUPPORTED)           \
     X(PEER_ACCESS_UNSUPPORTED, 217, UNSUPPORTED)     \
+    X(UNSUPPORTED_PTX_VERSION, 222, UNSUPPORTED)     \
     X(INVALID_HANDLE, 400, INVALID)                  \
     X(NOT_FOUND, 500, UNSUPPORTED) /* a function */  \
     X(NOT_READY, 600, BUSY)                          \
@@ -76,6 +80,12 @@ enum cuda_attribute {
     CUDA_ATTRIBUTE_HAS_POOLS = 115,
 };
 
+/* Of an address; both are int. */
+enum cuda_pointer_attribute {
+    CUDA_POINTER_MEMORY_TYPE = 2, /* CUDA_MEMORY_… */
+    CUDA_POINTER_ORDINAL = 9,
+};
+
 enum cuda_pool_attribute {
     CUDA_POOL_RELEASE_THRESHOLD = 4, /* uint64_t: bytes that it keeps unused */
 };
@@ -103,6 +113,7 @@ enum cuda_constant {
     CUDA_STREAM_NON_BLOCKING = 1, /* the default stream does not wait for it, nor it for that */
     CUDA_STREAM_LEGACY = 1,       /* the default stream by its other name */
     CUDA_IPC_LAZY_PEER_ACCESS = 1,
+    CUDA_MEMORY_DEVICE = 2,
     CUDA_MEMORY_UNIFIED = 4,  /* an address of any memory: the driver knows which */
     CUDA_HOST_PORTABLE = 1,   /* host memory that is pinned for every context */
     CUDA_ADDRESS_DEFAULT = 0, /* of cuGetProcAddress */
@@ -251,6 +262,8 @@ typedef cuda_result(*cuda_address_get_v2) CUDA_ADDRESS_GET_V2;
 #define CUDA_DRIVER_TRANSFER_LIST(X)                                                                         \
     X(stream_create, cuStreamCreate, cuStreamCreate, 2000, (cuda_stream *stream_out, unsigned flags))        \
     X(stream_destroy, cuStreamDestroy, cuStreamDestroy_v2, 4000, (cuda_stream stream))                       \
+    X(pointer_attribute, cuPointerGetAttribute, cuPointerGetAttribute, 4000,                                 \
+      (void *value_out, enum cuda_pointer_attribute attribute, cuda_address addr))                           \
     X(copy, cuMemcpyAsync, cuMemcpyAsync, 4000,                                                              \
       (cuda_address target, cuda_address source, size_t bytes, cuda_stream stream))                          \
     X(copy_2d, cuMemcpy2DAsync, cuMemcpy2DAsync_v2, 3020,                                                    \
@@ -265,6 +278,17 @@ typedef cuda_result(*cuda_address_get_v2) CUDA_ADDRESS_GET_V2;
       (cuda_address addr, size_t pitch, unsigned value, size_t row_count, size_t rows, cuda_stream stream))  \
     X(host_alloc, cuMemHostAlloc, cuMemHostAlloc, 2020, (void **memory_out, size_t bytes, unsigned flags))   \
     X(host_free, cuMemFreeHost, cuMemFreeHost, 2000, (void *memory))
+
+/* Those for programs; every driver has them. */
+#define CUDA_DRIVER_PROGRAM_LIST(X)                                                                          \
+    X(module_load, cuModuleLoadData, cuModuleLoadData, 2000, (cuda_module *module_out, const void *image))   \
+    X(module_unload, cuModuleUnload, cuModuleUnload, 2000, (cuda_module module))                             \
+    X(module_function, cuModuleGetFunction, cuModuleGetFunction, 2000,                                       \
+      (cuda_function *function_out, cuda_module module, const char *name))                                   \
+    X(launch, cuLaunchKernel, cuLaunchKernel, 4000,                                                          \
+      (cuda_function function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,  \
+       unsigned threads_y, unsigned threads_z, unsigned shared_bytes, cuda_stream stream, void **arguments,  \
+       void **packed_arguments))
 /* clang-format on */
 
 struct cuda_driver {
@@ -272,6 +296,7 @@ struct cuda_driver {
     CUDA_DRIVER_LIST(CUDA_DRIVER_FIELD)
     CUDA_DRIVER_POOL_LIST(CUDA_DRIVER_FIELD)
     CUDA_DRIVER_TRANSFER_LIST(CUDA_DRIVER_FIELD)
+    CUDA_DRIVER_PROGRAM_LIST(CUDA_DRIVER_FIELD)
 #undef CUDA_DRIVER_FIELD
 };
 

@@ -27,6 +27,11 @@ int cuda_capture_check(struct cuda_device *cuda, uint64_t stream)
     return cuda_failed(cuda, result, "cuStreamIsCapturing of %#llx", (unsigned long long)stream);
 }
 
+int cuda_work_check(struct cuda_device *cuda, uint64_t stream)
+{
+    return stream <= CUDA_STREAM_LEGACY ? cuda_capture_check(cuda, stream) : VARVE_OK;
+}
+
 int cuda_stream_wait(struct device_table *table, uint64_t stream)
 {
     struct cuda_device *cuda = cuda_of_table(table);

@@ -43,12 +43,49 @@ int cuda_stream_end(struct device_table *table, uint64_t stream)
                              : error;
 }
 
-/* ---- copies ---- */
+/* ---- memory that others have got from the driver ---- */
 
-static int default_stream_check(struct cuda_device *cuda, uint64_t stream)
+static cuda_result describe(const struct cuda_driver *driver, uint64_t addr, int *type_out, int *ordinal_out,
+                            uint64_t *end_out)
 {
-    return stream <= CUDA_STREAM_LEGACY ? cuda_capture_check(cuda, stream) : VARVE_OK;
+    cuda_address base = 0;
+    size_t bytes = 0;
+    cuda_result result = driver->pointer_attribute(type_out, CUDA_POINTER_MEMORY_TYPE, addr);
+
+    if (result == CUDA_RESULT_SUCCESS) {
+        result = driver->pointer_attribute(ordinal_out, CUDA_POINTER_ORDINAL, addr);
+    }
+    if (result == CUDA_RESULT_SUCCESS) {
+        result = driver->memory_range(&base, &bytes, addr);
+    }
+    *end_out = base + bytes;
+    return result;
 }
+
+/* Piece by piece: a range may lie in mappings that follow each other. */
+int cuda_foreign_check(struct device_table *table, uint64_t addr, uint64_t bytes)
+{
+    struct cuda_device *cuda = cuda_of_table(table);
+
+    for (uint64_t at = addr, end; at - addr < bytes; at = end) {
+        int type = 0, ordinal = 0;
+        cuda_result result = describe(cuda->driver, at, &type, &ordinal, &end);
+
+        if (result == CUDA_RESULT_INVALID_VALUE || result == CUDA_RESULT_NOT_FOUND ||
+            (result == CUDA_RESULT_SUCCESS &&
+             (type != CUDA_MEMORY_DEVICE || ordinal != cuda->ordinal || end <= at))) {
+            return DEVICE_REFUSE(&table->resources, VARVE_ERROR_NOT_FOUND,
+                                 "%#llx lies in no memory of CUDA device %d", (unsigned long long)at,
+                                 cuda->ordinal);
+        }
+        if (result != CUDA_RESULT_SUCCESS) {
+            return cuda_failed(cuda, result, "cuPointerGetAttribute of %#llx", (unsigned long long)at);
+        }
+    }
+    return VARVE_OK;
+}
+
+/* ---- copies ---- */
 
 static cuda_result copy_2d(const struct cuda_driver *driver, const struct varve_copy_2d *copy,
                            cuda_stream stream)
@@ -85,7 +122,7 @@ int cuda_copy(struct device_table *table, const struct varve_copy_2d *copy, uint
     struct cuda_device *cuda = cuda_of_table(table);
     bool is_one_call = copy->rows > 1 && copy->target_pitch <= PITCH_MAX && copy->source_pitch <= PITCH_MAX;
     cuda_result result;
-    int error = default_stream_check(cuda, stream);
+    int error = cuda_work_check(cuda, stream);
 
     if (error != VARVE_OK) {
         return error;
@@ -137,7 +174,7 @@ int cuda_fill(struct device_table *table, const struct device_fill *fill, uint64
 {
     struct cuda_device *cuda = cuda_of_table(table);
     cuda_result result;
-    int error = default_stream_check(cuda, stream);
+    int error = cuda_work_check(cuda, stream);
 
     if (error != VARVE_OK) {
         return error;

@@ -16,6 +16,7 @@ void cuda_transfers_close(struct cuda_device *cuda);
 /* Of struct device_hooks. */
 int cuda_stream_make(struct device_table *table, uint64_t *stream_out);
 int cuda_stream_end(struct device_table *table, uint64_t stream);
+int cuda_foreign_check(struct device_table *table, uint64_t addr, uint64_t bytes);
 int cuda_copy(struct device_table *table, const struct varve_copy_2d *copy, uint64_t stream);
 int cuda_fill(struct device_table *table, const struct device_fill *fill, uint64_t stream);
 int cuda_pin(struct device_table *table, uint64_t bytes, uint64_t *addr_out);

@@ -11,6 +11,7 @@
 
 #include "support/cuda/fake_pool.h"
 #include "support/cuda/fake_state.h"
+#include "support/cuda/fake_program.h"
 #include "support/cuda/fake_transfer.h"
 
 /* ---- errors, devices, contexts ---- */
@@ -149,16 +150,45 @@ static inline cuda_result fake_memory_info(size_t *free_out, size_t *total_out)
     return CUDA_RESULT_SUCCESS;
 }
 
+/* What the device's memory at an address belongs to; NULL: nothing. */
+static inline struct fake_object *fake_memory_at(uint64_t addr)
+{
+    for (size_t i = 0; i < FAKE_OBJECTS; i++) {
+        struct fake_object *object = &fake.objects[i];
+
+        if ((object->kind == FAKE_SEGMENT || object->kind == FAKE_IMPORT || object->kind == FAKE_MAPPING ||
+             object->kind == FAKE_POOLED) &&
+            addr - object->addr < object->bytes) {
+            return object;
+        }
+    }
+    return NULL;
+}
+
 static inline cuda_result fake_memory_range(cuda_address *base_out, size_t *bytes_out, cuda_address addr)
 {
-    struct fake_object *import = fake_find(FAKE_IMPORT, addr);
+    const struct fake_object *object = fake_memory_at(addr);
 
     FAKE_CALL("cuMemGetAddressRange", FAKE_INSIDE);
-    if (!import) {
+    if (!object) {
         return CUDA_RESULT_INVALID_VALUE;
     }
-    *base_out = import->addr;
-    *bytes_out = import->bytes;
+    *base_out = object->addr;
+    *bytes_out = object->bytes;
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_pointer_attribute(void *value_out, enum cuda_pointer_attribute attribute,
+                                                 cuda_address addr)
+{
+    const int values[] = {[CUDA_POINTER_MEMORY_TYPE] = CUDA_MEMORY_DEVICE,
+                          [CUDA_POINTER_ORDINAL] = FAKE_ORDINAL + fake.pointer_device};
+
+    FAKE_CALL("cuPointerGetAttribute", FAKE_INSIDE);
+    if (!fake_memory_at(addr)) {
+        return CUDA_RESULT_INVALID_VALUE;
+    }
+    memcpy(value_out, &values[attribute], sizeof(int));
     return CUDA_RESULT_SUCCESS;
 }
 
@@ -403,6 +433,7 @@ static const struct cuda_driver fake_driver = {
     .pool_free = fake_pool_free,
     .stream_create = fake_stream_create,
     .stream_destroy = fake_stream_destroy,
+    .pointer_attribute = fake_pointer_attribute,
     .copy = fake_copy,
     .copy_2d = fake_copy_2d,
     .fill_8 = fake_fill_8,
@@ -411,6 +442,10 @@ static const struct cuda_driver fake_driver = {
     .fill_2d_32 = fake_fill_2d_32,
     .host_alloc = fake_host_alloc,
     .host_free = fake_host_free,
+    .module_load = fake_module_load,
+    .module_unload = fake_module_unload,
+    .module_function = fake_module_function,
+    .launch = fake_launch,
 };
 
 static inline void fake_reset(void)

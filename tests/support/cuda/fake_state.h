@@ -28,6 +28,7 @@ enum fake_kind {
     FAKE_IMPORT, /* count: times that it is open */
     FAKE_EVENT,  /* count: recorded, and not complete; bytes: the stream of the last record */
     FAKE_STREAM,
+    FAKE_MODULE,
     FAKE_RETAIN, /* of the context of device `addr` */
     FAKE_POOL,
     FAKE_POOLED, /* allocated from it */
@@ -71,6 +72,7 @@ static struct fake {
     int handle_types;                              /* of the last vmm_create */
     int peer_from, peer_to;                        /* of the last context_enable_peer */
     int pool_peer;                                 /* of the last pool_set_access */
+    int pointer_device;                            /* of all memory asked about, from FAKE_ORDINAL on */
     struct varve_device *device;                   /* whose resource table calls check; NULL: nobody's */
     char wrong[160];                               /* the first thing that was; "" */
 } fake;

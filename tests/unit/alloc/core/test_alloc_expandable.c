@@ -231,6 +231,31 @@ static void test_retry_unmaps(void **state)
 
 /* ---- a device in trouble ---- */
 
+/* The third unit of four stays mapped, and the fourth with it: they are in use as before, and go the next time. */
+static void test_device_keeps_units(void **state)
+{
+    struct rig *rig = *state;
+    uint64_t a;
+
+    expandable_open(rig, 0);
+    a = take(rig, 80 * MIB);
+    give(rig, a);
+    forget(rig);
+    varve_sim_fail(rig->device, VARVE_DEVICE_VMM_UNMAP, 3, 1, VARVE_ERROR_IO);
+    assert_int_equal(varve_alloc_empty_cache(rig->alloc), VARVE_ERROR_IO);
+    rig_check(rig);
+    expect(rig, "segment_unmap empty_cache 40M\n"
+                "empty_cache 40M segments 1\n");
+    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 40 * MIB);
+    assert_int_equal(varve_sim_used(rig->device), 40 * MIB);
+    assert_int_equal(take(rig, 40 * MIB), a + 40 * MIB);
+    give(rig, a + 40 * MIB);
+    assert_int_equal(take(rig, 80 * MIB), a); /* the two are mapped again */
+    give(rig, a);
+    empty_cache(rig);
+    assert_int_equal(varve_sim_used(rig->device), 0);
+}
+
 /* The third unit of four can't be had, or mapped: nothing of the call remains. */
 static void unit_fails(struct rig *rig, enum varve_device_call call, uint64_t nth)
 {
@@ -387,6 +412,7 @@ int main(void)
         RIG_TEST(test_all_is_unmapped),
         RIG_TEST(test_no_whole_unit),
         RIG_TEST(test_retry_unmaps),
+        RIG_TEST(test_device_keeps_units),
         RIG_TEST(test_create_fails),
         RIG_TEST(test_map_fails),
         RIG_TEST(test_access_fails),

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "alloc/alloc.h"
+#include "support/alloc/kept.h"
 #include "support/random.h"
 
 #include <stdlib.h>
@@ -21,54 +22,19 @@
 #define MIB (UINT64_C(1) << 20)
 
 struct side {
-    struct varve_device *device;
-    struct varve_alloc *alloc;
-    struct varve_alloc_recorder recorder;
-    struct varve_record *events;
-    size_t count;
-    uint64_t records, folded;
+    struct kept kept;
     uint64_t live[LIVE];
 };
 
-static void take(void *context, const struct varve_record *record)
-{
-    struct side *side = context;
-    struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
-    unsigned count = varve_record_unfold(record, parts);
-
-    side->records++;
-    side->folded += varve_record_is_folded(record);
-    for (unsigned i = 0; i < count && side->count < EVENTS_MAX; i++) {
-        side->events[side->count++] = parts[i];
-    }
-}
-
 static void side_open(struct side *side, const char *config, bool folds)
 {
-    struct varve_sim_options sim = {.index = 3};
     struct varve_alloc_options options;
-    struct varve_message message = {""};
 
     memset(side, 0, sizeof(*side));
-    side->events = calloc(EVENTS_MAX, sizeof(*side->events));
-    assert_non_null(side->events);
-    side->recorder = (struct varve_alloc_recorder){.record = take, .context = side, .folds = folds};
     varve_alloc_options_init(&options);
-    assert_int_equal(varve_alloc_config_parse(config, &options.config, &message), VARVE_OK);
-    assert_int_equal(varve_sim_open(&sim, &side->device, &message), VARVE_OK);
-    options.device = side->device;
-    options.recorder = &side->recorder;
-    assert_int_equal(varve_alloc_open(&options, &side->alloc, &message), VARVE_OK);
-}
-
-static void side_close(struct side *side)
-{
-    struct varve_message message = {""};
-
-    assert_int_equal(varve_alloc_check(side->alloc, &message), VARVE_OK);
-    varve_alloc_close(side->alloc);
-    side->device->ops->close(side->device);
-    free(side->events);
+    assert_int_equal(varve_alloc_config_parse(config, &options.config, NULL), VARVE_OK);
+    options.recorder = &side->kept.recorder;
+    kept_open(&side->kept, &options, EVENTS_MAX, folds);
 }
 
 /* Replace a block: sizes of all bins, two streams, now and then one that another stream uses too. */
@@ -80,14 +46,15 @@ static void step(struct side *side, uint64_t *random)
     bool is_shared = random_below(random, 20) == 0;
 
     if (*slot != 0) {
-        varve_alloc_raw_delete(side->alloc, *slot, NULL);
+        varve_alloc_raw_delete(side->kept.alloc, *slot, NULL);
         *slot = 0;
     }
-    if (varve_alloc_raw_alloc_with_stream(side->alloc, bytes, stream, slot, NULL) == VARVE_OK && is_shared) {
-        varve_alloc_record_stream(side->alloc, *slot, 9, NULL);
+    if (varve_alloc_raw_alloc_with_stream(side->kept.alloc, bytes, stream, slot, NULL) == VARVE_OK &&
+        is_shared) {
+        varve_alloc_record_stream(side->kept.alloc, *slot, 9, NULL);
     }
     if (random_below(random, 2000) == 0) {
-        varve_alloc_empty_cache(side->alloc);
+        varve_alloc_empty_cache(side->kept.alloc);
     }
 }
 
@@ -103,19 +70,19 @@ static void compare(const char *config)
         step(&plain, &random);
         step(&folding, &again);
     }
-    assert_int_equal(plain.folded, 0);
-    assert_int_equal(plain.records, plain.count);
-    assert_true(folding.folded > STEPS / 2 && folding.records < plain.records);
-    assert_true(plain.count < EVENTS_MAX);
-    assert_int_equal(plain.count, folding.count);
-    for (size_t i = 0; i < plain.count; i++) {
-        if (memcmp(&plain.events[i], &folding.events[i], sizeof(plain.events[i])) != 0) {
-            fail_msg("%s: event %zu, kind %u and %u", config, i, varve_record_kind(&plain.events[i]),
-                     varve_record_kind(&folding.events[i]));
+    assert_int_equal(plain.kept.folded, 0);
+    assert_int_equal(plain.kept.records, plain.kept.count);
+    assert_true(folding.kept.folded > STEPS / 2 && folding.kept.records < plain.kept.records);
+    assert_true(plain.kept.count < EVENTS_MAX);
+    assert_int_equal(plain.kept.count, folding.kept.count);
+    for (size_t i = 0; i < plain.kept.count; i++) {
+        if (memcmp(&plain.kept.events[i], &folding.kept.events[i], sizeof(plain.kept.events[i])) != 0) {
+            fail_msg("%s: event %zu, kind %u and %u", config, i, varve_record_kind(&plain.kept.events[i]),
+                     varve_record_kind(&folding.kept.events[i]));
         }
     }
-    side_close(&plain);
-    side_close(&folding);
+    kept_close(&plain.kept);
+    kept_close(&folding.kept);
 }
 
 static void test_same_events(void **state)
@@ -139,9 +106,9 @@ static void test_not_folded(void **state)
     for (unsigned i = 0; i < 500; i++) {
         step(&side, &random);
     }
-    assert_int_equal(side.folded, 0);
-    assert_int_equal(side.records, side.count);
-    side_close(&side);
+    assert_int_equal(side.kept.folded, 0);
+    assert_int_equal(side.kept.records, side.kept.count);
+    kept_close(&side.kept);
 }
 
 static void test_what_fits(void **state)

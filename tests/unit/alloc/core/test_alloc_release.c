@@ -367,6 +367,41 @@ static void test_empty_cache_waits(void **state)
                 "empty_cache 30M segments 1\n");
 }
 
+/* ---- a device that does not take memory back ---- */
+
+/* What it keeps stays in the cache, counted, and can be used and given back later. */
+static void test_device_keeps_a_segment(void **state)
+{
+    struct rig *rig = *state;
+    uint64_t a, b, c;
+
+    rig_open(rig, &(struct rig_options){0});
+    a = take(rig, 30 * MIB);
+    b = take(rig, 40 * MIB);
+    c = take(rig, 50 * MIB);
+    give(rig, a);
+    give(rig, b);
+    give(rig, c);
+    forget(rig);
+    varve_sim_fail(rig->device, VARVE_DEVICE_SEGMENT_FREE, 2, 1, VARVE_ERROR_IO);
+    assert_int_equal(varve_alloc_empty_cache(rig->alloc), VARVE_ERROR_IO);
+    rig_check(rig);
+    expect(rig, "segment_free empty_cache 30M\n"
+                "segment_free empty_cache 40M\n"
+                "segment_alloc new_segment 40M\n"
+                "segment_free empty_cache 50M\n"
+                "empty_cache 80M segments 2\n");
+    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 40 * MIB);
+    assert_int_equal(varve_sim_used(rig->device), 40 * MIB);
+    assert_int_equal(take(rig, 40 * MIB), b);
+    give(rig, b);
+    forget(rig);
+    empty_cache(rig);
+    expect(rig, "segment_free empty_cache 40M\n"
+                "empty_cache 40M segments 1\n");
+    assert_int_equal(varve_sim_used(rig->device), 0);
+}
+
 int main(void)
 {
 #define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
@@ -387,6 +422,7 @@ int main(void)
         RIG_TEST(test_empty_cache_order),
         RIG_TEST(test_empty_cache_leaves_pieces),
         RIG_TEST(test_empty_cache_waits),
+        RIG_TEST(test_device_keeps_a_segment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "alloc/core/state/allocator.h"
+#include "support/alloc/kept.h"
 #include "support/random.h"
 
 #include <stdlib.h>
@@ -25,11 +26,7 @@
 #define NEVER_REACHED (UINT64_C(1) << 50)
 
 struct side {
-    struct varve_device *device;
-    struct varve_alloc *alloc;
-    struct varve_alloc_recorder recorder;
-    struct varve_record *events;
-    size_t count;
+    struct kept kept;
     bool has_handles;
     uint64_t live[LIVE_MAX];
     struct varve_allocation handles[LIVE_MAX];
@@ -42,71 +39,40 @@ struct act {
     unsigned rare;
 };
 
-static void take(void *context, const struct varve_record *record)
-{
-    struct side *side = context;
-    struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
-    unsigned count = varve_record_unfold(record, parts);
-    struct varve_pool_id pool;
-    uint64_t stream;
-
-    /* as the front ends' recorders ask: in the middle of a short way */
-    assert_int_equal(varve_alloc_resolve_record(side->alloc, record, &stream, &pool), VARVE_OK);
-    if (varve_record_kind(record) == VARVE_KIND_CONFIG) {
-        return; /* the threshold differs, which is the point */
-    }
-    for (unsigned i = 0; i < count && side->count < EVENTS_MAX; i++) {
-        side->events[side->count++] = parts[i];
-    }
-}
-
 static void side_open(struct side *side, const char *config, bool goes_long, bool folds)
 {
-    struct varve_sim_options sim = {.index = 2};
     struct varve_alloc_options options;
-    struct varve_message message = {""};
 
     memset(side, 0, sizeof(*side));
-    side->events = calloc(EVENTS_MAX, sizeof(*side->events));
-    assert_non_null(side->events);
-    side->recorder = (struct varve_alloc_recorder){.record = take, .context = side, .folds = folds};
     varve_alloc_options_init(&options);
-    assert_int_equal(varve_alloc_config_parse(config, &options.config, &message), VARVE_OK);
+    assert_int_equal(varve_alloc_config_parse(config, &options.config, NULL), VARVE_OK);
     options.config.garbage_collection_threshold = goes_long ? 0.5 : 0;
     options.memory_limit = NEVER_REACHED;
-    assert_int_equal(varve_sim_open(&sim, &side->device, &message), VARVE_OK);
-    options.device = side->device;
-    assert_int_equal(varve_alloc_open(&options, &side->alloc, &message), VARVE_OK);
-}
-
-static void side_close(struct side *side)
-{
-    varve_alloc_close(side->alloc);
-    side->device->ops->close(side->device);
-    free(side->events);
+    kept_open(&side->kept, &options, EVENTS_MAX, folds);
 }
 
 static void act_rarely(struct side *side, const struct act *act)
 {
-    struct varve_alloc_config config = side->alloc->config;
+    struct varve_alloc_config config = side->kept.alloc->config;
 
     switch (act->rare) {
     case 0:
-        varve_alloc_set_recorder(side->alloc, side->alloc->recorder == NULL ? &side->recorder : NULL);
+        varve_alloc_set_recorder(side->kept.alloc,
+                                 side->kept.alloc->recorder == NULL ? &side->kept.recorder : NULL);
         break;
     case 1:
-        assert_int_equal(varve_alloc_empty_cache(side->alloc), VARVE_OK);
+        assert_int_equal(varve_alloc_empty_cache(side->kept.alloc), VARVE_OK);
         break;
     case 2:
-        assert_int_equal(varve_alloc_record_stream(side->alloc, side->live[act->slot], 9, NULL),
+        assert_int_equal(varve_alloc_record_stream(side->kept.alloc, side->live[act->slot], 9, NULL),
                          side->live[act->slot] != 0 ? VARVE_OK : VARVE_ERROR_NOT_FOUND);
         break;
     case 3:
         config.max_split_size = config.max_split_size == 32 * MIB ? VARVE_ALLOC_UNLIMITED : 32 * MIB;
-        assert_int_equal(varve_alloc_set_config(side->alloc, &config, NULL), VARVE_OK);
+        assert_int_equal(varve_alloc_set_config(side->kept.alloc, &config, NULL), VARVE_OK);
         break;
     case 4: /* inside of a block, or nothing at all */
-        assert_int_equal(varve_alloc_raw_delete(side->alloc, side->live[act->slot] + 512 * 3 + 1, NULL),
+        assert_int_equal(varve_alloc_raw_delete(side->kept.alloc, side->live[act->slot] + 512 * 3 + 1, NULL),
                          VARVE_ERROR_NOT_FOUND);
         break;
     default:
@@ -119,9 +85,9 @@ static void use_old_handle(struct side *side, struct varve_allocation handle)
 {
     struct varve_allocation_info info;
 
-    assert_int_equal(varve_alloc_free(side->alloc, handle, NULL), VARVE_ERROR_NOT_FOUND);
-    assert_int_equal(varve_alloc_describe(side->alloc, handle, &info), VARVE_ERROR_NOT_FOUND);
-    assert_int_equal(varve_alloc_set_user(side->alloc, handle, side), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(varve_alloc_free(side->kept.alloc, handle, NULL), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(varve_alloc_describe(side->kept.alloc, handle, &info), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(varve_alloc_set_user(side->kept.alloc, handle, side), VARVE_ERROR_NOT_FOUND);
 }
 
 static void free_slot(struct side *side, uint64_t slot)
@@ -130,17 +96,17 @@ static void free_slot(struct side *side, uint64_t slot)
     struct varve_allocation handle = side->handles[slot];
 
     if (!side->has_handles) {
-        assert_int_equal(varve_alloc_raw_delete(side->alloc, side->live[slot], NULL), VARVE_OK);
+        assert_int_equal(varve_alloc_raw_delete(side->kept.alloc, side->live[slot], NULL), VARVE_OK);
         return;
     }
-    assert_int_equal(varve_alloc_describe(side->alloc, handle, &info), VARVE_OK);
+    assert_int_equal(varve_alloc_describe(side->kept.alloc, handle, &info), VARVE_OK);
     assert_int_equal(info.block.addr, side->live[slot]);
     assert_int_equal(info.block.allocation_id, handle.id);
     assert_ptr_equal(info.user, slot % 3 == 0 ? &side->live[slot] : NULL);
     if (slot % 5 == 0) {
-        assert_int_equal(varve_alloc_raw_delete(side->alloc, side->live[slot], NULL), VARVE_OK);
+        assert_int_equal(varve_alloc_raw_delete(side->kept.alloc, side->live[slot], NULL), VARVE_OK);
     } else {
-        assert_int_equal(varve_alloc_free(side->alloc, handle, NULL), VARVE_OK);
+        assert_int_equal(varve_alloc_free(side->kept.alloc, handle, NULL), VARVE_OK);
     }
     use_old_handle(side, handle);
 }
@@ -151,18 +117,20 @@ static void fill_slot(struct side *side, const struct act *act)
     struct varve_allocation found;
 
     if (!side->has_handles) {
-        assert_int_equal(
-            varve_alloc_raw_alloc_with_stream(side->alloc, act->bytes, act->stream, &side->live[slot], NULL),
-            VARVE_OK);
+        assert_int_equal(varve_alloc_raw_alloc_with_stream(side->kept.alloc, act->bytes, act->stream,
+                                                           &side->live[slot], NULL),
+                         VARVE_OK);
         return;
     }
-    assert_int_equal(varve_alloc_allocate(side->alloc, act->bytes, act->stream, &side->handles[slot], NULL),
-                     VARVE_OK);
+    assert_int_equal(
+        varve_alloc_allocate(side->kept.alloc, act->bytes, act->stream, &side->handles[slot], NULL),
+        VARVE_OK);
     side->live[slot] = varve_allocation_addr(side->handles[slot]);
     if (slot % 3 == 0) {
-        assert_int_equal(varve_alloc_set_user(side->alloc, side->handles[slot], &side->live[slot]), VARVE_OK);
+        assert_int_equal(varve_alloc_set_user(side->kept.alloc, side->handles[slot], &side->live[slot]),
+                         VARVE_OK);
     }
-    assert_int_equal(varve_alloc_get_allocation(side->alloc, side->live[slot], &found), VARVE_OK);
+    assert_int_equal(varve_alloc_get_allocation(side->kept.alloc, side->live[slot], &found), VARVE_OK);
     assert_ptr_equal(found.block, side->handles[slot].block);
     assert_int_equal(found.id, side->handles[slot].id);
 }
@@ -172,12 +140,12 @@ static void step(struct side *side, const struct act *act)
 {
     uint64_t *slot = &side->live[act->slot];
 
-    side->short_steps += side->alloc->way == ALLOC_WAY_SHORT;
-    side->recorded_steps += side->alloc->way == ALLOC_WAY_RECORDED;
+    side->short_steps += side->kept.alloc->way == ALLOC_WAY_SHORT;
+    side->recorded_steps += side->kept.alloc->way == ALLOC_WAY_RECORDED;
     if (*slot != 0) {
         free_slot(side, act->slot);
         if (act->rare == 5) {
-            assert_int_equal(varve_alloc_raw_delete(side->alloc, *slot, NULL), VARVE_ERROR_NOT_FOUND);
+            assert_int_equal(varve_alloc_raw_delete(side->kept.alloc, *slot, NULL), VARVE_ERROR_NOT_FOUND);
         }
         *slot = 0;
     }
@@ -193,15 +161,15 @@ static void are_equal(struct side *a, struct side *b, unsigned at)
     struct varve_alloc_snapshot snapshots[2];
     struct varve_message message = {""};
 
-    if (varve_alloc_check(a->alloc, &message) != VARVE_OK ||
-        varve_alloc_check(b->alloc, &message) != VARVE_OK) {
+    if (varve_alloc_check(a->kept.alloc, &message) != VARVE_OK ||
+        varve_alloc_check(b->kept.alloc, &message) != VARVE_OK) {
         fail_msg("step %u: %s", at, message.text);
     }
-    varve_alloc_get_device_stats(a->alloc, &stats[0]);
-    varve_alloc_get_device_stats(b->alloc, &stats[1]);
+    varve_alloc_get_device_stats(a->kept.alloc, &stats[0]);
+    varve_alloc_get_device_stats(b->kept.alloc, &stats[1]);
     assert_memory_equal(&stats[0], &stats[1], sizeof(stats[0]));
-    assert_int_equal(varve_alloc_snapshot(a->alloc, &snapshots[0]), VARVE_OK);
-    assert_int_equal(varve_alloc_snapshot(b->alloc, &snapshots[1]), VARVE_OK);
+    assert_int_equal(varve_alloc_snapshot(a->kept.alloc, &snapshots[0]), VARVE_OK);
+    assert_int_equal(varve_alloc_snapshot(b->kept.alloc, &snapshots[1]), VARVE_OK);
     assert_int_equal(snapshots[0].block_count, snapshots[1].block_count);
     for (size_t i = 0; i < snapshots[0].block_count; i++) {
         const struct varve_block_info *x = &snapshots[0].blocks[i], *y = &snapshots[1].blocks[i];
@@ -214,8 +182,8 @@ static void are_equal(struct side *a, struct side *b, unsigned at)
     }
     varve_alloc_snapshot_free(&snapshots[0]);
     varve_alloc_snapshot_free(&snapshots[1]);
-    assert_int_equal(a->count, b->count);
-    assert_memory_equal(a->events, b->events, a->count * sizeof(a->events[0]));
+    assert_int_equal(a->kept.count, b->kept.count);
+    assert_memory_equal(a->kept.events, b->kept.events, a->kept.count * sizeof(a->kept.events[0]));
 }
 
 /* Few sizes make bins with trees, many make bins with one block, few live blocks make exact pairs. */
@@ -261,11 +229,11 @@ static void compare(const char *config, uint64_t seed, unsigned live, unsigned s
         }
     }
     are_equal(&short_way, &long_way, STEPS);
-    assert_true(short_way.count < EVENTS_MAX);
+    assert_true(short_way.kept.count < EVENTS_MAX);
     assert_true(short_way.short_steps > STEPS / 10 && short_way.recorded_steps > STEPS / 10);
     assert_int_equal(long_way.short_steps + long_way.recorded_steps, 0);
-    side_close(&short_way);
-    side_close(&long_way);
+    kept_close(&short_way.kept);
+    kept_close(&long_way.kept);
 }
 
 static void test_all_sizes(void **state)

@@ -52,7 +52,10 @@ SAME(CUDA_HANDLE_TYPE_FD, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 SAME(CUDA_ACCESS_READ_WRITE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 SAME(CUDA_EVENT_NO_TIMING, CU_EVENT_DISABLE_TIMING);
 SAME(CUDA_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING);
+SAME(CUDA_MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE);
 SAME(CUDA_MEMORY_UNIFIED, CU_MEMORYTYPE_UNIFIED);
+SAME(CUDA_POINTER_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+SAME(CUDA_POINTER_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
 SAME(CUDA_HOST_PORTABLE, CU_MEMHOSTALLOC_PORTABLE);
 SAME(CUDA_IPC_LAZY_PEER_ACCESS, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 SAME(CUDA_ADDRESS_DEFAULT, CU_GET_PROC_ADDRESS_DEFAULT);
@@ -74,7 +77,10 @@ SAME_SIZE(struct cuda_memory_kind, CUmemAllocationProp);
 SAME_SIZE(struct cuda_access, CUmemAccessDesc);
 SAME_SIZE(struct cuda_ipc_memory, CUipcMemHandle);
 SAME_SIZE(cuda_pool, CUmemoryPool);
+SAME_SIZE(cuda_module, CUmodule);
+SAME_SIZE(cuda_function, CUfunction);
 SAME_SIZE(enum cuda_pool_attribute, CUmemPool_attribute);
+SAME_SIZE(enum cuda_pointer_attribute, CUpointer_attribute);
 SAME_SIZE(struct cuda_pool_kind, CUmemPoolProps);
 SAME_SIZE(struct cuda_copy_2d, CUDA_MEMCPY2D);
 
@@ -128,7 +134,10 @@ SAME_FIELD(struct cuda_pool_kind, usage, CUmemPoolProps, usage);
 #define cuda_stream CUstream
 #define cuda_event CUevent
 #define cuda_pool CUmemoryPool
+#define cuda_module CUmodule
+#define cuda_function CUfunction
 #define cuda_pool_attribute CUmemPool_attribute_enum
+#define cuda_pointer_attribute CUpointer_attribute_enum
 #define cuda_pool_kind CUmemPoolProps_st
 #define cuda_copy_2d CUDA_MEMCPY2D_st
 #define cuda_attribute CUdevice_attribute_enum
@@ -150,6 +159,7 @@ SAME_FIELD(struct cuda_pool_kind, usage, CUmemPoolProps, usage);
 CUDA_DRIVER_LIST(PROTOTYPE_CHECK)
 CUDA_DRIVER_POOL_LIST(PROTOTYPE_CHECK)
 CUDA_DRIVER_TRANSFER_LIST(PROTOTYPE_CHECK)
+CUDA_DRIVER_PROGRAM_LIST(PROTOTYPE_CHECK)
 
 #ifdef HAS_TYPEDEFS
 #define VERSION_CHECK(field, symbol, exported, version, parameters)                 \
@@ -158,6 +168,7 @@ CUDA_DRIVER_TRANSFER_LIST(PROTOTYPE_CHECK)
 CUDA_DRIVER_LIST(VERSION_CHECK)
 CUDA_DRIVER_POOL_LIST(VERSION_CHECK)
 CUDA_DRIVER_TRANSFER_LIST(VERSION_CHECK)
+CUDA_DRIVER_PROGRAM_LIST(VERSION_CHECK)
 
 _Static_assert(IS_SAME_TYPE(CUresult(*) CUDA_ADDRESS_GET, PFN_cuGetProcAddress_v11030), "cuGetProcAddress");
 #if CUDA_VERSION >= 12000

@@ -252,6 +252,43 @@ static void test_end(void **state)
 }
 
 /* All or none; pools need two of them. */
+/* Memory that others have got from the driver, in two pieces that follow each other: the driver says whose it is. */
+static void test_foreign_memory(void **state)
+{
+    struct varve_device *device = fake_opened();
+    const struct varve_device_ops *ops = device->ops;
+    uint64_t addr = fake_add(FAKE_SEGMENT, 0, UNIT), next = fake_add(FAKE_SEGMENT, addr + UNIT, UNIT),
+             own = 0;
+
+    (void)state;
+    assert_int_equal(ops->segment_alloc(device, UNIT, 0, &own), 0);
+    assert_int_equal(ops->fill(device, addr, 7, 1, 2 * UNIT, STREAM), 0);
+    assert_int_equal(ops->copy(device, 0x99000, addr + 5, UNIT, VARVE_COPY_DEVICE_TO_HOST, STREAM), 0);
+    assert_int_equal(ops->copy(device, own, next, UNIT, VARVE_COPY_WITHIN, STREAM), 0);
+    TRANSFERS_ARE(
+        {.name = "cuMemsetD8Async", .target = addr, .width = 2 * UNIT, .stream = STREAM, .value = 7},
+        {.name = "cuMemcpyAsync", .target = 0x99000, .source = addr + 5, .width = UNIT, .stream = STREAM},
+        {.name = "cuMemcpyAsync", .target = own, .source = next, .width = UNIT, .stream = STREAM});
+    assert_int_equal(ops->fill(device, addr, 7, 1, 2 * UNIT + 1, STREAM), VARVE_ERROR_NOT_FOUND);
+    assert_non_null(strstr(reason(device), "lies in no memory of CUDA device 1"));
+    assert_int_equal(ops->fill(device, own, 7, 1, UNIT + 1, STREAM), VARVE_ERROR_INVALID);
+    fake.pointer_device = 1;
+    assert_int_equal(ops->fill(device, addr, 7, 1, 1, STREAM), VARVE_ERROR_NOT_FOUND);
+    fake.pointer_device = 0;
+    for (uint64_t call = 1; call <= 6;
+         call++) { /* each of what is asked of the driver, and the fill itself */
+        fake.fail_at = call;
+        fake.fail_with = 719;
+        assert_int_equal(ops->fill(device, addr, 7, 1, 1, STREAM), VARVE_ERROR_IO);
+        assert_int_equal(fake.fail_at, 0);
+    }
+    assert_int_equal(fake.transfers, 0);
+    assert_int_equal(fake_drop(FAKE_SEGMENT, addr, UNIT) | fake_drop(FAKE_SEGMENT, next, UNIT), 0);
+    assert_int_equal(ops->fill(device, addr, 7, 1, 1, STREAM), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(ops->segment_free(device, own, UNIT), 0);
+    fake_closed(device);
+}
+
 static void test_old_driver(void **state)
 {
     const struct varve_cuda_options options = {.index = RULES_INDEX, .ordinal = FAKE_ORDINAL};
@@ -278,9 +315,15 @@ static void test_old_driver(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_copies),  cmocka_unit_test(test_rows),       cmocka_unit_test(test_fills),
-        cmocka_unit_test(test_reasons), cmocka_unit_test(test_capture),    cmocka_unit_test(test_left),
-        cmocka_unit_test(test_end),     cmocka_unit_test(test_old_driver),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_fills),
+        cmocka_unit_test(test_reasons),
+        cmocka_unit_test(test_capture),
+        cmocka_unit_test(test_left),
+        cmocka_unit_test(test_end),
+        cmocka_unit_test(test_old_driver),
+        cmocka_unit_test(test_foreign_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 #include "storage/storage.h"
 
 #include "cmocka.h"
+#include "support/random_views.h"
 #include "support/structure.h"
 
 #include <inttypes.h>
@@ -35,7 +36,7 @@ static int teardown(void **state)
 
 static int64_t below(int64_t limit)
 {
-    return (int64_t)(random_next(&random_state) % (uint64_t)limit);
+    return (int64_t)random_below(&random_state, (uint64_t)limit);
 }
 
 static void memory_shuffle(void)
@@ -46,54 +47,7 @@ static void memory_shuffle(void)
     memcpy(before, memory, MEMORY_BYTES);
 }
 
-/* ---- random views ---- */
-
-/* Small axes and at times a large one, of at most `most` elements. */
-static unsigned random_shape(int64_t *shape, int64_t most)
-{
-    unsigned ndim = (unsigned)below(6);
-
-    for (unsigned i = 0; i < ndim; i++) {
-        int64_t limit = below(3) == 0 ? 150 : 6;
-
-        limit = limit < most ? limit : most;
-        shape[i] = below(40) == 0 ? 0 : 1 + below(limit);
-        most /= shape[i] > 0 ? shape[i] : 1;
-    }
-    return ndim;
-}
-
-/* A geometry of that shape: axes in a random order, some with steps or gaps, some turned round. False: it would need more
- * than `elements`. */
-static bool random_view(struct varve_geometry *view, unsigned ndim, const int64_t *shape, int64_t elements)
-{
-    unsigned order[VARVE_DIMS_MAX];
-    bool is_usual = below(2) == 0;
-    int64_t stride = 1, first, end;
-
-    *view = (struct varve_geometry){.ndim = ndim};
-    for (unsigned i = 0; i < ndim; i++) {
-        unsigned other = is_usual ? i : (unsigned)below(i + 1);
-
-        order[i] = order[other];
-        order[other] = ndim - 1 - i;
-    }
-    for (unsigned i = 0; i < ndim; i++) {
-        unsigned axis = order[i];
-        int64_t step = below(4) == 0 ? 1 + below(3) : 1;
-        int64_t size = shape[axis] + (below(6) == 0 ? below(3) : 0);
-
-        view->shape[axis] = shape[axis];
-        view->strides[axis] = stride * step * (below(4) == 0 ? -1 : 1);
-        stride *= (size > 0 ? size : 1) * step;
-    }
-    varve_geometry_range(view, &first, &end);
-    if (end - first > elements) {
-        return false;
-    }
-    view->offset = below(elements - (end - first) + 1) - first;
-    return true;
-}
+/* ---- the model ---- */
 
 /* Where the element `number`, counted in the usual order, lies. */
 static int64_t place_of(const struct varve_geometry *geometry, int64_t number)
@@ -142,14 +96,14 @@ static void copy_round(int round)
     struct varve_array source = {.data = memory + below(9), .dtype = target.dtype};
     size_t bytes = varve_dtype_bytes(target.dtype);
     int64_t room = (MEMORY_BYTES - 8) / (int64_t)bytes;
-    unsigned ndim = random_shape(shape, room / 4);
+    unsigned ndim = random_views_shape(&random_state, shape, room / 4);
     unsigned source_ndim = random_source_shape(ndim, shape, source_shape);
     struct varve_geometry expanded;
     struct varve_message message;
     char *old;
 
-    if (!random_view(&target.geometry, ndim, shape, room) ||
-        !random_view(&source.geometry, source_ndim, source_shape, room)) {
+    if (!random_views_geometry(&random_state, &target.geometry, ndim, shape, room) ||
+        !random_views_geometry(&random_state, &source.geometry, source_ndim, source_shape, room)) {
         return;
     }
     if (below(10) == 0 && source_ndim == ndim && memcmp(shape, source_shape, ndim * sizeof(*shape)) == 0) {
@@ -243,12 +197,14 @@ static void convert_round(int round)
                                  .dtype = (enum varve_dtype)below(VARVE_DTYPE_LIMIT)};
     int64_t target_bytes = (int64_t)varve_dtype_bytes(target.dtype);
     int64_t source_bytes = (int64_t)varve_dtype_bytes(source.dtype);
-    unsigned ndim = random_shape(shape, 600);
+    unsigned ndim = random_views_shape(&random_state, shape, 600);
     int64_t count;
     int *numbers;
 
-    if (!random_view(&target.geometry, ndim, shape, (MEMORY_BYTES - 8) / target_bytes) ||
-        !random_view(&source.geometry, ndim, shape, (MEMORY_BYTES - 8) / source_bytes)) {
+    if (!random_views_geometry(&random_state, &target.geometry, ndim, shape,
+                               (MEMORY_BYTES - 8) / target_bytes) ||
+        !random_views_geometry(&random_state, &source.geometry, ndim, shape,
+                               (MEMORY_BYTES - 8) / source_bytes)) {
         return;
     }
     if (below(8) == 0 && source_bytes == target_bytes) { /* converted in its place */
@@ -293,10 +249,10 @@ static void test_fills(void **state)
     for (int round = 0; round < ROUNDS / 4; round++) {
         int64_t shape[VARVE_DIMS_MAX];
         struct varve_array target = {.data = memory + below(9), .dtype = VARVE_DTYPE_I32};
-        unsigned ndim = random_shape(shape, 3000);
+        unsigned ndim = random_views_shape(&random_state, shape, 3000);
         int32_t number = (int32_t)random_next(&random_state);
 
-        if (!random_view(&target.geometry, ndim, shape, (MEMORY_BYTES - 8) / 4)) {
+        if (!random_views_geometry(&random_state, &target.geometry, ndim, shape, (MEMORY_BYTES - 8) / 4)) {
             continue;
         }
         memory_shuffle();

@@ -494,7 +494,8 @@ static void test_import_errors(void **state)
         {no_device, VARVE_ERROR_UNSUPPORTED,
          "a tensor on DLPack's device (10, 3), of which there is no memory here"},
         {cuda_device, VARVE_ERROR_UNSUPPORTED,
-         "a tensor on DLPack's device (2, 0), of which there is no memory here"},
+         "a tensor on DLPack's device (2, 0); its storage wants the memory of an allocator on CUDA device 0, and was "
+         "given none"},
         {complex_type, VARVE_ERROR_UNSUPPORTED, "elements of DLPack's type 5 with 64 bits and 1 lanes"},
         {four_lanes, VARVE_ERROR_UNSUPPORTED, "elements of DLPack's type 2 with 32 bits and 4 lanes"},
         {wide_type, VARVE_ERROR_UNSUPPORTED, "elements of DLPack's type 2 with 128 bits and 1 lanes"},

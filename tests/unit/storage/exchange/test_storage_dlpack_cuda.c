@@ -28,7 +28,7 @@ struct pool {
 
 static void pool_open(struct pool *pool)
 {
-    const struct varve_cuda_options device = {.index = FAKE_ORDINAL, .ordinal = FAKE_ORDINAL};
+    const struct varve_cuda_options device = {.index = FAKE_ORDINAL + 4, .ordinal = FAKE_ORDINAL};
     struct varve_alloc_options options;
 
     fake_reset();
@@ -205,13 +205,107 @@ static void test_import(void **state)
     pool_close(&pool);
 }
 
+/* ---- tensors in memory of others ---- */
+
+static unsigned deletions;
+
+static void count_deletion(struct varve_dlpack_versioned *self)
+{
+    (void)self;
+    deletions++;
+}
+
+/* A tensor of 4 × 4 floats at an address of the device. */
+static struct varve_dlpack_versioned tensor_at(uint64_t addr)
+{
+    static int64_t sizes[] = {4, 4}, strides[] = {4, 1};
+
+    return (struct varve_dlpack_versioned){
+        .version = {1, 0},
+        .deleter = count_deletion,
+        .tensor = {.data = (void *)(uintptr_t)addr,
+                   .device = {VARVE_DLPACK_CUDA, FAKE_ORDINAL},
+                   .ndim = 2,
+                   .dtype = {VARVE_DLPACK_FLOAT, 32, 1},
+                   .shape = sizes,
+                   .strides = strides},
+    };
+}
+
+static void last_transfer_is(const char *name, uint64_t target, uint64_t source)
+{
+    const struct fake_transfer *last = &fake.transfer[fake.transfers - 1];
+
+    assert_in_range(fake.transfers, 1, FAKE_TRANSFERS);
+    assert_string_equal(last->name, name);
+    assert_int_equal(last->target, target);
+    assert_int_equal(last->source, source);
+    fake.transfers = 0;
+}
+
+/* It is filled, copied from and to, and viewed, by the device of the memory that was given with it. */
+static void test_memory_of_others(void **state)
+{
+    const struct varve_scalar three = {.kind = VARVE_SCALAR_INTEGER, .integer = 3};
+    struct varve_storage *imported, *row, *host, *own;
+    struct varve_dlpack_versioned tensor;
+    struct pool pool;
+    uint64_t addr;
+
+    (void)state;
+    pool_open(&pool);
+    deletions = 0;
+    addr = fake_add(FAKE_SEGMENT, 0, FAKE_UNIT);
+    tensor = tensor_at(addr);
+    assert_int_equal(varve_storage_from_dlpack(&tensor, pool.memory, NULL, &imported, &message), VARVE_OK);
+    assert_int_equal(varve_storage_fill(imported, three, &message), VARVE_OK);
+    last_transfer_is("cuMemsetD32Async", addr, 0);
+    assert_int_equal(varve_storage_to(imported, varve_memory_host(), VARVE_DTYPE_F32, &host, &message),
+                     VARVE_OK);
+    last_transfer_is("cuMemcpyAsync", (uintptr_t)varve_storage_data(host), addr);
+    assert_int_equal(varve_storage_select(imported, 0, 2, &row, &message), VARVE_OK);
+    assert_int_equal(varve_storage_fill(row, three, &message), VARVE_OK);
+    last_transfer_is("cuMemsetD32Async", addr + 32, 0);
+    own = made(&pool, STREAM);
+    assert_int_equal(varve_storage_copy_on(imported, own, STREAM, &message), VARVE_OK);
+    last_transfer_is("cuMemcpyAsync", addr, (uintptr_t)varve_storage_data(own));
+    release(own);
+    release(row);
+    release(host);
+    release(imported);
+    assert_int_equal(deletions, 1);
+    assert_int_equal(fake_drop(FAKE_SEGMENT, addr, FAKE_UNIT), CUDA_RESULT_SUCCESS);
+    pool_close(&pool);
+}
+
+/* A tensor that lies where the driver knows of no memory: what touches its elements is refused. */
+static void test_memory_of_nobody(void **state)
+{
+    struct varve_dlpack_versioned tensor = tensor_at(UINT64_C(0x123456789000));
+    struct varve_storage *imported;
+    struct pool pool;
+
+    (void)state;
+    pool_open(&pool);
+    assert_int_equal(varve_storage_from_dlpack(&tensor, pool.memory, NULL, &imported, &message), VARVE_OK);
+    assert_int_equal(varve_storage_fill(imported, (struct varve_scalar){.kind = VARVE_SCALAR_BOOL}, &message),
+                     VARVE_ERROR_NOT_FOUND);
+    assert_non_null(strstr(message.text, "0x123456789000 lies in no memory of CUDA device 1"));
+    release(imported);
+    tensor.tensor.device.id = 2;
+    assert_int_equal(varve_storage_from_dlpack(&tensor, pool.memory, NULL, &imported, &message),
+                     VARVE_ERROR_UNSUPPORTED);
+    assert_non_null(
+        strstr(message.text, "an allocator on CUDA device 2, and was given that of another device"));
+    pool_close(&pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_block_waits_for_the_consumer),
-        cmocka_unit_test(test_failing_driver),
-        cmocka_unit_test(test_import),
+        cmocka_unit_test(test_streams),          cmocka_unit_test(test_block_waits_for_the_consumer),
+        cmocka_unit_test(test_failing_driver),   cmocka_unit_test(test_import),
+        cmocka_unit_test(test_memory_of_others), cmocka_unit_test(test_memory_of_nobody),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 #include "storage/storage.h"
 
 #include "cmocka.h"
+#include "support/random_views.h"
 #include "support/structure.h"
 
 #define MEMORY_BYTES 30000
@@ -42,47 +43,13 @@ static int64_t below(int64_t limit)
 
 /* ---- random views ---- */
 
-static unsigned random_shape(int64_t *shape, int64_t most)
-{
-    unsigned ndim = (unsigned)below(5);
-
-    for (unsigned i = 0; i < ndim; i++) {
-        int64_t limit = below(4) == 0 ? 60 : 6;
-
-        limit = limit < most ? limit : most;
-        shape[i] = below(50) == 0 ? 0 : 1 + below(limit);
-        most /= shape[i] > 0 ? shape[i] : 1;
-    }
-    return ndim;
-}
-
 /* Somewhere in the memory; false: the shape needs more than that. */
 static bool random_view(struct varve_array *view, enum varve_dtype dtype, unsigned ndim, const int64_t *shape)
 {
-    struct varve_geometry *geometry = &view->geometry;
     int64_t room = (MEMORY_BYTES - 8) / (int64_t)varve_dtype_bytes(dtype);
-    bool is_usual = below(2) == 0;
-    unsigned order[VARVE_DIMS_MAX];
-    int64_t stride = 1, first, end;
 
-    *view = (struct varve_array){.data = memory + below(9), .dtype = dtype, .geometry = {.ndim = ndim}};
-    for (unsigned i = 0; i < ndim; i++) {
-        unsigned other = is_usual ? i : (unsigned)below(i + 1);
-
-        order[i] = order[other];
-        order[other] = ndim - 1 - i;
-    }
-    for (unsigned i = 0; i < ndim; i++) {
-        unsigned axis = order[i];
-        int64_t step = below(5) == 0 ? 1 + below(2) : 1;
-
-        geometry->shape[axis] = shape[axis];
-        geometry->strides[axis] = stride * step * (below(5) == 0 ? -1 : 1);
-        stride *= (shape[axis] > 0 ? shape[axis] : 1) * step;
-    }
-    varve_geometry_range(geometry, &first, &end);
-    geometry->offset = end - first > room ? 0 : below(room - (end - first) + 1) - first;
-    return end - first <= room;
+    *view = (struct varve_array){.data = memory + below(9), .dtype = dtype};
+    return random_views_geometry(&random_state, &view->geometry, ndim, shape, room);
 }
 
 /* ---- elements of the model ---- */
@@ -272,7 +239,7 @@ static void binary_round(int round)
     enum varve_dtype dtype = (enum varve_dtype)below(VARVE_DTYPE_LIMIT);
     size_t number = (size_t)below(dtype <= VARVE_DTYPE_BF16 ? 4 : 3);
     int64_t shape[VARVE_DIMS_MAX], narrow[2][VARVE_DIMS_MAX], joined[VARVE_DIMS_MAX];
-    unsigned ndim = random_shape(shape, 1500), joined_ndim, narrow_ndim[2];
+    unsigned ndim = random_views_shape(&random_state, shape, 1500), joined_ndim, narrow_ndim[2];
     struct varve_array out, a, b;
 
     if (dtype == VARVE_DTYPE_BOOL && number == 1) {
@@ -327,7 +294,7 @@ static void test_relu(void **state)
     for (int round = 0; round < ROUNDS / 3; round++) {
         enum varve_dtype dtype = (enum varve_dtype)below(VARVE_DTYPE_BOOL);
         int64_t shape[VARVE_DIMS_MAX];
-        unsigned ndim = random_shape(shape, 1500);
+        unsigned ndim = random_views_shape(&random_state, shape, 1500);
         struct varve_array out, a;
 
         if (!random_view(&out, dtype, ndim, shape) || !random_view(&a, dtype, ndim, shape)) {
@@ -380,7 +347,7 @@ static void reduction_round(int round)
     bool is_max = below(2) == 0;
     enum varve_dtype out_dtype = is_max || dtype <= VARVE_DTYPE_BF16 ? dtype : VARVE_DTYPE_I64;
     int64_t shape[VARVE_DIMS_MAX], out_shape[VARVE_DIMS_MAX];
-    unsigned ndim = random_shape(shape, 2500), out_ndim = 0;
+    unsigned ndim = random_views_shape(&random_state, shape, 2500), out_ndim = 0;
     int axis = ndim == 0 || below(4) == 0 ? VARVE_OP_ALL_AXES : (int)below((int64_t)ndim);
     bool is_kept = below(2) == 0;
     int64_t reduced = 1;
@@ -512,7 +479,7 @@ static void test_generators(void **state)
     for (int round = 0; round < ROUNDS / 4; round++) {
         struct varve_array whole = {.data = whole_memory, .dtype = (enum varve_dtype)below(4)};
         int64_t shape[VARVE_DIMS_MAX];
-        unsigned ndim = random_shape(shape, 2500);
+        unsigned ndim = random_views_shape(&random_state, shape, 2500);
         struct varve_array out, copied;
 
         if (!random_view(&out, whole.dtype, ndim, shape)) {

@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: shared by C tests */
 /*
- * Other processes for tests on a GPU: this program again, started with the name of its part as the argument,
- * since a fork child could do nothing with the GPU. It has a pipe in and a pipe out.
+ * Other processes: this program again, started with the name of its part as the argument, since a fork child
+ * could do nothing with a device. It has a pipe in and a pipe out.
  */
-#ifndef VARVE_TESTS_GPU_OTHER_PROCESS_H
-#define VARVE_TESTS_GPU_OTHER_PROCESS_H
+#ifndef VARVE_TESTS_SUPPORT_OTHER_PROCESS_H
+#define VARVE_TESTS_SUPPORT_OTHER_PROCESS_H
 
-#include "gpu/device_cuda_support.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
 
 #include <errno.h>
 #include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

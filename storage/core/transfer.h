@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to storage/ */
+/*
+ * Bytes between host memory and a device's.
+ */
+#ifndef VARVE_STORAGE_CORE_TRANSFER_H
+#define VARVE_STORAGE_CORE_TRANSFER_H
+
+#include "storage/core/memory.h"
+
+struct staging;
+
+/// Without effect on NULL. Nothing is on the way any more.
+void staging_close(struct staging *staging);
+
+/// Copy to (`is_fetch`: from) the device, behind what `stream` has. By the return of a fetch the bytes are there, by that of the
+/// other direction they have been read. Threads: any; one at a time is served. Errors: the device's, VARVE_ERROR_UNSUPPORTED (it
+/// copies nothing).
+int transfer_bytes(struct varve_memory *memory, uint64_t device_addr, void *host, uint64_t bytes,
+                   bool is_fetch, uint64_t stream, struct varve_message *message);
+
+#endif

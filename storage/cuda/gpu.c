@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A program is loaded and a kernel is looked up when it is first launched: most processes use few of them, and loading takes
+ * memory of the GPU. Threads that come at the same time find the same handle, so only the loading itself is locked.
+ */
+#include "storage/cuda/gpu.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+struct program {
+    uint64_t handle;                     /* 0: not loaded yet. Guarded by the mutex */
+    uint64_t functions[GPU_KERNELS_MAX]; /* 0: not looked up yet. Atomic */
+};
+
+struct gpu {
+    struct varve_device *device;
+    pthread_mutex_t mutex;
+    void *library; /* guarded by the mutex, as the two behind it */
+    void (*library_close)(void *library);
+    bool is_library_known;
+    struct program programs[GPU_PROGRAM_LIMIT];
+};
+
+static const unsigned char *const images[GPU_PROGRAM_LIMIT] = {
+#define GPU_PROGRAM_ROW(NAME, name) [GPU_PROGRAM_##NAME] = gpu_##name##_image,
+    GPU_PROGRAM_LIST(GPU_PROGRAM_ROW)
+#undef GPU_PROGRAM_ROW
+};
+
+int gpu_open(struct varve_device *device, struct gpu **gpu_out, struct varve_message *message)
+{
+    struct gpu *gpu;
+
+    if (device->ops->program_load == NULL) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "device '%s' runs no programs",
+                                 device->ops->name);
+    }
+    if (images[0][0] == '\0') {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "this build has no kernels for GPUs: nvcc was missing");
+    }
+    gpu = calloc(1, sizeof(*gpu));
+    if (gpu == NULL) {
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a device's kernels");
+    }
+    gpu->device = device;
+    pthread_mutex_init(&gpu->mutex, NULL);
+    *gpu_out = gpu;
+    return VARVE_OK;
+}
+
+void gpu_close(struct gpu *gpu)
+{
+    if (gpu != NULL) {
+        if (gpu->library != NULL) {
+            gpu->library_close(gpu->library);
+        }
+        pthread_mutex_destroy(&gpu->mutex);
+        free(gpu);
+    }
+}
+
+struct varve_device *gpu_device(const struct gpu *gpu)
+{
+    return gpu->device;
+}
+
+void *gpu_library(struct gpu *gpu, void *(*open)(struct varve_device *device), void (*close)(void *library))
+{
+    void *library;
+
+    pthread_mutex_lock(&gpu->mutex);
+    if (!gpu->is_library_known) {
+        gpu->library = open(gpu->device);
+        gpu->library_close = close;
+        gpu->is_library_known = true;
+    }
+    library = gpu->library;
+    pthread_mutex_unlock(&gpu->mutex);
+    return library;
+}
+
+static int device_failed(struct gpu *gpu, int error, const char *what, struct varve_message *message)
+{
+    struct varve_message reason = {""};
+
+    gpu->device->ops->reason(gpu->device, &reason);
+    return varve_message_set(message, error, "the kernel %s: %s", what,
+                             reason.text[0] != '\0' ? reason.text : varve_strerror(error));
+}
+
+/* With the mutex. */
+static int function_load(struct gpu *gpu, enum gpu_program number, const char *name, uint64_t *function_out)
+{
+    struct program *program = &gpu->programs[number];
+    const struct varve_device_ops *ops = gpu->device->ops;
+    int error =
+        program->handle != 0 ? VARVE_OK : ops->program_load(gpu->device, images[number], &program->handle);
+
+    return error == VARVE_OK ? ops->program_find(gpu->device, program->handle, name, function_out) : error;
+}
+
+static int function_find(struct gpu *gpu, enum gpu_program number, const char *name, unsigned kernel,
+                         uint64_t *function_out, struct varve_message *message)
+{
+    uint64_t *slot = &gpu->programs[number].functions[kernel];
+    uint64_t function = __atomic_load_n(slot, __ATOMIC_RELAXED);
+    int error = VARVE_OK;
+
+    if (function == 0) {
+        pthread_mutex_lock(&gpu->mutex);
+        error = function_load(gpu, number, name, &function);
+        pthread_mutex_unlock(&gpu->mutex);
+        __atomic_store_n(slot, function, __ATOMIC_RELAXED);
+    }
+    *function_out = function;
+    return error == VARVE_OK ? VARVE_OK : device_failed(gpu, error, name, message);
+}
+
+int gpu_launch(struct gpu *gpu, enum gpu_program program, const char *const *names, unsigned kernel,
+               const struct varve_launch *launch, uint64_t stream, struct varve_message *message)
+{
+    uint64_t function;
+    int error = function_find(gpu, program, names[kernel], kernel, &function, message);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = gpu->device->ops->launch(gpu->device, function, launch, stream);
+    return error == VARVE_OK ? VARVE_OK : device_failed(gpu, error, names[kernel], message);
+}
+
+int gpu_launch_blocks(struct gpu *gpu, enum gpu_program program, const char *const *names, unsigned kernel,
+                      uint64_t blocks, void *argument, uint64_t stream, struct varve_message *message)
+{
+    const struct varve_launch launch = {
+        .blocks = {(unsigned)blocks, 1, 1},
+        .threads = {GPU_BLOCK, 1, 1},
+        .arguments = &argument,
+    };
+
+    return gpu_launch(gpu, program, names, kernel, &launch, stream, message);
+}

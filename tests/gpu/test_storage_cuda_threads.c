@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Storages of many threads in the GPU's memory (support/storage), on segments, expandable segments and the driver's pool.
+ *
+ * Runs threads: it is what this is about.
+ */
+#include "gpu/device_cuda_support.h"
+#include "support/storage/thread_rules.h"
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        THREAD_RULES(pool_cuda),
+        THREAD_RULES(pool_cuda_expandable),
+        THREAD_RULES(pool_cuda_async),
+    };
+    int status = gpu_start();
+
+    return status != 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
+}

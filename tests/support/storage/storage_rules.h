@@ -1,0 +1,673 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: shared by C tests */
+/*
+ * What storages do alike in any memory (pool.h): they are created, wrapped, counted, viewed, copied, resized, indexed and inspected.
+ * Elements are read back by way of host memory, since the processor may not look into a device's. STORAGE_RULES has the list.
+ */
+#ifndef VARVE_TESTS_SUPPORT_STORAGE_STORAGE_RULES_H
+#define VARVE_TESTS_SUPPORT_STORAGE_STORAGE_RULES_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "support/storage/pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t rule_23[] = {2, 3};
+static struct varve_message rule_message;
+
+static inline void rule_release(struct varve_storage *storage)
+{
+    assert_int_equal(varve_storage_release(storage, &rule_message), VARVE_OK);
+}
+
+static inline void rule_ok(int error)
+{
+    if (error != VARVE_OK) {
+        fail_msg("%s: %s", varve_strerror(error), rule_message.text);
+    }
+}
+
+/// A float storage with the numbers 0, 1, 2, …
+static inline struct varve_storage *rule_numbers(struct varve_memory *memory, unsigned ndim,
+                                                 const int64_t *shape)
+{
+    static float values[4096];
+    struct varve_array array = {.data = values, .dtype = VARVE_DTYPE_F32};
+    struct varve_storage *storage;
+
+    rule_ok(varve_geometry_contiguous(ndim, shape, &array.geometry, &rule_message));
+    for (int64_t i = 0; i < varve_geometry_count(&array.geometry); i++) {
+        values[i] = (float)i;
+    }
+    rule_ok(varve_storage_from_array(&(struct varve_storage_options){.memory = memory}, &array, &storage,
+                                     &rule_message));
+    rule_ok(varve_storage_check(storage, &rule_message));
+    return storage;
+}
+
+/// The elements, in order, are these.
+static inline void rule_expect(struct varve_storage *storage, size_t count, const float *expected)
+{
+    struct varve_storage *copy;
+    const double *seen;
+
+    rule_ok(varve_storage_to(storage, varve_memory_host(), VARVE_DTYPE_F64, &copy, &rule_message));
+    assert_int_equal(varve_storage_count(copy), count);
+    seen = varve_storage_data(copy);
+    for (size_t i = 0; i < count; i++) {
+        if (seen[i] != (double)expected[i]) {
+            fail_msg("element %zu is %g, not %g", i, seen[i], (double)expected[i]);
+        }
+    }
+    rule_release(copy);
+}
+
+/* ---- creating ---- */
+
+static inline void rule_create(void **state)
+{
+    const struct pool *pool = *state;
+    const float expected[] = {7, 7, 7, 7, 7, 7}, zeros[6] = {0};
+    struct varve_storage_options options = {.memory = pool->memory, .name = "weights"};
+    struct varve_storage *storage;
+
+    rule_ok(varve_storage_full(&options, VARVE_DTYPE_F16, 2, rule_23,
+                               (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER, .integer = 7}, &storage,
+                               &rule_message));
+    rule_ok(varve_storage_check(storage, &rule_message));
+    assert_int_equal((uintptr_t)varve_storage_data(storage) % (pool->alloc == NULL ? 64 : 512), 0);
+    assert_string_equal(varve_storage_name(storage), "weights");
+    assert_int_equal(varve_storage_bytes(storage), 12);
+    assert_int_equal(varve_storage_dtype(storage), VARVE_DTYPE_F16);
+    assert_ptr_equal(varve_storage_memory(storage), pool->memory);
+    assert_null(varve_storage_base(storage));
+    rule_expect(storage, 6, expected);
+    rule_release(storage);
+    for (unsigned shift = 0; shift < 17; shift++) {
+        options.alignment = UINT64_C(1) << shift;
+        rule_ok(varve_storage_zeros(&options, VARVE_DTYPE_U8, 2, rule_23, &storage, &rule_message));
+        assert_int_equal((uintptr_t)varve_storage_data(storage) % options.alignment, 0);
+        rule_ok(varve_storage_check(storage, &rule_message));
+        rule_expect(storage, 6, zeros);
+        rule_release(storage);
+    }
+}
+
+/* No memory at all for no elements; a block of the pool for others, which knows its stream. */
+static inline void rule_block(void **state)
+{
+    const struct pool *pool = *state;
+    const int64_t empty[] = {4, 0, 2};
+    struct varve_storage_options options = {.memory = pool->memory};
+    struct varve_storage *storage;
+    struct varve_allocation_info info;
+
+    rule_ok(varve_storage_empty(&options, VARVE_DTYPE_I64, 3, empty, &storage, &rule_message));
+    assert_null(varve_storage_data(storage));
+    rule_ok(varve_storage_check(storage, &rule_message));
+    rule_release(storage);
+    if (pool->alloc == NULL) {
+        return;
+    }
+    rule_ok(pool->device->ops->stream_create(pool->device, &options.stream));
+    rule_ok(varve_storage_empty(&options, VARVE_DTYPE_F32, 2, rule_23, &storage, &rule_message));
+    rule_ok(varve_alloc_describe(pool->alloc, varve_storage_allocation(storage), &info));
+    assert_int_equal(info.stream, options.stream);
+    assert_int_equal(info.block.addr, (uintptr_t)varve_storage_data(storage));
+    assert_int_equal(varve_memory_close(pool->memory, &rule_message), VARVE_ERROR_BUSY);
+    assert_string_equal(rule_message.text, "1 storages still have memory of it");
+    rule_release(storage);
+    rule_ok(varve_alloc_empty_cache(pool->alloc)); /* what the pool keeps belongs to the stream */
+    rule_ok(pool->device->ops->stream_destroy(pool->device, options.stream));
+}
+
+static inline void rule_create_errors(void **state)
+{
+    const struct pool *pool = *state;
+    const int64_t huge[] = {INT64_C(1) << 40, INT64_C(1) << 30}, large[] = {POOL_LIMIT + 1},
+                  negative[] = {-2};
+    struct varve_storage_options options = {.memory = pool->memory, .alignment = 48};
+    struct varve_storage *storage = NULL;
+
+    assert_int_equal(varve_storage_empty(&options, VARVE_DTYPE_U8, 2, rule_23, &storage, &rule_message),
+                     VARVE_ERROR_INVALID);
+    assert_string_equal(rule_message.text, "an alignment of 48 bytes; powers of two up to 2^40 are possible");
+    options.alignment = 0;
+    assert_int_equal(varve_storage_empty(&options, VARVE_DTYPE_LIMIT, 2, rule_23, &storage, &rule_message),
+                     VARVE_ERROR_INVALID);
+    assert_int_equal(varve_storage_empty(&options, VARVE_DTYPE_U8, 2, huge, &storage, &rule_message),
+                     VARVE_ERROR_INVALID);
+    assert_int_equal(varve_storage_empty(&options, VARVE_DTYPE_U8, 1, negative, &storage, &rule_message),
+                     VARVE_ERROR_INVALID);
+    if (pool->alloc != NULL) {
+        assert_int_equal(varve_storage_empty(&options, VARVE_DTYPE_U8, 1, large, &storage, &rule_message),
+                         VARVE_ERROR_NO_MEMORY);
+        assert_non_null(strstr(rule_message.text, "out of memory: 67108865 bytes"));
+    }
+    assert_null(storage);
+}
+
+/* ---- references ---- */
+
+static inline void rule_references(void **state)
+{
+    const struct pool *pool = *state;
+    struct varve_storage *storage = rule_numbers(pool->memory, 2, rule_23);
+    struct varve_storage_weak *weak = varve_storage_weak_retain(storage);
+
+    assert_ptr_equal(varve_storage_retain(storage), storage);
+    assert_int_equal(varve_storage_use_count(storage), 2);
+    rule_release(storage);
+    assert_ptr_equal(varve_storage_weak_lock(weak), storage);
+    rule_release(storage);
+    rule_release(storage);
+    assert_null(varve_storage_weak_lock(weak));
+    assert_int_equal(varve_storage_live(), 0);
+    assert_int_equal(varve_storage_release(storage, &rule_message), VARVE_ERROR_INVALID);
+    assert_non_null(strstr(rule_message.text, "has been released already"));
+    varve_storage_weak_release(weak);
+    assert_int_equal(varve_storage_release(storage, &rule_message), VARVE_ERROR_INVALID);
+    assert_int_equal(varve_storage_release(NULL, &rule_message), VARVE_OK);
+}
+
+struct rule_owner {
+    const struct pool *pool;
+    void *data;
+    unsigned releases;
+};
+
+static inline void rule_owner_release(void *context, void *data)
+{
+    struct rule_owner *owner = context;
+
+    assert_ptr_equal(data, owner->data);
+    owner->releases++;
+    if (owner->pool->alloc == NULL) {
+        free(data);
+    } else {
+        rule_ok(varve_alloc_raw_delete(owner->pool->alloc, (uintptr_t)data, &rule_message));
+    }
+}
+
+/* Four integers, in memory that the test has obtained itself. */
+static inline void rule_foreign(void **state)
+{
+    const struct pool *pool = *state;
+    const int64_t shape[] = {4};
+    struct rule_owner owner = {.pool = pool, .data = malloc(16)};
+    struct varve_foreign foreign = {.bytes = 16, .release = rule_owner_release, .memory = pool->memory};
+    struct varve_geometry geometry;
+    struct varve_storage *storage, *view;
+    uint64_t addr;
+
+    if (pool->alloc != NULL) {
+        free(owner.data);
+        rule_ok(varve_alloc_raw_alloc(pool->alloc, 16, &addr, &rule_message));
+        owner.data = (void *)(uintptr_t)addr;
+    }
+    assert_non_null(owner.data);
+    foreign.data = owner.data;
+    foreign.context = &owner;
+    varve_geometry_contiguous(1, shape, &geometry, NULL);
+    assert_int_equal(varve_storage_wrap(&foreign, VARVE_DTYPE_I64, &geometry, NULL, &storage, &rule_message),
+                     VARVE_ERROR_INVALID);
+    assert_string_equal(rule_message.text, "elements of shape (4,) lie outside of the 2 that there are");
+    rule_ok(varve_storage_wrap(&foreign, VARVE_DTYPE_I32, &geometry, "mine", &storage, &rule_message));
+    assert_ptr_equal(varve_storage_data(storage), owner.data);
+    rule_ok(varve_storage_fill(storage, (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER, .integer = 3},
+                               &rule_message));
+    rule_ok(varve_storage_slice(storage, 0, 1, 3, 1, &view, &rule_message));
+    rule_ok(varve_storage_fill(view, (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER, .integer = -9},
+                               &rule_message));
+    rule_expect(storage, 4, (const float[]){3, -9, -9, 3});
+    rule_release(storage);
+    assert_int_equal(owner.releases, 0); /* the view keeps it */
+    rule_expect(view, 2, (const float[]){-9, -9});
+    rule_release(view);
+    assert_int_equal(owner.releases, 1);
+}
+
+/* ---- views ---- */
+
+static inline void rule_views(void **state)
+{
+    const struct pool *pool = *state;
+    const float column[] = {2, 5}, transposed[] = {0, 3, 1, 4, 2, 5}, reversed[] = {5, 4, 3, 2, 1, 0};
+    const int64_t six[] = {6}, expanded[] = {2, 2};
+    struct varve_storage *storage = rule_numbers(pool->memory, 2, rule_23), *view, *second, *third;
+
+    rule_ok(varve_storage_select(storage, 1, 2, &view, &rule_message));
+    assert_ptr_equal(varve_storage_base(view), storage);
+    rule_expect(view, 2, column);
+    rule_release(view);
+    rule_ok(varve_storage_transpose(storage, 0, 1, &view, &rule_message));
+    rule_expect(view, 6, transposed);
+    assert_int_equal(varve_storage_reshape(view, 1, six, &second, &rule_message), VARVE_ERROR_UNSUPPORTED);
+    rule_release(view);
+    rule_ok(varve_storage_reshape(storage, 1, six, &view, &rule_message));
+    rule_ok(varve_storage_slice(view, 0, VARVE_SLICE_NONE, VARVE_SLICE_NONE, -1, &second, &rule_message));
+    assert_ptr_equal(varve_storage_base(second), storage); /* not a view of the view */
+    rule_release(view);
+    rule_release(storage);
+    rule_expect(second, 6, reversed);
+    rule_ok(varve_storage_check(second, &rule_message));
+    rule_ok(varve_storage_slice(second, 0, 0, 2, 1, &view, &rule_message));
+    rule_ok(varve_storage_expand(view, 2, expanded, &third, &rule_message));
+    rule_expect(third, 4, (const float[]){5, 4, 5, 4});
+    rule_release(view);
+    rule_release(second);
+    rule_release(third);
+}
+
+static inline void rule_view_errors(void **state)
+{
+    const struct pool *pool = *state;
+    struct varve_storage *storage = rule_numbers(pool->memory, 2, rule_23), *view = NULL;
+    struct varve_geometry geometry;
+
+    rule_ok(varve_geometry_contiguous(2, rule_23, &geometry, NULL));
+    geometry.offset = 1;
+    assert_int_equal(varve_storage_view(storage, &geometry, &view, &rule_message), VARVE_ERROR_INVALID);
+    assert_string_equal(rule_message.text, "elements of shape (2, 3) lie outside of the 6 that there are");
+    geometry.offset = -1;
+    assert_int_equal(varve_storage_view(storage, &geometry, &view, &rule_message), VARVE_ERROR_INVALID);
+    assert_int_equal(varve_storage_select(storage, 2, 0, &view, &rule_message), VARVE_ERROR_INVALID);
+    assert_string_equal(rule_message.text, "axis 2 is out of bounds for 2 dimensions");
+    assert_int_equal(varve_storage_select(storage, 0, -3, &view, &rule_message), VARVE_ERROR_INVALID);
+    assert_string_equal(rule_message.text, "index -3 is out of bounds for axis 0 with size 2");
+    assert_null(view);
+    assert_int_equal(varve_storage_use_count(storage), 1);
+    rule_release(storage);
+}
+
+/* ---- copies ---- */
+
+/* From the C library's memory to this one and back, in other types and orders; refused copies change nothing. */
+static inline void rule_copy_and_clone(void **state)
+{
+    const struct pool *pool = *state;
+    const float first[] = {0, 1, 2, 0, 1, 2}, mirrored[] = {0, 3, 1, 4, 2, 5};
+    struct varve_memory *const memories[] = {varve_memory_host(), pool->memory};
+    struct varve_storage *storage, *row, *view, *copy;
+
+    for (unsigned i = 0; i < 2; i++) {
+        storage = rule_numbers(memories[i], 2, rule_23);
+        rule_ok(varve_storage_transpose(storage, 0, 1, &view, &rule_message));
+        rule_ok(varve_storage_clone(view, NULL, &copy, &rule_message));
+        assert_ptr_equal(varve_storage_memory(copy), memories[i]);
+        rule_expect(copy, 6, mirrored);
+        rule_release(copy);
+        rule_ok(varve_storage_to(view, pool->memory, VARVE_DTYPE_BF16, &copy, &rule_message));
+        assert_int_equal(varve_storage_dtype(copy), VARVE_DTYPE_BF16);
+        assert_ptr_equal(varve_storage_memory(copy), pool->memory);
+        rule_expect(copy, 6, mirrored);
+        rule_ok(varve_storage_to(copy, pool->memory, VARVE_DTYPE_BF16, &row, &rule_message));
+        assert_ptr_equal(row, copy);
+        rule_release(row);
+        rule_release(copy);
+        rule_ok(varve_storage_select(storage, 0, 0, &row, &rule_message));
+        rule_ok(varve_storage_copy(storage, row, &rule_message)); /* onto itself, broadcast */
+        rule_expect(storage, 6, first);
+        assert_int_equal(varve_storage_copy(row, storage, &rule_message), VARVE_ERROR_INVALID);
+        assert_int_equal(varve_storage_copy(view, storage, &rule_message), VARVE_ERROR_INVALID);
+        rule_expect(storage, 6, first);
+        rule_release(row);
+        rule_release(view);
+        rule_release(storage);
+    }
+}
+
+/* Onto itself, a little further on, as if the source had been set aside. */
+static inline void rule_overlap(void **state)
+{
+    const struct pool *pool = *state;
+    const int64_t shape[] = {8};
+    struct varve_storage *storage, *front, *back;
+
+    for (unsigned i = 0; i < 2; i++) {
+        storage = rule_numbers(pool->memory, 1, shape);
+        rule_ok(varve_storage_slice(storage, 0, 0, 6, 1, &front, &rule_message));
+        rule_ok(varve_storage_slice(storage, 0, 2, 8, 1, &back, &rule_message));
+        if (i == 0) {
+            rule_ok(varve_storage_copy(back, front, &rule_message));
+            rule_expect(storage, 8, (const float[]){0, 1, 0, 1, 2, 3, 4, 5});
+        } else {
+            rule_ok(varve_storage_copy(front, back, &rule_message));
+            rule_expect(storage, 8, (const float[]){2, 3, 4, 5, 6, 7, 6, 7});
+        }
+        rule_release(front);
+        rule_release(back);
+        rule_release(storage);
+    }
+}
+
+/* Behind what a stream has: filled, copied there and back, and looked at when the stream is done. */
+static inline void rule_streams(void **state)
+{
+    const struct pool *pool = *state;
+    const int64_t shape[] = {300000};
+    struct varve_storage_options options = {.memory = pool->memory};
+    struct varve_storage *one, *other, *host;
+    struct varve_device *device = pool->device;
+
+    if (device == NULL) {
+        return; /* no streams */
+    }
+    rule_ok(device->ops->stream_create(device, &options.stream));
+    rule_ok(varve_storage_empty(&options, VARVE_DTYPE_F32, 1, shape, &one, &rule_message));
+    rule_ok(varve_storage_empty(&options, VARVE_DTYPE_F32, 1, shape, &other, &rule_message));
+    options.memory = NULL;
+    rule_ok(varve_storage_zeros(&options, VARVE_DTYPE_F32, 1, shape, &host, &rule_message));
+    for (unsigned round = 1; round <= 20; round++) {
+        const struct varve_scalar value = {.kind = VARVE_SCALAR_REAL, .real = round};
+
+        rule_ok(varve_storage_fill_on(one, value, options.stream, &rule_message));
+        rule_ok(varve_storage_copy_on(other, one, options.stream, &rule_message));
+        rule_ok(varve_storage_copy_on(host, other, options.stream, &rule_message));
+        rule_ok(device->ops->stream_synchronize(device, options.stream));
+        for (int64_t i = 0; i < shape[0]; i++) {
+            if (((float *)varve_storage_data(host))[i] != (float)round) {
+                fail_msg("element %lld of round %u", (long long)i, round);
+            }
+        }
+    }
+    rule_release(host);
+    rule_release(one);
+    rule_release(other);
+    rule_ok(varve_alloc_empty_cache(pool->alloc));
+    rule_ok(device->ops->stream_destroy(device, options.stream));
+}
+
+/* Each of many copies to and fro is done by the end of the batch, whatever streams it went by. */
+static inline void rule_batch(void **state)
+{
+    enum { COUNT = 40 };
+    const struct pool *pool = *state;
+    const int64_t shape[] = {5, 7};
+    struct varve_storage_pair there[COUNT], back[COUNT];
+    const struct varve_storage_options here = {.memory = pool->memory};
+
+    for (int64_t i = 0; i < COUNT; i++) {
+        struct varve_storage *from = rule_numbers(NULL, 2, shape), *middle, *to;
+
+        rule_ok(varve_storage_fill(from, (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER, .integer = i},
+                                   &rule_message));
+        rule_ok(varve_storage_empty(&here, i % 2 == 0 ? VARVE_DTYPE_F32 : VARVE_DTYPE_I16, 2, shape, &middle,
+                                    &rule_message));
+        rule_ok(varve_storage_empty(NULL, VARVE_DTYPE_I64, 2, shape, &to, &rule_message));
+        there[i] = (struct varve_storage_pair){middle, from};
+        back[i] = (struct varve_storage_pair){to, middle};
+    }
+    rule_ok(varve_storage_copy_batch(there, COUNT, 3, &rule_message));
+    rule_ok(varve_storage_copy_batch(back, COUNT, 16, &rule_message));
+    for (int64_t i = 0; i < COUNT; i++) {
+        for (int64_t k = 0; k < 35; k++) {
+            assert_int_equal(((int64_t *)varve_storage_data(back[i].target))[k], i);
+        }
+        rule_release(back[i].target);
+        rule_release(there[i].target);
+        assert_int_equal(varve_storage_release((struct varve_storage *)(uintptr_t)there[i].source, NULL), 0);
+    }
+    assert_int_equal(varve_storage_copy_batch(there, 0, 1, &rule_message), VARVE_OK);
+    assert_int_equal(varve_storage_copy_batch(there, 0, 0, &rule_message), VARVE_ERROR_INVALID);
+    assert_int_equal(varve_storage_copy_batch(there, 0, 17, &rule_message), VARVE_ERROR_INVALID);
+}
+
+/* The first copy that fails ends a batch; those before it are done. */
+static inline void rule_batch_error(void **state)
+{
+    const struct pool *pool = *state;
+    const int64_t two[] = {2};
+    const float expected[] = {0, 1};
+    struct varve_storage *from = rule_numbers(NULL, 1, two), *other = rule_numbers(NULL, 2, rule_23);
+    struct varve_storage *to = rule_numbers(pool->memory, 1, two), *kept = rule_numbers(pool->memory, 1, two);
+    const struct varve_scalar nine = {.kind = VARVE_SCALAR_INTEGER, .integer = 9};
+
+    rule_ok(varve_storage_fill(to, nine, &rule_message));
+    assert_int_equal(varve_storage_copy_batch((struct varve_storage_pair[]){{to, from}, {kept, other}}, 2, 2,
+                                              &rule_message),
+                     VARVE_ERROR_INVALID);
+    assert_string_not_equal(rule_message.text, "");
+    rule_expect(to, 2, expected);
+    rule_expect(kept, 2, expected);
+    rule_release(from);
+    rule_release(other);
+    rule_release(to);
+    rule_release(kept);
+}
+
+/* What was picked, and then put, by plans that are ready. */
+static inline void rule_plan_runs(struct varve_storage_plan *getting, struct varve_storage_plan *setting,
+                                  struct varve_storage *from, struct varve_storage *to,
+                                  struct varve_storage *value)
+{
+    const float first[] = {3, 0, 3}, second[] = {8, 8, 8}, put[] = {1, 8, 8, 2, 8};
+    const struct varve_scalar eight = {.kind = VARVE_SCALAR_INTEGER, .integer = 8};
+
+    rule_ok(varve_storage_plan_run(getting, to, from, 0, &rule_message));
+    rule_expect(to, 3, first);
+    rule_ok(varve_storage_fill(from, eight, &rule_message));
+    rule_ok(varve_storage_plan_run(getting, to, from, 0, &rule_message));
+    rule_expect(to, 3, second);
+    if (!varve_memory_is_addressable(varve_storage_memory(from))) {
+        assert_int_equal(varve_storage_plan_run(getting, value, from, 0, &rule_message), VARVE_ERROR_INVALID);
+    }
+    rule_ok(varve_storage_copy(to, value, &rule_message));
+    rule_ok(varve_storage_plan_run(setting, from, to, 0, &rule_message));
+    rule_expect(from, 5, put);
+}
+
+/* A plan that is ready runs again and again, and refuses other memory. A device that runs no programs has none. */
+static inline void rule_plan(void **state)
+{
+    const struct pool *pool = *state;
+    int64_t picks[] = {3, 0, 3};
+    const int64_t five[] = {5}, three[] = {3};
+    struct varve_index index = {.kind = VARVE_INDEX_ARRAY,
+                                .array = {.data = picks, .dtype = VARVE_DTYPE_I64}};
+    struct varve_storage *from = rule_numbers(pool->memory, 1, five),
+                         *to = rule_numbers(pool->memory, 1, three);
+    struct varve_storage *value = rule_numbers(NULL, 1, three);
+    struct varve_index_plan *get, *set;
+    struct varve_storage_plan *getting = NULL, *setting = NULL;
+    struct varve_array array, values;
+
+    rule_ok(varve_geometry_contiguous(1, three, &index.array.geometry, &rule_message));
+    varve_storage_get_array(from, &array);
+    varve_storage_get_array(value, &values);
+    rule_ok(varve_index_plan_get(&array, &index, 1, &get, &rule_message));
+    rule_ok(varve_index_plan_set(&array, &index, 1, &values, &set, &rule_message));
+    if (!varve_memory_is_addressable(pool->memory) && pool->device->ops->program_load == NULL) {
+        assert_int_equal(varve_storage_plan_open(pool->memory, get, &getting, &rule_message),
+                         VARVE_ERROR_UNSUPPORTED);
+        assert_null(getting);
+    } else {
+        rule_ok(varve_storage_plan_open(pool->memory, get, &getting, &rule_message));
+        rule_ok(varve_storage_plan_open(pool->memory, set, &setting, &rule_message));
+        rule_plan_runs(getting, setting, from, to, value);
+    }
+    varve_storage_plan_close(getting);
+    varve_storage_plan_close(setting);
+    varve_index_plan_free(get);
+    varve_index_plan_free(set);
+    rule_release(from);
+    rule_release(to);
+    rule_release(value);
+}
+
+static inline void rule_resize(void **state)
+{
+    const struct pool *pool = *state;
+    const int64_t larger[] = {300, 30}, six[] = {6}, smaller[] = {2};
+    struct varve_storage *storage = rule_numbers(pool->memory, 2, rule_23), *view, *begin;
+
+    rule_ok(varve_storage_slice(storage, 0, 0, 1, 1, &view, &rule_message));
+    assert_int_equal(varve_storage_resize(view, 1, smaller, &rule_message), VARVE_ERROR_INVALID);
+    assert_int_equal(varve_storage_resize(storage, 2, larger, &rule_message), VARVE_ERROR_BUSY);
+    rule_release(view);
+    rule_ok(varve_storage_resize(storage, 2, larger, &rule_message));
+    rule_ok(varve_storage_check(storage, &rule_message));
+    rule_ok(varve_storage_select(storage, 0, 0, &view, &rule_message));
+    rule_ok(varve_storage_slice(view, 0, 0, six[0], 1, &begin, &rule_message));
+    rule_expect(begin, 6, (const float[]){0, 1, 2, 3, 4, 5});
+    rule_release(begin);
+    rule_release(view);
+    rule_ok(varve_storage_resize(storage, 1, smaller, &rule_message));
+    rule_expect(storage, 2, (const float[]){0, 1});
+    rule_release(storage);
+}
+
+/* A larger piece of memory is what was asked for first: aligned so, and of that stream. */
+static inline void rule_resize_keeps(void **state)
+{
+    const struct pool *pool = *state;
+    const int64_t sizes[] = {0, 3, 100, 5000, 70000};
+    struct varve_storage_options options = {.memory = pool->memory, .alignment = 1 << 16};
+    struct varve_allocation_info info;
+    struct varve_storage *storage;
+
+    if (pool->device != NULL) {
+        rule_ok(pool->device->ops->stream_create(pool->device, &options.stream));
+    }
+    rule_ok(varve_storage_empty(&options, VARVE_DTYPE_F32, 1, &sizes[0], &storage, &rule_message));
+    for (unsigned i = 1; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        rule_ok(varve_storage_resize(storage, 1, &sizes[i], &rule_message));
+        assert_int_equal((uintptr_t)varve_storage_data(storage) % options.alignment, 0);
+        if (pool->alloc != NULL) {
+            rule_ok(varve_alloc_describe(pool->alloc, varve_storage_allocation(storage), &info));
+            assert_int_equal(info.stream, options.stream);
+        }
+    }
+    rule_release(storage);
+    if (pool->device != NULL) {
+        rule_ok(varve_alloc_empty_cache(pool->alloc));
+        rule_ok(pool->device->ops->stream_destroy(pool->device, options.stream));
+    }
+}
+
+/* Foreign memory stays where it is, so its elements have to lie as those of the new shape. */
+static inline void rule_resize_foreign(void **state)
+{
+    const struct pool *pool = *state;
+    const struct varve_geometry refused[] = {
+        {.ndim = 2, .shape = {3, 2}, .strides = {1, 3}},
+        {.ndim = 1, .shape = {3}, .strides = {2}},
+        {.ndim = 1, .shape = {4}, .strides = {1}, .offset = 2},
+        {.ndim = 1, .shape = {4}, .strides = {0}},
+    };
+    const struct varve_geometry taken = {.ndim = 2, .shape = {2, 3}, .strides = {3, 1}};
+    const int64_t smaller[] = {2}, larger[] = {7};
+    struct varve_storage *owner = rule_numbers(pool->memory, 2, rule_23), *storage;
+    const struct varve_foreign foreign = {
+        .data = varve_storage_data(owner), .bytes = varve_storage_bytes(owner), .memory = pool->memory};
+    struct varve_array array;
+
+    for (unsigned i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        rule_ok(varve_storage_wrap(&foreign, VARVE_DTYPE_F32, &refused[i], NULL, &storage, &rule_message));
+        assert_int_equal(varve_storage_resize(storage, 1, smaller, &rule_message), VARVE_ERROR_INVALID);
+        assert_non_null(strstr(rule_message.text, "one behind the other"));
+        varve_storage_get_array(storage, &array); /* nothing has changed */
+        assert_true(varve_geometry_has_shape(&array.geometry, refused[i].ndim, refused[i].shape));
+        assert_int_equal(array.geometry.offset, refused[i].offset);
+        rule_release(storage);
+    }
+    rule_ok(varve_storage_wrap(&foreign, VARVE_DTYPE_F32, &taken, NULL, &storage, &rule_message));
+    assert_int_equal(varve_storage_resize(storage, 1, larger, &rule_message), VARVE_ERROR_INVALID);
+    rule_ok(varve_storage_resize(storage, 1, smaller, &rule_message));
+    rule_expect(storage, 2, (const float[]){0, 1});
+    rule_release(storage);
+    rule_release(owner);
+}
+
+/* ---- indices ---- */
+
+static inline void rule_indices(void **state)
+{
+    const struct pool *pool = *state;
+    const int64_t rows[] = {1, 0, 1}, one[] = {3};
+    struct varve_index by_rows = {.kind = VARVE_INDEX_ARRAY,
+                                  .array = {.data = (void *)(uintptr_t)rows, .dtype = VARVE_DTYPE_I64}};
+    const struct varve_index row = {.kind = VARVE_INDEX_INTEGER, .start = -1};
+    const struct varve_scalar half = {.kind = VARVE_SCALAR_REAL, .real = 0.5};
+    struct varve_memory *const memories[] = {varve_memory_host(), pool->memory};
+    struct varve_storage *storage, *view, *picked, *value;
+
+    varve_geometry_contiguous(1, one, &by_rows.array.geometry, NULL);
+    for (unsigned i = 0; i < 2; i++) { /* the values come from either memory */
+        storage = rule_numbers(pool->memory, 2, rule_23);
+        rule_ok(varve_storage_index(storage, &row, 1, &view, &rule_message));
+        assert_ptr_equal(varve_storage_base(view), storage);
+        rule_ok(varve_storage_index(storage, &by_rows, 1, &picked, &rule_message));
+        assert_null(varve_storage_base(picked));
+        assert_ptr_equal(varve_storage_memory(picked), pool->memory);
+        rule_expect(view, 3, (const float[]){3, 4, 5});
+        rule_expect(picked, 9, (const float[]){3, 4, 5, 0, 1, 2, 3, 4, 5});
+        value = rule_numbers(memories[i], 1, one);
+        rule_ok(varve_storage_index_set(storage, &row, 1, value, &rule_message));
+        rule_ok(varve_storage_index_fill(picked, &by_rows, 1, half, &rule_message));
+        rule_expect(storage, 6, (const float[]){0, 1, 2, 0, 1, 2});
+        rule_expect(picked, 9, (const float[]){0.5F, 0.5F, 0.5F, 0.5F, 0.5F, 0.5F, 3, 4, 5});
+        assert_int_equal(varve_storage_index_set(storage, &row, 1, picked, &rule_message),
+                         VARVE_ERROR_INVALID);
+        assert_int_equal(
+            varve_storage_index(view, &(struct varve_index){.start = 3}, 1, &picked, &rule_message),
+            VARVE_ERROR_INVALID);
+        assert_string_equal(rule_message.text, "index 3 is out of bounds for axis 0 with size 3");
+        rule_expect(storage, 6, (const float[]){0, 1, 2, 0, 1, 2});
+        rule_release(value);
+        rule_release(view);
+        rule_release(picked);
+        rule_release(storage);
+    }
+}
+
+/* ---- inspection ---- */
+
+static inline void rule_inspect(void **state)
+{
+    const struct pool *pool = *state;
+    struct varve_storage_options options = {.memory = pool->memory, .name = "weights"};
+    struct varve_storage *storage, *view;
+    struct varve_storage_info info;
+    char text[512];
+
+    rule_ok(varve_storage_empty(&options, VARVE_DTYPE_I64, 2, rule_23, &storage, &rule_message));
+    rule_ok(varve_storage_select(storage, 1, 2, &view, &rule_message));
+    varve_storage_inspect(view, &info);
+    assert_string_equal(info.device, pool->device != NULL ? pool->device->ops->name : "host");
+    assert_int_equal(info.device_index, pool->device != NULL ? pool->device->index : -1);
+    assert_int_equal(info.base_id, varve_storage_id(storage));
+    assert_int_equal(info.bytes, 16);
+    assert_int_equal(info.base_bytes, 48);
+    assert_int_equal(info.data_addr, (uintptr_t)varve_storage_data(storage) + 16);
+    assert_int_equal(info.has_block, pool->alloc != NULL);
+    if (info.has_block) {
+        assert_int_equal(info.block.block.addr, (uintptr_t)varve_storage_data(storage));
+        assert_int_equal(info.block.block.requested, 48);
+    }
+    varve_storage_inspect(storage, &info);
+    assert_int_equal(info.view_count, 1);
+    varve_storage_info_text(&info, text, sizeof(text));
+    assert_non_null(strstr(text, "'weights': i64 (2, 3), 48 bytes at "));
+    assert_non_null(strstr(text, pool->device != NULL ? pool->device->ops->name : "host"));
+    rule_release(storage);
+    rule_release(view);
+}
+
+/* Cases of cmocka, for one kind of memory that keeps bytes. */
+#define STORAGE_RULES(kind)                                                                           \
+    POOL_CASE(rule_create, kind), POOL_CASE(rule_block, kind), POOL_CASE(rule_create_errors, kind),   \
+        POOL_CASE(rule_references, kind), POOL_CASE(rule_foreign, kind), POOL_CASE(rule_views, kind), \
+        POOL_CASE(rule_view_errors, kind), POOL_CASE(rule_copy_and_clone, kind),                      \
+        POOL_CASE(rule_overlap, kind), POOL_CASE(rule_streams, kind), POOL_CASE(rule_batch, kind),    \
+        POOL_CASE(rule_batch_error, kind), POOL_CASE(rule_plan, kind), POOL_CASE(rule_resize, kind),  \
+        POOL_CASE(rule_resize_keeps, kind), POOL_CASE(rule_resize_foreign, kind),                     \
+        POOL_CASE(rule_indices, kind), POOL_CASE(rule_inspect, kind)
+
+#endif

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: shared by C tests */
+/*
+ * Storages of many threads in any memory (pool.h): references to one storage, whose memory goes once and with the last of them;
+ * storages that come and go; memory that is handed from one to the next on streams of the threads' own.
+ */
+#ifndef VARVE_TESTS_SUPPORT_STORAGE_THREAD_RULES_H
+#define VARVE_TESTS_SUPPORT_STORAGE_THREAD_RULES_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "support/random.h"
+#include "support/storage/pool.h"
+
+#include <pthread.h>
+
+#define THREADS 4U
+#define THREAD_STEPS 20000U
+#define THREAD_CYCLES 1000000U
+#define THREAD_BLOCKS 400
+
+static const int64_t thread_shape[] = {4, 4};
+
+struct thread_worker {
+    pthread_t thread;
+    const struct pool *pool;
+    struct varve_storage *storage; /* a reference of its own */
+    struct varve_storage_weak *weak;
+    uint64_t random, stream;
+    unsigned errors, locked, missed;
+};
+
+struct thread_counted {
+    unsigned releases; /* atomic */
+};
+
+static inline void thread_count_release(void *context, void *data)
+{
+    struct thread_counted *counted = context;
+
+    (void)data;
+    __atomic_add_fetch(&counted->releases, 1, __ATOMIC_SEQ_CST);
+}
+
+/* References, views and weak references come and go; at its middle the thread gives back what it was given. */
+static inline void *thread_work(void *context)
+{
+    struct thread_worker *worker = context;
+    struct varve_storage *storage, *view;
+
+    for (unsigned i = 0; i < THREAD_STEPS; i++) {
+        if (i == THREAD_STEPS / 2) {
+            worker->errors += varve_storage_release(worker->storage, NULL) != VARVE_OK;
+        }
+        storage = varve_storage_weak_lock(worker->weak);
+        if (storage == NULL) {
+            worker->missed++;
+            continue;
+        }
+        worker->locked++;
+        if (random_below(&worker->random, 2) == 0) {
+            worker->errors += varve_storage_select(storage, 0, 1, &view, NULL) != VARVE_OK;
+            worker->errors += varve_storage_release(storage, NULL) != VARVE_OK;
+            worker->errors += varve_storage_count(view) != 4;
+            storage = view;
+        }
+        worker->errors += varve_storage_release(storage, NULL) != VARVE_OK;
+    }
+    varve_storage_weak_release(worker->weak);
+    return NULL;
+}
+
+static inline void rule_references_of_threads(void **state)
+{
+    struct thread_worker workers[THREADS];
+    struct thread_counted counted = {0};
+    char bytes[16];
+    struct varve_foreign foreign = {
+        .data = bytes, .bytes = sizeof(bytes), .release = thread_count_release, .context = &counted};
+    struct varve_geometry geometry;
+    struct varve_storage *storage;
+    uint64_t seed = test_first_seed(1);
+
+    foreign.memory = ((const struct pool *)*state)->memory; /* nobody looks at its elements */
+    assert_int_equal(varve_geometry_contiguous(2, thread_shape, &geometry, NULL), VARVE_OK);
+    assert_int_equal(varve_storage_wrap(&foreign, VARVE_DTYPE_I8, &geometry, NULL, &storage, NULL), VARVE_OK);
+    for (unsigned i = 0; i < THREADS; i++) {
+        workers[i] = (struct thread_worker){.storage = varve_storage_retain(storage),
+                                            .weak = varve_storage_weak_retain(storage),
+                                            .random = seed + i};
+    }
+    varve_storage_release(storage, NULL);
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, thread_work, &workers[i]), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        assert_int_equal(workers[i].errors, 0);
+        assert_int_equal(workers[i].locked + workers[i].missed, THREAD_STEPS);
+        assert_true(workers[i].locked >= THREAD_STEPS / 2);
+    }
+    assert_int_equal(counted.releases, 1);
+    assert_int_equal(varve_storage_live(), 0);
+}
+
+static inline void *thread_create_and_destroy(void *context)
+{
+    struct thread_worker *worker = context;
+
+    const struct varve_storage_options options = {.memory = worker->pool->memory};
+
+    for (unsigned i = 0; i < THREAD_CYCLES / THREADS; i++) {
+        struct varve_storage *storage, *view;
+
+        if (varve_storage_empty(&options, VARVE_DTYPE_F32, 2, thread_shape, &storage, NULL) != VARVE_OK ||
+            varve_storage_transpose(storage, 0, 1, &view, NULL) != VARVE_OK) {
+            worker->errors++;
+            break;
+        }
+        worker->errors += varve_storage_id(view) == varve_storage_id(storage);
+        worker->errors += varve_storage_release(i % 2 == 0 ? storage : view, NULL) != VARVE_OK;
+        worker->errors += varve_storage_release(i % 2 == 0 ? view : storage, NULL) != VARVE_OK;
+    }
+    return NULL;
+}
+
+static inline void rule_a_million_cycles(void **state)
+{
+    struct thread_worker workers[THREADS] = {{0}};
+
+    for (unsigned i = 0; i < THREADS; i++) {
+        workers[i].pool = *state;
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, thread_create_and_destroy, &workers[i]), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        assert_int_equal(workers[i].errors, 0);
+    }
+    assert_int_equal(varve_storage_live(), 0);
+}
+
+/* ---- memory of streams ---- */
+
+/* All elements are `value`, once the stream is done. */
+static inline bool thread_looks(const struct thread_worker *worker, struct varve_storage *storage,
+                                int64_t count, int32_t value, uint64_t stream)
+{
+    struct varve_device *device = worker->pool->device;
+    struct varve_storage *host;
+    bool is_right = true;
+
+    if (varve_storage_empty(NULL, VARVE_DTYPE_I32, 1, &count, &host, NULL) != VARVE_OK) {
+        return false;
+    }
+    if (varve_storage_copy_on(host, storage, stream, NULL) != VARVE_OK ||
+        (device != NULL && device->ops->stream_synchronize(device, stream) != VARVE_OK)) {
+        is_right = false;
+    }
+    for (int64_t i = 0; i < count && is_right; i++) {
+        is_right = ((const int32_t *)varve_storage_data(host))[i] == value;
+    }
+    return varve_storage_release(host, NULL) == VARVE_OK && is_right;
+}
+
+/* Storages on a stream of the thread's own, filled, copied and released while the copy may still be under way. */
+static inline void *thread_fill_and_copy(void *context)
+{
+    struct thread_worker *worker = context;
+    struct varve_device *device = worker->pool->device;
+    struct varve_storage_options options = {.memory = worker->pool->memory};
+
+    if (device != NULL && device->ops->stream_create(device, &options.stream) != VARVE_OK) {
+        worker->errors++;
+        return NULL;
+    }
+    for (int32_t i = 0; i < THREAD_BLOCKS && worker->errors == 0; i++) {
+        const struct varve_scalar value = {.kind = VARVE_SCALAR_INTEGER,
+                                           .integer = worker->random % 1000 * 1000 + i};
+        int64_t count = 1 + (int64_t)random_below(&worker->random, 50000);
+        struct varve_storage *storage, *copy;
+
+        if (varve_storage_empty(&options, VARVE_DTYPE_I32, 1, &count, &storage, NULL) != VARVE_OK ||
+            varve_storage_empty(&options, VARVE_DTYPE_I32, 1, &count, &copy, NULL) != VARVE_OK) {
+            worker->errors++;
+            break;
+        }
+        worker->errors += varve_storage_fill_on(storage, value, options.stream, NULL) != VARVE_OK;
+        worker->errors += varve_storage_copy_on(copy, storage, options.stream, NULL) != VARVE_OK;
+        worker->errors += varve_storage_release(storage, NULL) != VARVE_OK;
+        worker->errors +=
+            i % 4 == 0 && !thread_looks(worker, copy, count, (int32_t)value.integer, options.stream);
+        worker->errors += varve_storage_release(copy, NULL) != VARVE_OK;
+    }
+    worker->stream = options.stream;
+    return NULL;
+}
+
+/* Nobody gets memory that another thread's stream still uses. */
+static inline void rule_blocks_of_threads(void **state)
+{
+    const struct pool *pool = *state;
+    struct thread_worker workers[THREADS];
+    uint64_t seed = test_first_seed(1);
+
+    for (unsigned i = 0; i < THREADS; i++) {
+        workers[i] = (struct thread_worker){.pool = pool, .random = seed + i};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, thread_fill_and_copy, &workers[i]), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        assert_int_equal(workers[i].errors, 0);
+    }
+    for (unsigned i = 0; i < THREADS && pool->device != NULL; i++) {
+        assert_int_equal(pool->device->ops->stream_synchronize(pool->device, workers[i].stream), VARVE_OK);
+    }
+    if (pool->alloc != NULL) {
+        assert_int_equal(varve_alloc_empty_cache(pool->alloc), VARVE_OK);
+    }
+    for (unsigned i = 0; i < THREADS && pool->device != NULL; i++) {
+        assert_int_equal(pool->device->ops->stream_destroy(pool->device, workers[i].stream), VARVE_OK);
+    }
+}
+
+#define THREAD_RULES(kind)                                                               \
+    POOL_CASE(rule_references_of_threads, kind), POOL_CASE(rule_a_million_cycles, kind), \
+        POOL_CASE(rule_blocks_of_threads, kind)
+
+#endif
