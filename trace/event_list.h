@@ -31,8 +31,8 @@
     X(12, OOM,              oom,              allocator, "bytes of the largest free block, 0 if unknown", "bytes asked for", "bytes allocated", "bytes reserved", "the request failed after the whole chain") \
     X(13, EMPTY_CACHE,      empty_cache,      allocator, "", "bytes released", "", "segments released", "the program asked to release unused segments") \
     X(14, CONFIG,           config,           allocator, "", "", "", "option number", "a setting took effect") \
-    X(15, MARK_BEGIN,       mark_begin,       allocator, "", "", "", "name id", "a named phase of the program began") \
-    X(16, MARK_END,         mark_end,         allocator, "", "", "", "name id", "a named phase of the program ended") \
+    X(15, MARK_BEGIN,       mark_begin,       allocator, "name, bytes 0-7", "name, bytes 8-15", "name, bytes 16-23", "number, 0: none", "a named phase of the program began") \
+    X(16, MARK_END,         mark_end,         allocator, "name, bytes 0-7", "name, bytes 8-15", "name, bytes 16-23", "number, 0: none", "a named phase of the program ended") \
     X(17, STORAGE_CREATE,   storage_create,   storage,   "data address", "bytes", "elements", "element type in bits 0-7, id of the allocation that it lies in in the others", "a storage was created") \
     X(18, STORAGE_DESTROY,  storage_destroy,  storage,   "data address", "bytes", "", "", "a storage was destroyed") \
     X(19, VIEW,             view,             storage,   "data address", "bytes", "", "id of the base storage", "a view of a storage was made") \
@@ -41,7 +41,7 @@
     X(22, TRANSFER,         transfer,         storage,   "destination", "bytes", "id of the source", "source address", "elements were copied from another memory") \
     X(23, SHARE,            share,            storage,   "data address", "bytes", "", "", "a storage was created in shared memory, or attached to") \
     X(24, MAP,              map,              storage,   "data address", "bytes", "", "file offset", "a storage was mapped from a file") \
-    X(25, LEAK,             leak,             storage,   "data address", "bytes", "", "age in ns", "a storage was found leaked") \
+    X(25, LEAK,             leak,             storage,   "data address", "bytes", "references to it", "age in ns", "the tracker found that a storage looks leaked; cause says what the object itself shows: it is on a cycle, held by views alone, or untouched") \
     X(26, OP,               op,               remat,     "", "bytes of the outputs", "bytes of the inputs", "cost in ns", "an operator ran") \
     X(27, EVICT,            evict,            remat,     "data address", "bytes", "", "score", "a storage was evicted; cause says why") \
     X(28, REMAT,            remat,            remat,     "data address", "bytes", "recursion depth", "cost in ns", "a storage was computed again") \
@@ -193,7 +193,27 @@
     X(102, POOL_DESTROYED_BY_DRIVER,            "pool_destroyed_by_driver") \
     X(103, POOL_TRIMMED,                        "pool_trimmed") \
     X(104, OPERATOR_NEW,                        "operator new") \
-    X(105, OPERATOR_DELETE,                     "operator delete")
+    X(105, OPERATOR_DELETE,                     "operator delete") \
+    X(106, LEAK_CYCLE,                          "cycle") \
+    X(107, LEAK_HELD,                           "held by views") \
+    X(108, LEAK_UNTOUCHED,                      "untouched")
+/* clang-format on */
+
+/*
+ * Types of the elements of storages. X(code, name, bytes): codes as in the arg of storage_create.
+ */
+/* clang-format off */
+#define VARVE_ELEMENT_LIST(X) \
+    X(0, "f64",  8) \
+    X(1, "f32",  4) \
+    X(2, "f16",  2) \
+    X(3, "bf16", 2) \
+    X(4, "i64",  8) \
+    X(5, "i32",  4) \
+    X(6, "i16",  2) \
+    X(7, "i8",   1) \
+    X(8, "u8",   1) \
+    X(9, "bool", 1)
 /* clang-format on */
 
 #endif

@@ -230,6 +230,35 @@ enum varve_records {
 };
 VARVE_API bool varve_records_wanted(unsigned records);
 
+/* Not to be called by others. */
+static inline void varve_mark_emit(enum varve_kind kind, const char *name)
+{
+    uint64_t words[3] = {0};
+    char *text = (char *)words;
+
+    if (!varve_records_wanted(UINT32_MAX)) {
+        return;
+    }
+    for (unsigned i = 0; i < sizeof(words) && name[i] != '\0'; i++) {
+        text[i] = name[i] >= ' ' && name[i] <= '~' ? name[i] : '?';
+    }
+    varve_emit_words(words[0], words[1], words[2], 0, 0, varve_record_tag(0, kind, 0),
+                     varve_record_last(varve_callsite_here(), 0, 0, 0));
+}
+
+/// A phase of the program begins, of all its threads: what is created in it and outlives it is growth (view storage_growth). Phases
+/// nest. Of the name the first 24 bytes count, and others than printable ASCII become '?'.
+static inline void varve_mark_begin(const char *name)
+{
+    varve_mark_emit(VARVE_KIND_MARK_BEGIN, name);
+}
+
+/// The innermost phase of that name ends; nothing if there is none.
+static inline void varve_mark_end(const char *name)
+{
+    varve_mark_emit(VARVE_KIND_MARK_END, name);
+}
+
 /// A number for a stream of a device, for varve_record.id_stream: 0 for handle 0, else the same number for
 /// the same handle until the process ends; described once by a STREAM event. 65535: there are too many.
 VARVE_API unsigned varve_stream_number(unsigned device, uint64_t handle);

@@ -11,32 +11,6 @@
 #include <string.h>
 
 #define OPTION_COLUMN 26
-#define LINE_COLUMNS 98
-
-/* Words of `text` from column `column` on; following lines are indented to it. */
-static void print_wrapped(FILE *out, const char *text, size_t column)
-{
-    size_t at = column;
-
-    while (*text != '\0') {
-        size_t word = strcspn(text, " ");
-        char piece[LINE_COLUMNS + 1];
-
-        snprintf(piece, sizeof(piece), "%.*s", (int)word, text);
-        if (at > column && at + 1 + format_width(piece) > LINE_COLUMNS) {
-            fprintf(out, "\n%*s", (int)column, "");
-            at = column;
-        } else if (at > column) {
-            fputc(' ', out);
-            at++;
-        }
-        fputs(piece, out);
-        at += format_width(piece);
-        text += word;
-        text += strspn(text, " ");
-    }
-    fputc('\n', out);
-}
 
 static void print_option(FILE *out, const struct option_spec *option)
 {
@@ -55,7 +29,7 @@ static void print_option(FILE *out, const struct option_spec *option)
     } else {
         fprintf(out, "%-*s", OPTION_COLUMN, left);
     }
-    print_wrapped(out, option->help, OPTION_COLUMN);
+    format_print_wrapped(out, option->help, OPTION_COLUMN);
 }
 
 void help_print_command(FILE *out, const struct command *command)
@@ -64,7 +38,7 @@ void help_print_command(FILE *out, const struct command *command)
 
     fprintf(out, "usage: varve %s [OPTIONS]%s%s\n\n", command->name, command->arguments[0] != '\0' ? " " : "",
             command->arguments);
-    print_wrapped(out, command->purpose, 0);
+    format_print_wrapped(out, command->purpose, 0);
     fputs("\noptions:\n", out);
     for (const struct option_spec *option = command->options; option->kind != OPTION_END; option++) {
         if (option->kind != OPTION_ABSENT) {
@@ -80,7 +54,7 @@ void help_print_command(FILE *out, const struct command *command)
 
 void help_print(FILE *out)
 {
-    print_wrapped(
+    format_print_wrapped(
         out,
         "varve records every heap allocation of a program into a SQLite database, and says where the "
         "memory went.",

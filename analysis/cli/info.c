@@ -14,6 +14,7 @@
 #include "analysis/query/header.h"
 #include "analysis/query/loss.h"
 #include "analysis/query/print.h"
+#include "analysis/query/storage/storage_summary.h"
 #include "trace/trace.h"
 
 #include <inttypes.h>
@@ -110,6 +111,9 @@ static void info_json(FILE *out, struct database *database)
     if (loss.has_programs) {
         json_add(object, "unrecorded_program", query_json(database, program_sql, INT64_MAX));
     }
+    if (storage_is_there(database)) {
+        json_add(object, "storages", storage_totals_json(database));
+    }
     json_add(object, "events_by_kind", pairs_json(database, kind_sql));
     json_add(object, "stats", query_json(database, stats_sql, INT64_MAX));
     json_print(object, out);
@@ -199,6 +203,10 @@ static void info_text(FILE *out, struct database *database, int64_t top)
     print_part(out, database, "Threads that recorded, by events", &queries[2], top);
     print_rest(out, loss.threads, top);
     print_devices(out, database, top);
+    if (storage_is_there(database)) {
+        fputs("\nStorages\n", out);
+        storage_totals_print(out, database);
+    }
     print_part(out, database, "Events by kind", &queries[3], 0);
     print_part(out, database, "Health of the recording (stats)", &queries[4], 0);
 }

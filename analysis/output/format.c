@@ -14,6 +14,8 @@
 #include <string.h>
 #include <time.h>
 
+#define LINE_COLUMNS 98
+
 struct format_text format_count(int64_t number)
 {
     struct format_text result;
@@ -203,6 +205,30 @@ void format_print_safe(FILE *out, const char *text)
 
         fwrite(character, 1, take(character, &text), out);
     }
+}
+
+void format_print_wrapped(FILE *out, const char *text, size_t column)
+{
+    size_t at = column;
+
+    while (*text != '\0') {
+        size_t word = strcspn(text, " ");
+        char piece[LINE_COLUMNS + 1];
+
+        snprintf(piece, sizeof(piece), "%.*s", (int)word, text);
+        if (at > column && at + 1 + format_width(piece) > LINE_COLUMNS) {
+            fprintf(out, "\n%*s", (int)column, "");
+            at = column;
+        } else if (at > column) {
+            fputc(' ', out);
+            at++;
+        }
+        format_print_safe(out, piece);
+        at += format_width(piece);
+        text += word;
+        text += strspn(text, " ");
+    }
+    fputc('\n', out);
 }
 
 void format_print_lines(FILE *out, const char *text)

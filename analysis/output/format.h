@@ -32,6 +32,9 @@ void format_tail(char *buffer, size_t buffer_bytes, const char *text, size_t col
 void format_head(char *buffer, size_t buffer_bytes, const char *text, size_t columns);
 /// Print without control characters and malformed UTF-8, so that a file name can't drive the terminal.
 void format_print_safe(FILE *out, const char *text);
+/// The same, word by word from column `column` on, at which lines that follow begin too; and the end of the line. What is longer than
+/// a line is cut.
+void format_print_wrapped(FILE *out, const char *text, size_t column);
 /// The same for a whole answer: ends of lines stay.
 void format_print_lines(FILE *out, const char *text);
 

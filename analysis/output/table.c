@@ -111,3 +111,10 @@ void csv_text(FILE *out, const char *text, size_t bytes)
     }
     fputc('"', out);
 }
+
+void csv_field(FILE *out, const char *text)
+{
+    if (text != NULL) {
+        csv_text(out, text, strlen(text));
+    }
+}

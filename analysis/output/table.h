@@ -34,6 +34,7 @@ void table_print(struct table *table, FILE *out, bool with_titles);
 void table_free(struct table *table);
 
 void csv_text(FILE *out, const char *text, size_t bytes); /* quoted where RFC 4180 wants it */
+void csv_field(FILE *out, const char *text);              /* the same of all of it; NULL: nothing */
 
 #ifdef __cplusplus
 }

@@ -383,11 +383,17 @@ struct cJSON *callsite_list_json(struct database *database, const struct callsit
     return array;
 }
 
-static void csv_field(FILE *out, const char *text)
+void callsite_location_csv(FILE *out, const struct callsite_row *row)
 {
-    if (text != NULL) {
-        csv_text(out, text, strlen(text));
+    csv_field(out, row->function);
+    fputc(',', out);
+    csv_field(out, row->file);
+    if (row->line > 0) {
+        fprintf(out, ",%" PRId64 ",", row->line);
+    } else {
+        fputs(",,", out);
     }
+    csv_field(out, row->module);
 }
 
 void callsite_list_csv(FILE *out, const struct callsite_list *list, enum callsite_rank rank,
@@ -401,15 +407,7 @@ void callsite_list_csv(FILE *out, const struct callsite_list *list, enum callsit
         csv_field(out, domain);
         fprintf(out, ",%" PRId64 ",%" PRId64 ",", callsite_rank_bytes(row, rank),
                 callsite_rank_allocations(row, rank));
-        csv_field(out, row->function);
-        fputc(',', out);
-        csv_field(out, row->file);
-        if (row->line > 0) {
-            fprintf(out, ",%" PRId64 ",", row->line);
-        } else {
-            fputs(",,", out);
-        }
-        csv_field(out, row->module);
+        callsite_location_csv(out, row);
         fputc('\n', out);
     }
 }

@@ -92,6 +92,8 @@ void callsite_list_print(FILE *out, struct database *database, const struct call
 struct cJSON *callsite_list_json(struct database *database, const struct callsite_list *list,
                                  enum callsite_rank rank, const struct callsite_options *options,
                                  bool with_totals);
+/// function,file,line,module: fields of a line of CSV.
+void callsite_location_csv(FILE *out, const struct callsite_row *row);
 void callsite_list_csv(FILE *out, const struct callsite_list *list, enum callsite_rank rank,
                        const char *domain);
 

@@ -57,6 +57,17 @@ static void find_devices(struct selection *selection, struct database *database)
     report_totals_free(&totals);
 }
 
+int selection_check_pid(struct database *database, int64_t pid, struct varve_message *message)
+{
+    if (database_integer_of(database, "SELECT count(*) FROM process WHERE pid = ?1", pid) > 0 ||
+        database_error(database, NULL) != VARVE_OK) {
+        return VARVE_OK;
+    }
+    return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
+                             "%s: no process %" PRId64 " was recorded; varve info lists those that were",
+                             database_path(database), pid);
+}
+
 int selection_make(struct selection *selection, struct database *database, const char *domain, int64_t pid,
                    struct varve_message *message)
 {
@@ -81,10 +92,9 @@ int selection_make(struct selection *selection, struct database *database, const
         selection->process_id = cursor_integer(&cursor, 0);
     }
     cursor_close(&cursor);
-    if (selection->process_id == 0 && database_error(database, NULL) == VARVE_OK) {
-        return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                                 "%s: no process %" PRId64 " was recorded; varve info lists those that were",
-                                 database_path(database), pid);
+    result = selection_check_pid(database, pid, message);
+    if (result != VARVE_OK) {
+        return result;
     }
     find_devices(selection, database);
     return VARVE_OK;

@@ -34,6 +34,8 @@ struct selection {
 /// peak. Errors: VARVE_ERROR_NOT_FOUND, with one line that lists what there is.
 int selection_make(struct selection *selection, struct database *database, const char *domain, int64_t pid,
                    struct varve_message *message);
+/// VARVE_ERROR_NOT_FOUND, with a line: no process of this pid was recorded.
+int selection_check_pid(struct database *database, int64_t pid, struct varve_message *message);
 /// Ask about this device instead. VARVE_ERROR_NOT_FOUND: the domain has nothing there.
 int selection_device(struct selection *selection, struct database *database, int64_t device,
                      struct varve_message *message);

@@ -11,6 +11,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import lttng_recording  # noqa: E402
 import recording  # noqa: E402
+import storage_model  # noqa: E402
 
 RECORDINGS = os.path.join(recording.ROOT, "tests", "conformance", "pytorch")
 # A folder of larger recordings, if there is one.
@@ -61,6 +62,24 @@ class Equal(lttng_recording.Case):
                          options=["--stacks", "all"])
         self.assert_equal_sinks()
         self.assertGreater(self.one("SELECT count(*) FROM frame WHERE is_python"), 0)
+
+    def test_storages(self):
+        """The tables that follow from events of storages, too; of a program that exits, and of one that is killed."""
+        query = ("SELECT s.*, y.function, y.file, y.line FROM storage s LEFT JOIN storages y USING(id) ORDER BY id",
+                 "SELECT * FROM mark ORDER BY id", "SELECT storage_id, kind, score, evidence FROM storage_leak ORDER BY 1")
+        for mode, status in (("exit", 0), ("kill", -9)):
+            self.record_both(recording.program("storage_hunt"), mode, options=["--stacks", "native", "--force"], status=status)
+            rebuilt = self.rebuild()
+            if status == 0:
+                self.assertTrue(self.diff(rebuilt)["equal"])
+            self.open()
+            self.assertEqual(storage_model.found(self.connection), storage_model.expected(self.connection))
+            recorded = [self.sql(one) for one in query]
+            self.assertGreater(len(recorded[0]), 300)
+            self.open(rebuilt)
+            self.assertEqual(storage_model.found(self.connection), storage_model.expected(self.connection))
+            if status == 0:
+                self.assertEqual([self.sql(one) for one in query], recorded)
 
     def test_dropped_records_are_gaps_in_both(self):
         self.record(recording.program("churn"), "--ops", "20000",

@@ -60,6 +60,15 @@ static const struct {
     {"oom.txt", {"oom", "blocks.db"}},
     {"oom.json", {"oom", "--json", "blocks.db"}},
     {"oom_nothing.txt", {"oom", "--device", "1", "blocks.db"}},
+    {"leaks_storages.txt", {"leaks", "--domain", "storage", "storages.db"}},
+    {"leaks_storages_pid.txt",
+     {"leaks", "--domain", "storage", "--pid", "600", "--top", "1", "--frames", "1", "storages.db"}},
+    {"leaks_storages.json", {"leaks", "--domain=storage", "--json", "storages.db"}},
+    {"leaks_storages.csv", {"leaks", "--domain=storage", "--csv", "storages.db"}},
+    {"leaks_storages_none.txt", {"leaks", "--domain=storage", "small.db"}},
+    {"report_storages.txt", {"report", "--top", "2", "storages.db"}},
+    {"report_storages.json", {"report", "--top", "1", "--frames", "1", "--json", "storages.db"}},
+    {"info_storages.txt", {"info", "storages.db"}},
     {"leaks_gpu.txt", {"leaks", "--domain", "device", "gpu.db"}},
     {"peak_gpu.txt", {"peak", "--domain=device", "--frames=1", "gpu.db"}},
     {"timeline_gpu.txt", {"timeline", "--domain", "device", "--points", "40", "gpu.db"}},
@@ -78,6 +87,7 @@ static int enter(void **state)
     static const char *const small[] = {"small.sql", NULL};
     static const char *const blocks[] = {"blocks.sql", NULL};
     static const char *const gpu[] = {"gpu.sql", NULL};
+    static const char *const storages[] = {"storages.sql", NULL};
     static const char *const lossy[] = {"small.sql", "lossy.sql", NULL};
 
     *state = test_folder_enter();
@@ -86,6 +96,7 @@ static int enter(void **state)
     trace_database_make("lossy.db", lossy);
     trace_database_make("blocks.db", blocks);
     trace_database_make("gpu.db", gpu);
+    trace_database_make("storages.db", storages);
     return 0;
 }
 

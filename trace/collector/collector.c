@@ -26,6 +26,7 @@
 #include "trace/store/derived.h"
 #include "trace/store/resume.h"
 #include "trace/store/rows.h"
+#include "trace/store/storages.h"
 #include "trace/store/store.h"
 #include "trace/symbols/callsites/callsites.h"
 #include "trace/trace.h"
@@ -286,6 +287,7 @@ static int commit_store(struct collector *collector, struct varve_message *messa
     }
     if (error == VARVE_OK) {
         allocations_gather(collector->store, collector->derive, ALLOCATIONS_BEHIND);
+        storages_gather(collector->store, collector->derive, STORAGES_BEHIND);
         error = store_commit(collector->store, positions, count, message);
     }
     if (error == VARVE_OK) {

@@ -13,6 +13,7 @@
 #include "trace/store/allocations.h"
 #include "trace/store/resume.h"
 #include "trace/store/rows.h"
+#include "trace/store/storages.h"
 #include "trace/store/store.h"
 #include "trace/symbols/callsites/callsites.h"
 #include "trace/trace.h"
@@ -119,6 +120,7 @@ static int rows_store(struct collector *collector, struct varve_message *message
 
     while (error == VARVE_OK && !is_all) {
         is_all = allocations_gather(collector->store, collector->derive, 0);
+        is_all = storages_gather(collector->store, collector->derive, 0) && is_all;
         error = store_commit(collector->store, NULL, 0, message);
     }
     return error;

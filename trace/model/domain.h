@@ -90,6 +90,12 @@ static inline bool kind_is_api(unsigned kind)
     return kind < VARVE_KIND_LIMIT && kind_groups[kind] == KIND_GROUP_device;
 }
 
+/* What the storage layer emits. */
+static inline bool kind_is_storage(unsigned kind)
+{
+    return kind < VARVE_KIND_LIMIT && kind_groups[kind] == KIND_GROUP_storage;
+}
+
 /* The domains of the CUDA API, whose events have durations where those of others have sizes. */
 static inline bool domain_is_api(unsigned domain)
 {

@@ -49,6 +49,42 @@ struct scratch_block {
 
 static_assert(sizeof(struct scratch_block) == sizeof(struct scratch_row), "one file format for both");
 
+enum storage_kind {
+    STORAGE_OWN = 1, /* memory of its own, or foreign memory that was wrapped */
+    STORAGE_VIEW = 2,
+    STORAGE_SHARED = 3,
+    STORAGE_MAPPED = 4,
+};
+
+/* A storage or view of the storage layer: two rows of a file of their own. */
+struct scratch_storage {
+    uint64_t number : 48; /* its id in its process */
+    uint64_t dtype : 8;
+    uint64_t kind : 8;
+    uint64_t addr; /* of a row that was released: the one released before it */
+    uint64_t size;
+    uint64_t elements;
+    uint64_t create_seq;
+    uint64_t destroy_seq; /* 0: alive */
+    int64_t create_ns;
+    int64_t destroy_ns;
+    uint64_t base;          /* row of the storage that it is a view of; 0: none, or unknown */
+    uint64_t allocation_id; /* 0: none, or unknown */
+    uint64_t leak_seq;      /* the tracker accused it, and no use was seen since; 0: no */
+    uint64_t leak_references;
+    int64_t last_use_ns;
+    uint32_t writes, reads; /* copies into and out of it and its views */
+    uint32_t callsite;
+    uint32_t thread_id; /* who created it; stands for pid, tid and process */
+    uint32_t views;     /* alive */
+    uint8_t device;
+    uint8_t leak_cause;
+    bool is_of_device; /* it lies in a block of an allocator of the device */
+    bool is_stored;    /* the database has it, as it will stay */
+} __attribute__((may_alias));
+
+static_assert(sizeof(struct scratch_storage) == 2 * sizeof(struct scratch_row), "two rows of the file");
+
 struct scratch {
     int fd;
     struct scratch_row *rows; /* row of id is rows[id - 1] */

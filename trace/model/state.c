@@ -22,18 +22,30 @@
 #define SIZE_LIMIT (UINT64_C(1) << 48)
 #define SUM_LIMIT (UINT64_C(1) << 62)
 
-int derive_blocks_reserve(struct derive *derive, struct varve_message *message)
+/* A file beside that of allocations, opened if it is not, with space for `count` more rows. */
+static int reserve_beside(const struct derive *derive, struct scratch *scratch, const char *suffix,
+                          uint64_t count, struct varve_message *message)
 {
     char path[4096 + 16];
     int error = VARVE_OK;
-    if (derive->blocks.fd < 0) {
-        snprintf(path, sizeof(path), "%s.blocks", derive->path);
-        error = scratch_open(&derive->blocks, path, message);
+    if (scratch->fd < 0) {
+        snprintf(path, sizeof(path), "%s.%s", derive->path, suffix);
+        error = scratch_open(scratch, path, message);
         if (error == VARVE_OK) {
             unlink(path); /* nobody has to find it again */
         }
     }
-    return error == VARVE_OK ? scratch_reserve(&derive->blocks, 1, message) : error;
+    return error == VARVE_OK ? scratch_reserve(scratch, count, message) : error;
+}
+
+int derive_blocks_reserve(struct derive *derive, struct varve_message *message)
+{
+    return reserve_beside(derive, &derive->blocks, "blocks", 1, message);
+}
+
+int derive_storages_reserve(struct derive *derive, struct varve_message *message)
+{
+    return reserve_beside(derive, &derive->storages.lines, "storages", 2, message);
 }
 
 uint64_t derive_row_open(const struct derive_step *step, uint64_t addr, uint64_t size, unsigned source,

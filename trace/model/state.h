@@ -54,6 +54,8 @@ struct derive_process {
     bool is_forked;
     bool has_ended;
     struct index live;
+    struct index storages; /* rows of those that are alive, by their number in the process */
+    struct index marks;    /* the last phase under way of each name, by its hash */
     struct ranges ranges;
     struct total **totals[DOMAIN_LIMIT]; /* by domain, then by device; NULL until the domain is used */
     struct derive_device **devices;      /* DEVICE_LIMIT of them; NULL until an allocator is */
@@ -104,6 +106,25 @@ struct derive_oom {
     uint8_t device, stage;
 };
 
+/* Rows of `storage`: number n is lines 2n - 1 and 2n of the file. */
+struct derive_storages {
+    struct scratch lines; /* fd -1 until one is needed */
+    uint64_t count;       /* the largest id given */
+    uint64_t released; /* an id to be given again, which `addr` of its row links to the next one; 0: none */
+    uint64_t forgets_from; /* this one and larger ones are given again when the storage is gone; 0: none is */
+};
+
+#define MARK_NAME_BYTES 24U
+
+/* A row of `mark`. */
+struct derive_mark {
+    uint64_t begin_seq, end_seq; /* end 0: under way */
+    int64_t begin_ns, end_ns;
+    uint64_t outer; /* number of the phase of the same name that it lies in; 0: none */
+    uint32_t process_id, thread_id;
+    char name[MARK_NAME_BYTES + 1];
+};
+
 /* In the scratch file of keyframes, before the bytes; process_id 0: nothing has changed up to here. */
 struct derive_keyframe {
     uint64_t seq;
@@ -135,6 +156,9 @@ struct derive {
     size_t segment_count, segment_capacity;
     struct derive_oom *ooms;
     size_t oom_count, oom_capacity;
+    struct derive_storages storages;
+    struct derive_mark *marks; /* row of id is marks[id - 1] */
+    size_t mark_count, mark_capacity;
     struct derive_keyframes keyframes;
     struct derive_names *names; /* model/device/names.h */
     struct derive_calls *calls;
@@ -168,6 +192,16 @@ struct derive_step {
 
 /// The file of block rows, opened if it is not, and space for one more.
 int derive_blocks_reserve(struct derive *derive, struct varve_message *message);
+/// The same of storages.
+int derive_storages_reserve(struct derive *derive, struct varve_message *message);
+
+/// Of an id that was given.
+static inline struct scratch_storage *derive_storage_row(const struct derive *derive, uint64_t id)
+{
+    struct scratch *lines = (struct scratch *)&derive->storages.lines;
+    scratch_touch(lines, 2 * id);
+    return (struct scratch_storage *)scratch_touch(lines, 2 * id - 1);
+}
 
 static inline struct scratch_block *derive_block_row(const struct derive *derive, uint64_t number)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the derivation gathered becomes the tables callsite_stat, total_stat, sample, segment, oom, keyframe and those of the
- * CUDA API, after those allocations that are not in the database yet (allocations.c). Until store_finish sets meta.complete,
+ * What the derivation gathered becomes the tables callsite_stat, total_stat, sample, segment, oom, mark, keyframe and those of
+ * the CUDA API, after those allocations and storages that are not in the database yet (allocations.c, storages.c). Until store_finish sets meta.complete,
  * what is here is not final.
  */
 #include "trace/store/derived.h"
@@ -18,6 +18,7 @@
 #include "trace/record.h"
 #include "trace/store/allocations.h"
 #include "trace/store/rows.h"
+#include "trace/store/storages.h"
 #include "trace/store/store.h"
 #include "trace/store/transaction.h"
 
@@ -182,6 +183,21 @@ static int write_ooms(const struct writer *writer)
     return error;
 }
 
+static int write_marks(const struct writer *writer)
+{
+    int error = VARVE_OK;
+    for (size_t i = 0; i < writer->derive->mark_count && error == VARVE_OK; i++) {
+        const struct derive_mark *mark = &writer->derive->marks[i];
+        const struct derive_thread *thread = &writer->derive->threads[mark->thread_id];
+        bool has_ended = mark->end_seq != 0;
+        error = WRITE_ROW(writer, STATEMENT_MARK, VALUE(i + 1), VALUE((const char *)mark->name),
+                          VALUE(thread->pid), VALUE(thread->tid), VALUE(mark->begin_seq),
+                          has_ended ? VALUE(mark->end_seq) : VALUE_NULL, VALUE(mark->begin_ns),
+                          has_ended ? VALUE(mark->end_ns) : VALUE_NULL, VALUE(mark->process_id));
+    }
+    return error;
+}
+
 static int write_keyframe(void *context, const struct derive_keyframe *keyframe, const void *bytes)
 {
     const struct store_value data = {
@@ -296,10 +312,13 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
                   struct varve_message *message)
 {
     static int (*const parts[])(const struct writer *writer) = {
-        write_callsites, write_totals,   write_segments, write_ooms,    write_keyframes,
+        write_callsites, write_totals,   write_segments, write_ooms,    write_marks, write_keyframes,
         write_devices,   write_meanings, write_calls,    write_streams, write_events};
     const struct writer writer = {.derive = derive, .store = store, .message = message};
     int error = allocations_finish(store, derive, progress, context, message);
+    if (error == VARVE_OK) {
+        error = storages_finish(store, derive, message);
+    }
     if (error == VARVE_OK) {
         error = writer_begin(store, message);
     }
@@ -307,7 +326,7 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
         /* Empty but for what an earlier attempt left. */
         error = writer_execute(store,
                                "DELETE FROM callsite_stat; DELETE FROM total_stat;"
-                               "DELETE FROM sample; DELETE FROM segment; DELETE FROM oom;"
+                               "DELETE FROM sample; DELETE FROM segment; DELETE FROM oom; DELETE FROM mark;"
                                "DELETE FROM keyframe; DELETE FROM process_device; DELETE FROM device_event;"
                                "DELETE FROM device_call_stat; DELETE FROM device_memory;"
                                "DELETE FROM stream_stat;",

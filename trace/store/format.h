@@ -21,7 +21,7 @@
 #define INTERIOR_TYPE 0x05
 #define INTERIOR_HEADER 12U
 
-#define COLUMNS_MAX 24U
+#define COLUMNS_MAX 28U
 #define PREFIX_BYTES_MAX 10U /* of a cell: the record's size and the rowid */
 #define CELL_BYTES_MAX (PREFIX_BYTES_MAX + 1U + 9U * COLUMNS_MAX + 8U)
 

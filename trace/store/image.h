@@ -15,6 +15,8 @@ enum image_table {
     IMAGE_EVENT,
     IMAGE_ALLOCATION,
     IMAGE_ALLOCATION_AGAIN, /* rows of `allocation_row` that replace those of the same id */
+    IMAGE_STORAGE,
+    IMAGE_STORAGE_AGAIN, /* the same of `storage` */
     IMAGE_STACK_FRAME,
     IMAGE_STACK_NODE,
     IMAGE_CALLSITE,

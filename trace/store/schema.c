@@ -146,6 +146,9 @@ static int vocabulary_fill(sqlite3 *db)
         [DOMAIN_MANAGED] = {"managed", "the CUDA API: memory that moves between host and devices"},
         [DOMAIN_CUPTI] = {"cupti", "what domain device is, as CUPTI reports it beside the CUDA recorder"},
     };
+#define ELEMENT_ROW(code, name, bytes) [code] = {name, TEXT(bytes)},
+    static const char *const elements[][2] = {VARVE_ELEMENT_LIST(ELEMENT_ROW)};
+#undef ELEMENT_ROW
     int error = VARVE_OK;
     for (unsigned i = 0; i < VARVE_KIND_LIMIT && error == VARVE_OK; i++) {
         const struct event_kind_info *info = event_kind_info(i);
@@ -168,6 +171,10 @@ static int vocabulary_fill(sqlite3 *db)
     for (unsigned i = 1; i < DOMAIN_LIMIT && error == VARVE_OK; i++) {
         error = vocabulary_insert(db, "INSERT INTO domain VALUES (?1, ?2, ?3)", i, domains[i], 2);
     }
+    for (unsigned i = 0; i < sizeof(elements) / sizeof(elements[0]) && error == VARVE_OK; i++) {
+        error = vocabulary_insert(db, "INSERT INTO element_type VALUES (?1, ?2, CAST(?3 AS INTEGER))", i,
+                                  elements[i], 2);
+    }
     return error;
 }
 
@@ -185,6 +192,9 @@ int schema_create(sqlite3 *db, const char *path, struct varve_message *message)
     }
     if (error == VARVE_OK) {
         error = execute(db, path, store_views_sql, what, message);
+    }
+    if (error == VARVE_OK) {
+        error = execute(db, path, store_help_sql, what, message);
     }
     if (error == VARVE_OK) {
         error = execute(db, path, identity, what, message);
@@ -241,17 +251,51 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
                                  "it can go on with it",
                                  path, (long long)version, VARVE_DATABASE_SCHEMA_VERSION);
     }
-    return VARVE_OK;
+    /* Columns may be added without another version, which matters to those who write rows of all columns. */
+    error = schema_query(db, path, "SELECT count(*) FROM pragma_table_info('storage') WHERE name = 'number'",
+                         &tables, message);
+    if (error == VARVE_OK && tables == 0) {
+        return varve_message_set(
+            message, VARVE_ERROR_VERSION,
+            "%s: its storages have no numbers: only the varve that began it can go on with it", path);
+    }
+    return error;
+}
+
+/* Those of storages, where there are any: what is alive, what phases are asked for, and from an allocation to what lies in it. */
+static int storages_index(sqlite3 *db, const char *path, struct varve_message *message)
+{
+    int64_t storages = 0;
+    int64_t marks = 0;
+    int error = schema_query(db, path, "SELECT EXISTS (SELECT 1 FROM storage)", &storages, message);
+    if (error == VARVE_OK) {
+        error = schema_query(db, path, "SELECT EXISTS (SELECT 1 FROM mark)", &marks, message);
+    }
+    if (error == VARVE_OK && storages != 0) {
+        error = execute(
+            db, path,
+            "CREATE INDEX IF NOT EXISTS storage_alive ON storage(base_id, size) WHERE destroy_seq IS NULL;"
+            "CREATE INDEX IF NOT EXISTS storage_allocation ON storage(allocation_id)"
+            " WHERE allocation_id IS NOT NULL;",
+            "cannot build indexes", message);
+    }
+    if (error == VARVE_OK && storages != 0 && marks != 0) {
+        error =
+            execute(db, path, "CREATE INDEX IF NOT EXISTS storage_create ON storage(process_id, create_seq);",
+                    "cannot build indexes", message);
+    }
+    return error;
 }
 
 /* The condition is `free_completed_seq IS NULL` as SQLite has it when it has put the column of the view in its place. */
 int schema_index(sqlite3 *db, const char *path, struct varve_message *message)
 {
-    return execute(
+    int error = execute(
         db, path,
         "PRAGMA cache_size = -" TEXT(
             CACHE_SORT_KIB) ";"
                             "CREATE INDEX IF NOT EXISTS allocation_leak ON allocation_row(callsite_id) WHERE"
                             " (alloc_seq + coalesce(lifetime_events, 0) + pending_events) COLLATE BINARY IS NULL;",
         "cannot build indexes", message);
+    return error == VARVE_OK ? storages_index(db, path, message) : error;
 }

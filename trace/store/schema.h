@@ -17,6 +17,7 @@ struct varve_message;
 
 extern const char store_schema_sql[];
 extern const char store_views_sql[];
+extern const char store_help_sql[];
 
 /// Message and code for the failure that the connection reports; full disks are VARVE_ERROR_FULL.
 int schema_error(sqlite3 *db, const char *path, const char *what, struct varve_message *message);

@@ -10,6 +10,7 @@ CREATE TABLE event_kind(code INTEGER PRIMARY KEY, name TEXT NOT NULL, grp TEXT N
     requested TEXT, arg TEXT, meaning TEXT NOT NULL) STRICT;
 CREATE TABLE event_cause(code INTEGER PRIMARY KEY, text TEXT NOT NULL) STRICT;
 CREATE TABLE domain(code INTEGER PRIMARY KEY, name TEXT NOT NULL, meaning TEXT NOT NULL) STRICT;
+CREATE TABLE element_type(code INTEGER PRIMARY KEY, name TEXT NOT NULL, bytes INTEGER NOT NULL) STRICT;
 
 -- One row per process image (exec starts a new one); id is the number in the recording, pid may repeat.
 CREATE TABLE process(id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, parent_pid INTEGER, parent_id INTEGER,
@@ -73,13 +74,26 @@ CREATE TABLE segment(id INTEGER PRIMARY KEY, device INTEGER, pool INTEGER, strea
 -- process_id 0: none has changed. What `data` holds is in trace/model/layout/code.c.
 CREATE TABLE keyframe(seq INTEGER NOT NULL, process_id INTEGER NOT NULL, device INTEGER NOT NULL, data BLOB,
     PRIMARY KEY(seq, process_id, device)) STRICT;
-CREATE TABLE storage(id INTEGER PRIMARY KEY, base_id INTEGER, allocation_id INTEGER, device INTEGER, addr INTEGER,
-    size INTEGER, create_seq INTEGER, destroy_seq INTEGER, create_ns INTEGER, destroy_ns INTEGER,
-    callsite_id INTEGER) STRICT;
+-- Storages and views of the storage layer. What they were when they were created; a view has the device and the allocation of its
+-- base. Storages in memory of the C library, and foreign memory, have no device.
+CREATE TABLE storage(number INTEGER NOT NULL, -- event.id: their own number in their process
+    kind INTEGER NOT NULL,                    -- 1 of its own or wrapped memory, 2 view, 3 shared memory, 4 mapped file
+    dtype INTEGER, addr INTEGER NOT NULL, size INTEGER NOT NULL, elements INTEGER, callsite_id INTEGER,
+    thread_id INTEGER NOT NULL, process_id INTEGER NOT NULL, pid INTEGER NOT NULL, tid INTEGER NOT NULL,
+    create_seq INTEGER NOT NULL, create_ns INTEGER NOT NULL,
+    destroy_seq INTEGER, destroy_ns INTEGER,  -- NULL: it was never destroyed, or its process was killed before
+    device INTEGER, allocation_id INTEGER,
+    base_id INTEGER,                          -- of a view: the storage that it is a view of, as far as that is known
+    last_use_ns INTEGER,                      -- of the last copy into it or out of it; NULL: none was seen
+    writes INTEGER NOT NULL DEFAULT 0, reads INTEGER NOT NULL DEFAULT 0, -- copies into and out of it, and its views
+    leak_seq INTEGER,                         -- the tracker's last word that it looks leaked, if no copy followed
+    leak_cause INTEGER, leak_references INTEGER, -- as event.cause; references to it then
+    id INTEGER PRIMARY KEY) STRICT;
 CREATE TABLE op(seq INTEGER PRIMARY KEY, ts_ns INTEGER, id INTEGER, name TEXT, cost_ns INTEGER, input_bytes INTEGER,
     output_bytes INTEGER, callsite_id INTEGER) STRICT;
+-- Named phases of a program; end NULL: it did not end.
 CREATE TABLE mark(id INTEGER PRIMARY KEY, name TEXT, pid INTEGER, tid INTEGER, begin_seq INTEGER, end_seq INTEGER,
-    begin_ns INTEGER, end_ns INTEGER) STRICT;
+    begin_ns INTEGER, end_ns INTEGER, process_id INTEGER) STRICT;
 CREATE TABLE oom(seq INTEGER PRIMARY KEY, ts_ns INTEGER, device INTEGER, requested INTEGER, allocated INTEGER,
     reserved INTEGER, largest_free INTEGER, stage INTEGER, -- the last stage tried, as in event.cause
     process_id INTEGER) STRICT;

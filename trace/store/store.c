@@ -285,7 +285,7 @@ void store_settle(struct store *store)
 }
 
 /* The tables of millions of rows, all numbered from 1 with few gaps. */
-#define NUMBERED_TABLES "'event_row', 'stack_node_row', 'allocation_row', 'callsite'"
+#define NUMBERED_TABLES "'event_row', 'stack_node_row', 'allocation_row', 'storage', 'callsite'"
 
 /* Statistics for the query planner. ANALYZE of everything would read all of these only to count them: their last number is
  * near enough. A sample of each index is enough to choose between so few. */
@@ -309,6 +309,7 @@ static int statistics_gather(struct store *store, struct varve_message *message)
             "INSERT INTO main.sqlite_stat1(tbl, stat) SELECT tbl, CAST(last AS TEXT) FROM ("
             "SELECT 'event_row' AS tbl, (SELECT max(seq) FROM event_row) AS last"
             " UNION ALL SELECT 'allocation_row', (SELECT max(id) FROM allocation_row)"
+            " UNION ALL SELECT 'storage', (SELECT max(id) FROM storage)"
             " UNION ALL SELECT 'callsite', (SELECT max(id) FROM callsite)"
             " UNION ALL SELECT 'stack_node_row', (SELECT max(id) FROM stack_node_row)) WHERE last > 0",
             sqlite3_column_text(statement, 0));
@@ -507,8 +508,8 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
         error = schema_error(store->db, store->path, "cannot prepare to write", message);
     }
     if (error == VARVE_OK && mode == STORE_RESUME && complete == 0) {
-        /* All events come again, and with them all allocations. */
-        error = writer_execute(store, "DELETE FROM allocation_row", message);
+        /* All events come again, and with them all allocations and storages. */
+        error = writer_execute(store, "DELETE FROM allocation_row; DELETE FROM storage", message);
     }
     if (error == VARVE_OK && mode == STORE_RESUME) {
         error = rows_threads_read(store, message);

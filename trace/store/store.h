@@ -36,8 +36,8 @@ bool store_is_complete(const struct store *store);
 /// taken, but no other can be before a commit (a million or more wait for one).
 int store_append(struct store *store, const struct event *event, struct varve_message *message);
 
-/// What store_append and allocations_gather put into the database from here on; at first both. `events` false with `allocations`
-/// true: events are stored, for a collector that resumes, and deleted by store_finish.
+/// What store_append, allocations_gather and storages_gather put into the database from here on; at first all. Storages are kept as
+/// allocations are. `events` false with `allocations` true: events are stored, for a collector that resumes, and deleted by store_finish.
 void store_keep(struct store *store, bool events, bool allocations);
 /// The database, so far as it is committed.
 uint64_t store_bytes(struct store *store);

@@ -42,6 +42,7 @@ enum store_statement {
     STATEMENT_SAMPLE,
     STATEMENT_SEGMENT,
     STATEMENT_OOM,
+    STATEMENT_MARK,
     STATEMENT_KEYFRAME,
     STATEMENT_PROCESS_DEVICE,
     STATEMENT_DEVICE_CALL,
@@ -159,6 +160,7 @@ struct store {
     uint64_t seq_last; /* of the last event appended */
     struct store_threads threads;
     struct store_allocations allocations;
+    uint64_t storages_passed; /* the last id of `storage` that has gone into the image */
     struct store_log log;
     struct store_symbols symbols;
     uint32_t symbol_last;

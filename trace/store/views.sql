@@ -115,6 +115,110 @@ CREATE VIEW oom_retry AS
 CREATE VIEW data_loss AS
     SELECT name, idx, source, value FROM stats WHERE severity = 'data_loss' AND value <> 0;
 
+-- ---- Storages and views of the storage layer.
+
+-- kind: 'storage', 'view', 'shared', 'mapped'; segment_id: that its block lies in; last_use_ns, writes, reads: copies, as far as they
+-- are events: elements that are read or written in place are not; function, file, line: who created it.
+CREATE VIEW storages AS
+    SELECT s.id, s.number, s.process_id, s.pid, s.tid, CASE s.kind WHEN 2 THEN 'view' WHEN 3 THEN 'shared' WHEN 4 THEN 'mapped'
+        ELSE 'storage' END AS kind, t.name AS dtype, s.device, s.base_id, s.allocation_id, a.segment_id, s.addr, s.size, s.elements,
+        s.create_seq, s.destroy_seq, s.create_ns, s.destroy_ns, s.destroy_ns - s.create_ns AS lifetime_ns, s.last_use_ns, s.writes,
+        s.reads, s.destroy_seq IS NULL AS is_alive, s.leak_seq, e.text AS leak_cause, s.leak_references, s.callsite_id, y.function,
+        y.file, y.line, y.module
+    FROM storage s LEFT JOIN element_type t ON t.code = s.dtype LEFT JOIN allocation_row a ON a.id = s.allocation_id
+        LEFT JOIN event_cause e ON e.code = s.leak_cause LEFT JOIN callsite c ON c.id = s.callsite_id
+        LEFT JOIN symbol y ON y.id = c.symbol_id;
+
+-- alive: those never destroyed; unused: no copy into or out of them was seen.
+CREATE VIEW storage_total AS
+    SELECT g.process_id, g.pid, CASE g.kind WHEN 2 THEN 'view' WHEN 3 THEN 'shared' WHEN 4 THEN 'mapped' ELSE 'storage' END AS kind,
+        t.name AS dtype, g.storages, g.bytes, g.alive, g.alive_bytes, g.unused
+    FROM (SELECT process_id, pid, kind, dtype, count(*) AS storages, sum(size) AS bytes, sum(destroy_seq IS NULL) AS alive,
+            sum(iif(destroy_seq IS NULL, size, 0)) AS alive_bytes, sum(writes + reads = 0) AS unused
+        FROM storage GROUP BY process_id, kind, dtype) g LEFT JOIN element_type t ON t.code = g.dtype;
+
+-- Per phase (varve_mark_begin to varve_mark_end) and call site: storages that were created in it and outlived it; left_over: those
+-- of them that were never destroyed.
+CREATE VIEW storage_growth AS
+    SELECT m.id AS mark_id, m.name, m.process_id, m.begin_ns, m.end_ns, s.callsite_id, count(*) AS storages, sum(s.size) AS bytes,
+        sum(s.destroy_seq IS NULL) AS left_over, sum(CASE WHEN s.destroy_seq IS NULL THEN s.size ELSE 0 END) AS left_over_bytes
+    FROM mark m CROSS JOIN storage s ON s.process_id = m.process_id AND s.create_seq > m.begin_seq
+        AND s.create_seq < coalesce(m.end_seq, 9223372036854775807)
+    WHERE s.kind <> 2 AND (s.destroy_seq IS NULL OR s.destroy_seq > m.end_seq)
+    GROUP BY m.id, s.callsite_id;
+
+-- Storages that look leaked, each for the surest reason that holds, with a score from 0 to 1. That one is alive accuses it only where
+-- its process exited: one that was killed had no time to release it. Else the tracker's word counts (varve_tracker_check_leaks),
+-- unless it was used since, and growth: 8 or more of one call site, left by half of the phases of a name or more.
+CREATE VIEW storage_leak AS
+    WITH alive AS MATERIALIZED (
+            SELECT s.id, s.number, s.process_id, s.pid, s.size, s.callsite_id, s.create_ns, s.writes + s.reads AS uses, s.leak_seq,
+                s.leak_cause, s.leak_references, coalesce(p.end_cause = 'exit', 0) AS has_exited
+            FROM storage s LEFT JOIN process p ON p.id = s.process_id WHERE s.destroy_seq IS NULL AND s.kind <> 2),
+        held AS MATERIALIZED (
+            SELECT base_id, count(*) AS views, sum(size) AS shown FROM storage
+            WHERE destroy_seq IS NULL AND base_id IS NOT NULL GROUP BY base_id),
+        left_by AS MATERIALIZED (
+            SELECT s.id, s.callsite_id, m.process_id, m.name, m.id AS mark_id
+            FROM mark m CROSS JOIN storage s ON s.process_id = m.process_id AND s.create_seq > m.begin_seq
+                AND s.create_seq < coalesce(m.end_seq, 9223372036854775807)
+            WHERE +s.destroy_seq IS NULL AND s.kind <> 2), -- by the order of creation, not by what is alive
+        phase AS MATERIALIZED (SELECT process_id, name, count(*) AS phases FROM mark GROUP BY process_id, name),
+        grown AS MATERIALIZED (
+            SELECT l.process_id, l.name, l.callsite_id, count(DISTINCT l.id) AS storages, count(DISTINCT l.mark_id) AS leaving,
+                p.phases
+            FROM left_by l JOIN phase p ON p.process_id = l.process_id AND p.name = l.name
+            GROUP BY l.process_id, l.name, l.callsite_id
+            HAVING count(DISTINCT l.id) >= 8 AND 2 * count(DISTINCT l.mark_id) >= p.phases),
+        growth AS MATERIALIZED (
+            SELECT l.id, max(g.storages) AS storages, g.leaving, g.phases, g.name
+            FROM left_by l JOIN grown g ON g.process_id = l.process_id AND g.name = l.name AND g.callsite_id = l.callsite_id
+            GROUP BY l.id),
+        told AS MATERIALIZED (
+            SELECT process_id, callsite_id, count(*) AS storages FROM alive
+            WHERE leak_seq IS NOT NULL AND leak_cause NOT IN (106, 107) GROUP BY process_id, callsite_id HAVING count(*) >= 8),
+        judged AS (
+            SELECT a.*, h.views, h.shown, g.storages AS grown, g.leaving, g.phases, g.name AS phase, t.storages AS told,
+                CASE WHEN a.leak_cause = 106 THEN 1
+                    WHEN (a.has_exited OR a.leak_cause = 107) AND 2 * h.shown < a.size THEN 2
+                    WHEN g.id IS NOT NULL OR a.leak_seq IS NOT NULL AND t.storages IS NOT NULL THEN 3
+                    WHEN a.leak_cause = 108 THEN 4
+                    WHEN a.has_exited OR a.leak_seq IS NOT NULL THEN 5 END AS reason
+            FROM alive a LEFT JOIN held h ON h.base_id = a.id LEFT JOIN growth g ON g.id = a.id
+                LEFT JOIN told t ON t.process_id = a.process_id AND t.callsite_id = a.callsite_id)
+    SELECT id AS storage_id, number, process_id, pid, size, callsite_id, create_ns,
+        CASE reason WHEN 1 THEN 'cycle' WHEN 2 THEN 'held by views' WHEN 3 THEN 'growth' WHEN 4 THEN 'untouched'
+            ELSE 'alive at the end' END AS kind,
+        max(CASE reason WHEN 1 THEN 1.0 WHEN 2 THEN 1.0 - CAST(shown AS REAL) / size
+                WHEN 3 THEN 1.0 - 1.0 / max(coalesce(grown, 0), coalesce(told, 0)) WHEN 4 THEN 0.5 ELSE 0.9 END,
+            has_exited * 0.9) AS score,
+        CASE reason WHEN 1 THEN 'kept alive by what it keeps alive itself'
+            WHEN 2 THEN views || iif(views = 1, ' view shows ', ' views show ') || shown || ' of its ' || size || ' bytes'
+                || iif(leak_cause = 107, ', and nobody else refers to it', '')
+            WHEN 3 THEN iif(grown IS NULL, 'one of ' || told || ' of this call site that the tracker found',
+                'one of ' || grown || ' of this call site that ' || leaving || ' of ' || phases
+                    || iif(phases = 1, ' phase "', ' phases "') || phase || '" left')
+            WHEN 4 THEN 'nobody has looked at it since it was created'
+            ELSE iif(leak_seq IS NULL, 'not released', 'alive when nothing should be, with ' || leak_references
+                || iif(leak_references = 1, ' reference', ' references') || ' to it') END
+            || iif(has_exited, iif(reason = 5 AND leak_seq IS NULL, ' before the process exited',
+                '; not released before the process exited'), '')
+            || iif(reason = 5 AND uses = 0, '; nothing was copied into it or out of it', '') AS evidence
+    FROM judged WHERE reason IS NOT NULL;
+
+-- The same by process, call site and kind; evidence: of the largest.
+CREATE VIEW storage_leak_callsite AS
+    SELECT g.process_id, g.pid, g.callsite_id, g.kind, g.storages, g.bytes, g.score, g.evidence, y.function, y.file, y.line,
+        y.module, y.is_python
+    FROM (SELECT process_id, pid, callsite_id, kind, count(*) AS storages, sum(size) AS bytes, avg(score) AS score,
+            max(size), evidence
+        FROM storage_leak GROUP BY process_id, callsite_id, kind) g
+        LEFT JOIN callsite c ON c.id = g.callsite_id LEFT JOIN symbol y ON y.id = c.symbol_id;
+
+-- Alive, and accused of nothing: what a process had when it was killed.
+CREATE VIEW storage_kept AS
+    SELECT * FROM storages s WHERE is_alive AND kind <> 'view' AND id NOT IN (SELECT storage_id FROM storage_leak);
+
 -- ---- The CUDA API. None of these reads through `event`: device_event says which of them matter, and CROSS JOIN that it is
 -- read first. What CUPTI reports of calls that the CUDA recorder reports too (event.flags & 8) is left out, but for cupti_*, vmm.
 

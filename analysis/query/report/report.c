@@ -15,6 +15,7 @@
 #include "analysis/query/print.h"
 #include "analysis/query/report/gpu.h"
 #include "analysis/query/report/rule.h"
+#include "analysis/query/report/storages.h"
 #include "analysis/query/totals.h"
 
 #include <inttypes.h>
@@ -172,6 +173,7 @@ void report_text(FILE *out, struct database *database, const struct report_optio
     }
     report_totals_free(&totals);
     callsite_shown_free(&shown);
+    report_storages_text(out, database, options->top);
 }
 
 /* ---- JSON ---- */
@@ -219,6 +221,7 @@ struct cJSON *report_json(struct database *database, const struct report_options
 {
     struct cJSON *object = json_object();
     struct cJSON *domains = json_array();
+    struct cJSON *storages;
     struct report_totals totals;
     struct report_loss loss;
 
@@ -237,5 +240,9 @@ struct cJSON *report_json(struct database *database, const struct report_options
         json_add(object, "gpu", report_gpu_json(database));
     }
     report_totals_free(&totals);
+    storages = report_storages_json(database, options->top, options->stacks.frames);
+    if (storages != NULL) {
+        json_add(object, "storages", storages);
+    }
     return object;
 }

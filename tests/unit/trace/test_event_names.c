@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables made from the lists of event_list.h, and the texts of errors. */
+#include "storage/array.h"
 #include "trace/error.h"
 #include "trace/event_list.h"
 #include "trace/event_names.h"
@@ -81,12 +82,27 @@ static void test_error_texts(void **state)
     assert_int_equal(strlen(message.text), sizeof(message.text) - 1);
 }
 
+/* What a trace calls the types of elements is what the storage layer calls them. */
+static void test_element_types(void **state)
+{
+    (void)state;
+    int count = 0;
+#define ELEMENT_CHECK(code, text, size)                                    \
+    assert_string_equal(varve_dtype_name((enum varve_dtype)(code)), text); \
+    assert_int_equal(varve_dtype_bytes((enum varve_dtype)(code)), size);   \
+    count++;
+    VARVE_ELEMENT_LIST(ELEMENT_CHECK)
+#undef ELEMENT_CHECK
+    assert_int_equal(count, VARVE_DTYPE_LIMIT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_kind_is_described),
         cmocka_unit_test(test_stable_codes),
         cmocka_unit_test(test_error_texts),
+        cmocka_unit_test(test_element_types),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

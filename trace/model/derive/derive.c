@@ -12,6 +12,8 @@
 #include "trace/model/derive/heap.h"
 #include "trace/model/derive/keyframes.h"
 #include "trace/model/derive/mapping.h"
+#include "trace/model/derive/marks.h"
+#include "trace/model/derive/storages.h"
 #include "trace/model/device/api.h"
 #include "trace/model/device/calls.h"
 #include "trace/model/device/names.h"
@@ -54,6 +56,7 @@ int derive_open(const char *scratch_path, struct derive **derive_out, struct var
     }
     derive->scratch.fd = -1;
     derive->blocks.fd = -1;
+    derive->storages.lines.fd = -1;
     derive->keyframes = (struct derive_keyframes){.fd = -1, .next_seq = UINT64_MAX};
     derive->path = strdup(scratch_path);
     derive->names = calloc(1, sizeof(*derive->names));
@@ -74,6 +77,8 @@ int derive_open(const char *scratch_path, struct derive **derive_out, struct var
 static void process_free(struct derive_process *process)
 {
     index_free(&process->live);
+    index_free(&process->storages);
+    index_free(&process->marks);
     ranges_clear(&process->ranges);
     for (unsigned domain = 0; domain < DOMAIN_LIMIT; domain++) {
         for (unsigned i = 0; process->totals[domain] != NULL && i < domain_devices(domain); i++) {
@@ -114,6 +119,7 @@ void derive_close(struct derive *derive)
     }
     scratch_close(&derive->scratch);
     scratch_close(&derive->blocks);
+    scratch_close(&derive->storages.lines);
     if (derive->keyframes.fd >= 0) {
         close(derive->keyframes.fd);
     }
@@ -124,6 +130,7 @@ void derive_close(struct derive *derive)
     free(derive->keyframes.dirty);
     free(derive->segments);
     free(derive->ooms);
+    free(derive->marks);
     free(derive->forgotten);
     free(derive->path);
     free(derive->processes);
@@ -152,6 +159,8 @@ void derive_process_end(struct derive *derive, uint32_t process_id)
     }
     struct derive_process *process = derive->processes[process_id];
     index_free(&process->live);
+    index_free(&process->storages);
+    index_free(&process->marks);
     ranges_clear(&process->ranges);
     for (unsigned domain = 0; domain < DOMAIN_LIMIT && !process->has_ended; domain++) {
         for (unsigned i = 0; process->totals[domain] != NULL && i < domain_devices(domain); i++) {
@@ -259,6 +268,27 @@ static int device_event_derive(struct derive *derive, struct event *event, struc
     return error;
 }
 
+/* What needs its process, but neither totals nor space in them. */
+static int plain_event_derive(struct derive *derive, struct event *event,
+                              int (*take)(const struct derive_step *step, struct varve_message *message),
+                              struct varve_message *message)
+{
+    struct derive_step step = {0};
+    int error = step_find(derive, event, &step, message);
+    if (error == VARVE_OK) {
+        event->device = names_device(derive, event);
+        error = take(&step, message);
+    }
+    return error;
+}
+
+/* Phases are numbered by nobody, unless an allocator emits them. */
+static bool is_mark(const struct event *event)
+{
+    return (event->kind == VARVE_KIND_MARK_BEGIN || event->kind == VARVE_KIND_MARK_END) &&
+           event->dev_seq == 0;
+}
+
 static int event_derive(struct derive *derive, struct event *event, struct varve_message *message)
 {
     static const struct {
@@ -275,6 +305,12 @@ static int event_derive(struct derive *derive, struct event *event, struct varve
     if (event->kind < VARVE_KIND_LIMIT && kinds[event->kind].derive != NULL) {
         int error = step_begin(derive, event, kinds[event->kind].domain, &step, message);
         return error == VARVE_OK ? kinds[event->kind].derive(&step, message) : error;
+    }
+    if (kind_is_storage(event->kind)) {
+        return plain_event_derive(derive, event, derive_storage, message);
+    }
+    if (is_mark(event)) {
+        return plain_event_derive(derive, event, derive_mark, message);
     }
     if (kind_is_allocator(event->kind) || kind_is_api(event->kind)) {
         return device_event_derive(derive, event, message);
@@ -299,6 +335,7 @@ static void forgotten_release(struct derive *derive)
 void derive_forget(struct derive *derive)
 {
     derive->forgets_from = scratch_next(&derive->scratch);
+    derive->storages.forgets_from = derive->storages.count + 1;
     derive->keyframes.next_seq = UINT64_MAX;
     derive->calls->is_closed = true;
 }
@@ -346,6 +383,9 @@ bool derive_is_out_of_order(const struct derive *derive, const struct event *eve
     }
     if (kind_is_api(event->kind)) {
         return derive_api_is_out_of_order(derive, process, event);
+    }
+    if (kind_is_storage(event->kind)) {
+        return derive_storage_is_out_of_order(process, event);
     }
     if (event->addr == 0 || (event->flags & VARVE_FLAG_FAILED)) {
         return false;
@@ -438,6 +478,9 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
         if (process->devices[i] != NULL) {
             error = derive_device_check(derive, process, i, message);
         }
+    }
+    if (error == VARVE_OK) {
+        error = derive_storages_check(derive, process_id, message);
     }
     return error == VARVE_OK ? derive_api_check(derive, process_id, message) : error;
 }

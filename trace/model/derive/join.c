@@ -60,11 +60,24 @@ static void domain_sizes(const struct derive *derive, enum domain domain, uint8_
     }
 }
 
+/* Who made a storage that is alive is what people want to know of it. */
+static void storage_sizes(const struct derive *derive, uint8_t *sizes, size_t limit)
+{
+    for (uint64_t id = 1; id <= derive->storages.count; id++) {
+        const struct scratch_storage *row = derive_storage_row(derive, id);
+
+        if (row->destroy_seq == 0 && row->callsite < limit) {
+            sizes[row->callsite] = JOIN_LARGE;
+        }
+    }
+}
+
 void join_sizes(const struct derive *derive, uint8_t *sizes, size_t limit)
 {
     for (unsigned domain = DOMAIN_HEAP; domain < DOMAIN_LIMIT; domain++) {
         domain_sizes(derive, domain, sizes, limit);
     }
+    storage_sizes(derive, sizes, limit);
 }
 
 void join_callsites(struct derive *derive, const uint32_t *joined, size_t limit)

@@ -17,7 +17,7 @@ struct derive;
 enum join_size {
     JOIN_UNUSED, /* nothing was allocated there */
     JOIN_SMALL,  /* in every domain, by each of the measures */
-    JOIN_LARGE,
+    JOIN_LARGE,  /* in one of them; or of a storage that is alive */
 };
 
 /// `sizes[n]`: enum join_size of call site n, below `limit`; what is larger already stays so.

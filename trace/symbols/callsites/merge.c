@@ -288,7 +288,7 @@ static bool is_torch_call(const struct callsites_line *lines, uint32_t line)
     return false;
 }
 
-/* The innermost Python line, the program's own rather than PyTorch's; NULL if there is none. */
+/* The innermost Python line, the program's own rather than PyTorch's or one that only allocates; NULL if there is none. */
 static const struct callsites_line *python_line(const struct callsites_line *lines, uint32_t line,
                                                 bool is_torch_passed)
 {
@@ -298,7 +298,8 @@ static const struct callsites_line *python_line(const struct callsites_line *lin
         if (!(lines[line].roles & CALLSITES_ROLE_PYTHON)) {
             continue;
         }
-        if (!is_torch_passed || !(lines[line].roles & CALLSITES_ROLE_TORCH)) {
+        if (!(lines[line].roles & CALLSITES_ROLE_ALLOCATION) &&
+            (!is_torch_passed || !(lines[line].roles & CALLSITES_ROLE_TORCH))) {
             return &lines[line];
         }
         first = first ? first : &lines[line];

@@ -240,6 +240,13 @@ bool callsites_path_is_driver(const char *module_path)
     return is_one_of(module_path, names, sizeof(names) / sizeof(*names));
 }
 
+bool callsites_path_is_storage(const char *module_path)
+{
+    static const char *const names[] = {"libvarve.so"};
+
+    return is_one_of(module_path, names, 1);
+}
+
 bool callsites_path_is_torch(const char *module_path)
 {
     static const char *const names[] = {"libtorch", "libc10",      "libcublas",   "libcudnn",
@@ -249,14 +256,26 @@ bool callsites_path_is_torch(const char *module_path)
     return is_one_of(module_path, names, sizeof(names) / sizeof(*names));
 }
 
-bool callsites_path_is_torch_python(const char *file)
+static bool is_below_one_of(const char *file, const char *const *folders, size_t count)
 {
-    static const char *const folders[] = {"-packages/torch/", "/varve_torch/"};
-
-    for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++) {
+    for (size_t i = 0; i < count; i++) {
         if (strstr(file, folders[i])) {
             return true;
         }
     }
     return false;
+}
+
+bool callsites_path_is_storage_python(const char *file)
+{
+    static const char *const folders[] = {"-packages/varve/", "/notebooks/varve/"};
+
+    return is_below_one_of(file, folders, sizeof(folders) / sizeof(*folders));
+}
+
+bool callsites_path_is_torch_python(const char *file)
+{
+    static const char *const folders[] = {"-packages/torch/", "/varve_torch/"};
+
+    return is_below_one_of(file, folders, sizeof(folders) / sizeof(*folders));
 }

@@ -198,8 +198,11 @@ static void resolve_python(struct resolver *resolver, const struct callsites_fra
         key.file = resolver->codes[frame->owner - 1].second;
     }
     key.line = (uint32_t)frame->position & ~CALLSITE_FILE_PYTHON_ENTRY;
-    if (key.file != 0 && callsites_path_is_torch_python(callsites_text(&resolver->texts, key.file, NULL))) {
-        roles |= CALLSITES_ROLE_TORCH;
+    if (key.file != 0) {
+        const char *file = callsites_text(&resolver->texts, key.file, NULL);
+
+        roles |= callsites_path_is_torch_python(file) ? CALLSITES_ROLE_TORCH : 0U;
+        roles |= callsites_path_is_storage_python(file) ? CALLSITES_ROLE_ALLOCATION : 0U;
     }
     add_place(resolver, &key, roles);
 }
@@ -371,7 +374,9 @@ static bool add_module(struct resolver *resolver, const struct callsites *callsi
     module.text = text_number(resolver, module.path);
     module.roles = (callsites_path_is_interpreter(module.path) ? CALLSITES_ROLE_INTERPRETER : 0U) |
                    (callsites_path_is_recorder(module.path) ? CALLSITES_ROLE_RECORDER : 0U) |
-                   (callsites_path_is_driver(module.path) ? CALLSITES_ROLE_ALLOCATION : 0U) |
+                   (callsites_path_is_driver(module.path) || callsites_path_is_storage(module.path)
+                        ? CALLSITES_ROLE_ALLOCATION
+                        : 0U) |
                    (callsites_path_is_torch(module.path) ? CALLSITES_ROLE_TORCH : 0U);
     resolver->modules[resolver->module_count++] = module;
     return true;

@@ -11,6 +11,7 @@
 #include "trace/store/derived.h"
 #include "trace/store/resume.h"
 #include "trace/store/rows.h"
+#include "trace/store/storages.h"
 #include "trace/store/store.h"
 #include "trace/trace.h"
 
@@ -219,6 +220,60 @@ static void test_finish_after_full_disks(void **state)
     assert_int_equal(look(fixture, integrity), 0);
 }
 
+/* Two storages, then the end of the first: every third one of them stays. */
+static void append_storages(struct fixture *fixture, uint64_t first, uint64_t last)
+{
+    for (uint64_t seq = first; seq <= last; seq++) {
+        bool is_end = seq % 3 == 0;
+        struct event event = {.seq = seq,
+                              .ts_ns = (int64_t)seq * 137,
+                              .process_id = 1,
+                              .thread_id = 1,
+                              .pid = 4321,
+                              .tid = 4322,
+                              .kind = is_end ? VARVE_KIND_STORAGE_DESTROY : VARVE_KIND_STORAGE_CREATE,
+                              .id = is_end ? seq - 2 : seq,
+                              .addr = 0x55d0c0de0000 + seq * 32,
+                              .size = 1000 + seq,
+                              .arg = 1};
+        OK(derive_event(fixture->derive, &event, &fixture->message));
+        OK(store_append(fixture->store, &event, &fixture->message));
+    }
+    storages_gather(fixture->store, fixture->derive, 1000);
+}
+
+/* Rows that were there before they were final are replaced, whatever fails in between. */
+static void test_storages_after_full_disks(void **state)
+{
+    struct fixture *fixture = *state;
+    int failures = 0;
+    int code = VARVE_ERROR_FULL;
+    open_new(fixture);
+    for (uint64_t seq = 0; seq < 60000; seq += 10000) {
+        append_storages(fixture, seq + 1, seq + 10000);
+        OK(store_commit(fixture->store, NULL, 0, &fixture->message));
+    }
+    assert_int_equal(look(fixture, "SELECT count(*) FROM storage"), 39000);
+    append_storages(fixture, 60001, 90000);
+    for (uint64_t limit = 1 << 20; code != VARVE_OK; limit += 500000) {
+        limit_files(fixture, limit);
+        code = finish(fixture);
+        limit_files(fixture, 0);
+        failures += code != VARVE_OK;
+        assert_true(code == VARVE_OK || code == VARVE_ERROR_FULL);
+    }
+    assert_true(failures >= 3);
+    assert_int_equal(
+        look(fixture, "SELECT count(*) FROM storage WHERE size = 1000 + number AND create_seq = number"),
+        60000);
+    assert_int_equal(
+        look(fixture, "SELECT count(*) FROM storage WHERE destroy_seq IS NULL AND number % 3 = 2"), 30000);
+    assert_int_equal(
+        look(fixture, "SELECT count(*) FROM storage WHERE destroy_seq = number + 2 AND number % 3 = 1"),
+        30000);
+    assert_int_equal(look(fixture, integrity), 0);
+}
+
 /* The child commits, goes on without a commit, and is killed. */
 static void child_record(struct fixture *fixture)
 {
@@ -382,10 +437,15 @@ static void test_bytes_per_event(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_FIXTURE(test_commit_after_a_full_disk),      WITH_FIXTURE(test_creation_on_a_full_disk),
-        WITH_FIXTURE(test_finish_after_full_disks),       WITH_FIXTURE(test_killed_collector_is_continued),
-        WITH_FIXTURE(test_finished_database_is_one_file), WITH_FIXTURE(test_bytes_per_event),
-        WITH_FIXTURE(test_complete_database_is_folded),   WITH_FIXTURE(test_events_wait_for_a_commit),
+        WITH_FIXTURE(test_commit_after_a_full_disk),
+        WITH_FIXTURE(test_creation_on_a_full_disk),
+        WITH_FIXTURE(test_finish_after_full_disks),
+        WITH_FIXTURE(test_storages_after_full_disks),
+        WITH_FIXTURE(test_killed_collector_is_continued),
+        WITH_FIXTURE(test_finished_database_is_one_file),
+        WITH_FIXTURE(test_bytes_per_event),
+        WITH_FIXTURE(test_complete_database_is_folded),
+        WITH_FIXTURE(test_events_wait_for_a_commit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

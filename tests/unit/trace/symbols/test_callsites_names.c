@@ -160,6 +160,12 @@ static void test_cuda_and_torch(void **state)
     assert_true(callsites_path_is_driver("libcudart-d0da41ae.so.11.0"));
     assert_true(callsites_path_is_driver("/x/libcupti.so.13"));
     assert_false(callsites_path_is_driver("/x/libcudafilter.so"));
+    assert_true(callsites_path_is_storage("/usr/lib/libvarve.so.0"));
+    assert_false(callsites_path_is_storage("/usr/lib/libvarve_trace.so"));
+    assert_false(callsites_path_is_storage("/usr/lib/libvarvel.so"));
+    assert_true(callsites_path_is_storage_python("/usr/lib/python3/dist-packages/varve/storage.py"));
+    assert_true(callsites_path_is_storage_python("/src/notebooks/varve/library.py"));
+    assert_false(callsites_path_is_storage_python("/srv/varve/experiment.py"));
     assert_true(callsites_path_is_torch("/x/torch/lib/libtorch_cuda.so"));
     assert_true(callsites_path_is_torch("/x/torch/lib/libc10_cuda.so"));
     assert_true(callsites_path_is_torch("/x/libcublasLt.so.12"));

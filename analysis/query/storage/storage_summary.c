@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analysis/query/storage/storage_summary.h"
+
+#include "analysis/output/table.h"
+#include "analysis/query/db.h"
+#include "analysis/query/print.h"
+#include "trace/trace.h"
+
+#define ROWS_SHOWN 20
+
+static bool has_views(struct database *database)
+{
+    return database_integer(database, "SELECT count(*) FROM sqlite_schema WHERE name = 'storage_leak'", 0) >
+           0;
+}
+
+int storage_require(struct database *database, struct varve_message *message)
+{
+    if (has_views(database) || database_error(database, NULL) != VARVE_OK) {
+        return VARVE_OK;
+    }
+    return varve_message_set(
+        message, VARVE_ERROR_UNSUPPORTED,
+        "%s was made by an older varve, which did not follow storages: record the program again",
+        database_path(database));
+}
+
+bool storage_is_there(struct database *database)
+{
+    return has_views(database) && database_integer(database, "SELECT EXISTS (SELECT 1 FROM storage)", 0) != 0;
+}
+
+void storage_totals_print(FILE *out, struct database *database)
+{
+    static const struct table_column columns[] = {
+        {"pid", true},   {"kind", false},    {"type", false}, {"storages", true},
+        {"bytes", true}, {"not gone", true}, {"bytes", true}, {"no copy seen", true},
+    };
+    static const struct query query = {
+        .sql = "SELECT pid, kind, dtype, storages, bytes, alive, alive_bytes, unused FROM storage_total "
+               "ORDER BY bytes DESC, process_id, kind, dtype LIMIT ?1",
+        .columns = columns,
+        .kinds = "nttcbcbc",
+    };
+
+    query_print(out, database, &query, ROWS_SHOWN);
+}
+
+struct cJSON *storage_totals_json(struct database *database)
+{
+    return query_json(database, "SELECT * FROM storage_total ORDER BY bytes DESC, process_id, kind, dtype",
+                      INT64_MAX);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Storages of the storage layer in a few lines, for `varve report` and `varve info`.
+ */
+#ifndef VARVE_ANALYSIS_QUERY_STORAGE_STORAGE_SUMMARY_H
+#define VARVE_ANALYSIS_QUERY_STORAGE_STORAGE_SUMMARY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cJSON;
+struct database;
+struct varve_message;
+
+/// VARVE_ERROR_UNSUPPORTED, with a line: the database is of a varve that did not follow storages.
+int storage_require(struct database *database, struct varve_message *message);
+/// Is there any in this database?
+bool storage_is_there(struct database *database);
+/// Rows of the view storage_total, largest first.
+void storage_totals_print(FILE *out, struct database *database);
+struct cJSON *storage_totals_json(struct database *database);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
