@@ -41,7 +41,7 @@
     X(22, TRANSFER,         transfer,         storage,   "destination", "bytes", "id of the source", "source address", "elements were copied from another memory") \
     X(23, SHARE,            share,            storage,   "data address", "bytes", "", "", "a storage was created in shared memory, or attached to") \
     X(24, MAP,              map,              storage,   "data address", "bytes", "", "file offset", "a storage was mapped from a file") \
-    X(25, LEAK,             leak,             storage,   "data address", "bytes", "references to it", "age in ns", "the tracker found that a storage looks leaked; cause says what the object itself shows: it is on a cycle, held by views alone, or untouched") \
+    X(25, LEAK,             leak,             storage,   "data address", "bytes", "references to it", "age in ns", "the tracker found that a storage looks leaked; the cause says what of it the trace does not show: it is on a cycle or kept by one, held by views, untouched") \
     X(26, OP,               op,               remat,     "", "bytes of the outputs", "bytes of the inputs", "cost in ns", "an operator ran") \
     X(27, EVICT,            evict,            remat,     "data address", "bytes", "", "score", "a storage was evicted; cause says why") \
     X(28, REMAT,            remat,            remat,     "data address", "bytes", "recursion depth", "cost in ns", "a storage was computed again") \

@@ -2,7 +2,6 @@
 #include "storage/core/emit.h"
 
 #define DTYPE_BITS 8
-#define CYCLE_SEEN_MAX 32U /* storages that a cycle is looked for among */
 
 static bool is_wanted(void)
 {
@@ -48,65 +47,12 @@ void emit_storage(enum varve_kind kind, struct varve_storage *storage, uint64_t 
          kind == VARVE_KIND_STORAGE_CREATE ? (uint64_t)varve_storage_count(storage) : 0, arg, callsite);
 }
 
-/* The storages that a search for a cycle has come to, the first `looked_at` of which it is done with. */
-struct visit {
-    const struct varve_storage *seen[CYCLE_SEEN_MAX];
-    unsigned count, looked_at;
-};
-
-static void visit_one(struct visit *visit, const struct varve_storage *storage)
-{
-    for (unsigned i = 0; i < visit->count; i++) {
-        if (visit->seen[i] == storage) {
-            return;
-        }
-    }
-    if (visit->count < CYCLE_SEEN_MAX) {
-        visit->seen[visit->count++] = storage;
-    }
-}
-
-/* What it keeps alive keeps it alive. Of long ways round nothing is said. */
-static bool is_on_cycle(const struct varve_storage *storage)
-{
-    struct visit visit = {.count = 0};
-    const struct varve_storage *at = storage;
-
-    while (true) {
-        if (at->base != NULL) {
-            visit_one(&visit, at->base);
-        }
-        for (const struct attachment *each = at->attachments; each != NULL; each = each->next) {
-            visit_one(&visit, each->kept);
-        }
-        if (visit.looked_at == visit.count) {
-            return false;
-        }
-        at = visit.seen[visit.looked_at++];
-        if (at == storage) {
-            return true;
-        }
-    }
-}
-
-/* `references`: without the tracker's own. */
-static enum varve_cause leak_cause(const struct varve_storage *storage, uint32_t references)
-{
-    uint32_t views = __atomic_load_n(&storage->views, __ATOMIC_RELAXED);
-
-    return is_on_cycle(storage)                                       ? VARVE_CAUSE_LEAK_CYCLE
-           : views > 0 && references == views                         ? VARVE_CAUSE_LEAK_HELD
-           : !__atomic_load_n(&storage->is_touched, __ATOMIC_RELAXED) ? VARVE_CAUSE_LEAK_UNTOUCHED
-                                                                      : VARVE_CAUSE_NONE;
-}
-
-void emit_leak(struct varve_storage *storage, uint64_t now_ns)
+void emit_leak(struct varve_storage *storage, enum varve_cause cause, uint64_t now_ns)
 {
     uint64_t created_ns = storage->created_ns;
-    uint32_t references = varve_storage_use_count(storage) - 1;
 
     if (is_wanted()) {
-        emit(VARVE_KIND_LEAK, leak_cause(storage, references), storage, references,
+        emit(VARVE_KIND_LEAK, cause, storage, varve_storage_use_count(storage) - 1,
              created_ns != 0 && now_ns > created_ns ? now_ns - created_ns : 0,
              __atomic_load_n(&storage->callsite, __ATOMIC_RELAXED));
     }

@@ -12,9 +12,8 @@
 /// The storage was created, is about to go, is a new view, shared or mapped: `arg` as the list of events says, of the kinds that
 /// leave it to the caller.
 void emit_storage(enum varve_kind kind, struct varve_storage *storage, uint64_t arg);
-/// It looks like a leak, to the tracker, which has a reference of its own. The event's cause says what the object itself shows: it is
-/// on a cycle, views alone refer to it, or nobody has looked at it.
-void emit_leak(struct varve_storage *storage, uint64_t now_ns);
+/// It looks like a leak, to the tracker, which has a reference of its own; the cause says why, as far as that lies in the object.
+void emit_leak(struct varve_storage *storage, enum varve_cause cause, uint64_t now_ns);
 /// Elements of `source`, at an address, came to the target: copied, converted or brought from another memory. Its storage's
 /// id, or 0.
 void emit_copy(const struct varve_storage *target, struct varve_memory *source_memory,

@@ -108,8 +108,8 @@ struct search {
     struct living living;
     struct varve_leak_options options;
     uint64_t now_ns;
-    uint64_t *shown; /* bytes that the views of an entry show, by entry */
-    bool *accused;   /* by entry */
+    uint64_t *shown;  /* bytes that the views of an entry show, by entry */
+    uint8_t *accused; /* of what, by entry: 0, or an enum varve_leak_kind and 1 */
     struct varve_leak *leaks;
     size_t count;
 };
@@ -134,7 +134,7 @@ static struct varve_leak *accuse(struct search *search, size_t entry, const stru
         .callsite = tracked->callsite,
         .score = score,
     };
-    search->accused[entry] = true;
+    search->accused[entry] = (uint8_t)(kind + 1);
     return leak;
 }
 
@@ -231,7 +231,7 @@ static void accuse_group(struct search *search, const struct origin *origins, si
 
         leak->bytes += tracked.bytes;
         leak->age_ns = tracked.age_ns > leak->age_ns ? tracked.age_ns : leak->age_ns;
-        search->accused[origins[i].entry] = true;
+        search->accused[origins[i].entry] = VARVE_LEAK_GROWTH + 1;
     }
     leak->storages = count;
     snprintf(leak->evidence, sizeof(leak->evidence),
@@ -341,6 +341,20 @@ static int search_all(struct search *search, struct varve_message *message)
     return error;
 }
 
+/* Growth, and to be alive at the end, are seen in the trace itself, but not whether anybody has looked at the elements. */
+static enum varve_cause cause_of(unsigned accused, const struct varve_storage *storage)
+{
+    switch ((enum varve_leak_kind)(accused - 1)) {
+    case VARVE_LEAK_CYCLE:
+        return VARVE_CAUSE_LEAK_CYCLE;
+    case VARVE_LEAK_HELD:
+        return VARVE_CAUSE_LEAK_HELD;
+    default:
+        return __atomic_load_n(&storage->is_touched, __ATOMIC_RELAXED) ? VARVE_CAUSE_NONE
+                                                                       : VARVE_CAUSE_LEAK_UNTOUCHED;
+    }
+}
+
 int varve_tracker_check_leaks(const struct varve_leak_options *options, struct varve_leak **leaks_out,
                               size_t *count_out, struct varve_message *message)
 {
@@ -358,7 +372,9 @@ int varve_tracker_check_leaks(const struct varve_leak_options *options, struct v
         qsort(search.leaks, search.count, sizeof(*search.leaks), compare_leaks);
         for (size_t i = 0; i < search.living.count; i++) {
             if (search.accused[i]) {
-                emit_leak(search.living.entries[i].storage, search.now_ns);
+                struct varve_storage *storage = search.living.entries[i].storage;
+
+                emit_leak(storage, cause_of(search.accused[i], storage), search.now_ns);
             }
         }
         *leaks_out = search.leaks;
