@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Slow: a million storages in a trace.
 """What a program does with storages, as its trace shows it: the examples of storage/ under `varve record`."""
 
 import os
@@ -48,6 +49,21 @@ class Storages(recording.Case):
         functions = self.sql("SELECT DISTINCT function FROM frame WHERE callsite_id IN "
                              f"(SELECT callsite_id FROM events WHERE kind IN {STORAGE_KINDS})")
         self.assertIn(("main",), functions)
+
+    def test_a_million(self):
+        """Created, viewed and released in two threads: of all that came nothing is left, neither storages nor blocks."""
+        cycles = 1_000_000
+        self.record(recording.program("storage_cycles"), str(cycles), options=["--stacks", "none"])
+        self.assert_finished()
+        self.assertEqual(self.sql("SELECT base_id IS NULL, count(*), count(destroy_seq) FROM storage GROUP BY 1 ORDER BY 1"),
+                         [(0, cycles, cycles), (1, cycles, cycles)])
+        self.assertEqual(self.one("SELECT count(*) FROM storage v JOIN storage b ON b.id = v.base_id "
+                                  "WHERE b.allocation_id IS NOT v.allocation_id OR b.destroy_seq < v.create_seq"), 0)
+        self.assertEqual(self.one("SELECT count(*) FROM storage s LEFT JOIN allocation a ON a.id = s.allocation_id WHERE a.id IS NULL"), 0)
+        self.assertEqual(self.one("SELECT count(*) FROM allocation a JOIN domain d ON d.code = a.domain "
+                                  "WHERE d.name = 'block' AND a.free_completed_seq IS NULL"), 0)
+        self.assertEqual(self.one("SELECT count(*) FROM allocation a JOIN domain d ON d.code = a.domain WHERE d.name = 'block'"), cycles)
+        self.assertEqual(self.one("SELECT count(*) FROM storage_leak"), 0)
 
     def test_two_processes(self):
         self.record(example("two_processes"))
