@@ -157,8 +157,8 @@ int varve_storage_reshape(struct varve_storage *storage, unsigned ndim, const in
 
 /* ---- Copies ---- */
 
-/// Elements of `source` to `target`, converted and broadcast as varve_array_copy does. Errors: as there, VARVE_ERROR_PERMISSION (the
-/// target may not be written), the device's.
+/// Elements of `source` to `target`, converted and broadcast as varve_array_copy does, behind what the default streams of their
+/// devices have; done when the call returns. Errors: as there, VARVE_ERROR_PERMISSION (the target may not be written), the device's.
 int varve_storage_copy(struct varve_storage *target, const struct varve_storage *source,
                        struct varve_message *message);
 int varve_storage_fill(struct varve_storage *storage, struct varve_scalar value,

@@ -81,8 +81,9 @@ static int copy_plainly(struct varve_device *device, enum varve_copy_direction d
     int error;
 
     if (!order.is_asynchronous && direction == VARVE_COPY_HOST_TO_DEVICE) {
-        return transfer_bytes(target->memory, to, (void *)(uintptr_t)from, bytes, false, order.stream,
-                              message);
+        error =
+            transfer_bytes(target->memory, to, (void *)(uintptr_t)from, bytes, false, order.stream, message);
+        return error == VARVE_OK ? order_wait(target->memory, order, message) : error;
     }
     if (!order.is_asynchronous && direction == VARVE_COPY_DEVICE_TO_HOST) {
         return transfer_bytes(source->memory, from, (void *)(uintptr_t)to, bytes, true, order.stream,
@@ -274,26 +275,26 @@ static int stage_move(const struct staged *staged, struct varve_memory *memory, 
 }
 
 /* From host memory into a device's: what lies between the target's elements comes back as it was. */
-static int copy_into_device(const struct array_in *target, const struct varve_array *source, uint64_t stream,
-                            struct varve_message *message)
+static int copy_into_device(const struct array_in *target, const struct varve_array *source,
+                            struct copy_order order, struct varve_message *message)
 {
     struct staged staged;
     int error = stage_open(target->array, &staged, message);
 
     if (error == VARVE_OK && !varve_geometry_is_contiguous(&target->array->geometry)) {
-        error = stage_move(&staged, target->memory, true, stream, message);
+        error = stage_move(&staged, target->memory, true, order.stream, message);
     }
     if (error == VARVE_OK) {
         error = varve_array_copy(&staged.array, source, message);
     }
     if (error == VARVE_OK) {
-        error = stage_move(&staged, target->memory, false, stream, message);
+        error = stage_move(&staged, target->memory, false, order.stream, message);
     }
     free(staged.host);
-    return error;
+    return error == VARVE_OK ? order_wait(target->memory, order, message) : error;
 }
 
-static int copy_by_host(const struct array_in *target, const struct array_in *source, uint64_t stream,
+static int copy_by_host(const struct array_in *target, const struct array_in *source, struct copy_order order,
                         struct varve_message *message)
 {
     struct staged staged = {.array = *source->array};
@@ -302,12 +303,12 @@ static int copy_by_host(const struct array_in *target, const struct array_in *so
     if (!source->memory->is_addressable) {
         error = stage_open(source->array, &staged, message);
         if (error == VARVE_OK) {
-            error = stage_move(&staged, source->memory, true, stream, message);
+            error = stage_move(&staged, source->memory, true, order.stream, message);
         }
     }
     if (error == VARVE_OK) {
         error = target->memory->is_addressable ? varve_array_copy(target->array, &staged.array, message)
-                                               : copy_into_device(target, &staged.array, stream, message);
+                                               : copy_into_device(target, &staged.array, order, message);
     }
     free(staged.host);
     return error;
@@ -338,7 +339,7 @@ int copy_elements(struct varve_memory *target_memory, const struct varve_array *
         return copy_plainly(device, direction, &to, &from, order, message);
     }
     error = copy_by_kernel(&to, &from, &expanded, order, message);
-    return error == VARVE_ERROR_UNSUPPORTED ? copy_by_host(&to, &from, order.stream, message) : error;
+    return error == VARVE_ERROR_UNSUPPORTED ? copy_by_host(&to, &from, order, message) : error;
 }
 
 /* ---- storages ---- */

@@ -38,12 +38,67 @@ static void test_device_copies(void **state)
     rule_release(host);
 }
 
+/* ---- what a copy waits for ---- */
+
+static struct {
+    const struct varve_device_ops *ops;
+    unsigned copies, unfinished; /* all; since the stream was last waited for */
+} counted;
+
+static int copy_counted(struct varve_device *device, uint64_t target_addr, uint64_t source_addr,
+                        uint64_t bytes, enum varve_copy_direction direction, uint64_t stream)
+{
+    counted.copies++;
+    counted.unfinished++;
+    return counted.ops->copy(device, target_addr, source_addr, bytes, direction, stream);
+}
+
+static int synchronize_counted(struct varve_device *device, uint64_t stream)
+{
+    counted.unfinished = 0;
+    return counted.ops->stream_synchronize(device, stream);
+}
+
+/* Larger ones go to a device through pinned pieces, of which the last are on the way when all has been read: the call waits. */
+static void test_copies_are_done(void **state)
+{
+    static const enum varve_dtype types[] = {VARVE_DTYPE_F32,
+                                             VARVE_DTYPE_I32}; /* as it is; by way of host memory */
+    const struct pool *pool = *state;
+    const struct varve_storage_options there = {.memory = pool->memory};
+    const int64_t count = (int64_t)(3 * MIB);
+    struct varve_device_ops ops = *pool->device->ops;
+    struct varve_storage *from, *to;
+
+    counted.ops = pool->device->ops;
+    ops.copy = copy_counted;
+    ops.stream_synchronize = synchronize_counted;
+    rule_ok(varve_storage_full(NULL, VARVE_DTYPE_F32, 1, &count,
+                               (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER, .integer = 3}, &from,
+                               &rule_message));
+    for (unsigned i = 0; i < 2; i++) {
+        rule_ok(varve_storage_empty(&there, types[i], 1, &count, &to, &rule_message));
+        counted.copies = 0;
+        pool->device->ops = &ops;
+        rule_ok(varve_storage_copy(to, from, &rule_message));
+        pool->device->ops = counted.ops;
+        assert_true(counted.copies > 1);
+        assert_int_equal(counted.unfinished, 0);
+        rule_release(to);
+    }
+    rule_release(from);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STORAGE_RULES(pool_libc),  STORAGE_RULES(pool_host),
-        STORAGE_RULES(pool_apart), POOL_CASE(test_device_copies, pool_sim),
-        RANDOM_RULES(pool_host),   RANDOM_RULES(pool_apart),
+        STORAGE_RULES(pool_libc),
+        STORAGE_RULES(pool_host),
+        STORAGE_RULES(pool_apart),
+        POOL_CASE(test_device_copies, pool_sim),
+        RANDOM_RULES(pool_host),
+        RANDOM_RULES(pool_apart),
+        POOL_CASE(test_copies_are_done, pool_apart),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
