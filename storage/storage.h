@@ -163,7 +163,8 @@ int varve_storage_copy(struct varve_storage *target, const struct varve_storage 
                        struct varve_message *message);
 int varve_storage_fill(struct varve_storage *storage, struct varve_scalar value,
                        struct varve_message *message);
-/// The same behind what a stream of the device has by now. The work may go on behind the call, and both storages stay until it is
+/// The same behind what a stream of the device has by now; of the target's device where both ends are on one, and what comes from
+/// another device is behind its default stream, too. The work may go on behind the call, and both storages stay until it is
 /// done; only what has to go through host memory first is waited for. The first call of a process that needs a kernel loads it, for
 /// which the driver may wait until all streams are done.
 int varve_storage_copy_on(struct varve_storage *target, const struct varve_storage *source, uint64_t stream,

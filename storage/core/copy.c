@@ -78,7 +78,7 @@ static int copy_plainly(struct varve_device *device, enum varve_copy_direction d
 {
     uint64_t to = array_addr(target->array), from = array_addr(source->array);
     uint64_t bytes = bytes_of(target->array);
-    int error;
+    int error = VARVE_OK;
 
     if (!order.is_asynchronous && direction == VARVE_COPY_HOST_TO_DEVICE) {
         error =
@@ -91,6 +91,12 @@ static int copy_plainly(struct varve_device *device, enum varve_copy_direction d
     }
     if (to == from && direction == VARVE_COPY_WITHIN) {
         return VARVE_OK;
+    }
+    if (direction == VARVE_COPY_PEER_TO_DEVICE) {
+        error = memory_wait(source->memory, 0, message); /* `stream` is the other device's */
+    }
+    if (error != VARVE_OK) {
+        return error;
     }
     error = device->ops->copy(device, to, from, bytes, direction, order.stream);
     return error != VARVE_OK
@@ -294,6 +300,21 @@ static int copy_into_device(const struct array_in *target, const struct varve_ar
     return error == VARVE_OK ? order_wait(target->memory, order, message) : error;
 }
 
+/* Elements that are not in the processor's memory. The stream is the target's device's; of another device those come that are
+ * there when both that stream and the other one's default stream are done. */
+static int stage_source(const struct array_in *target, const struct array_in *source, uint64_t stream,
+                        struct staged *staged, struct varve_message *message)
+{
+    bool is_other = !target->memory->is_addressable && !memory_is_beside(target->memory, source->memory);
+    int error = stage_open(source->array, staged, message);
+
+    if (error == VARVE_OK && is_other && stream != 0) {
+        error = memory_wait(target->memory, stream, message);
+    }
+    return error == VARVE_OK ? stage_move(staged, source->memory, true, is_other ? 0 : stream, message)
+                             : error;
+}
+
 static int copy_by_host(const struct array_in *target, const struct array_in *source, struct copy_order order,
                         struct varve_message *message)
 {
@@ -301,10 +322,7 @@ static int copy_by_host(const struct array_in *target, const struct array_in *so
     int error = VARVE_OK;
 
     if (!source->memory->is_addressable) {
-        error = stage_open(source->array, &staged, message);
-        if (error == VARVE_OK) {
-            error = stage_move(&staged, source->memory, true, order.stream, message);
-        }
+        error = stage_source(target, source, order.stream, &staged, message);
     }
     if (error == VARVE_OK) {
         error = target->memory->is_addressable ? varve_array_copy(target->array, &staged.array, message)

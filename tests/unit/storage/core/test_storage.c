@@ -43,6 +43,7 @@ static void test_device_copies(void **state)
 static struct {
     const struct varve_device_ops *ops;
     unsigned copies, unfinished; /* all; since the stream was last waited for */
+    unsigned waits;
 } counted;
 
 static int copy_counted(struct varve_device *device, uint64_t target_addr, uint64_t source_addr,
@@ -56,7 +57,19 @@ static int copy_counted(struct varve_device *device, uint64_t target_addr, uint6
 static int synchronize_counted(struct varve_device *device, uint64_t stream)
 {
     counted.unfinished = 0;
+    counted.waits++;
     return counted.ops->stream_synchronize(device, stream);
+}
+
+/* Those of the device, which count what they do. */
+static struct varve_device_ops counted_ops(const struct varve_device *device)
+{
+    struct varve_device_ops ops = *device->ops;
+
+    counted.ops = device->ops;
+    ops.copy = copy_counted;
+    ops.stream_synchronize = synchronize_counted;
+    return ops;
 }
 
 /* Larger ones go to a device through pinned pieces, of which the last are on the way when all has been read: the call waits. */
@@ -67,12 +80,9 @@ static void test_copies_are_done(void **state)
     const struct pool *pool = *state;
     const struct varve_storage_options there = {.memory = pool->memory};
     const int64_t count = (int64_t)(3 * MIB);
-    struct varve_device_ops ops = *pool->device->ops;
+    struct varve_device_ops ops = counted_ops(pool->device);
     struct varve_storage *from, *to;
 
-    counted.ops = pool->device->ops;
-    ops.copy = copy_counted;
-    ops.stream_synchronize = synchronize_counted;
     rule_ok(varve_storage_full(NULL, VARVE_DTYPE_F32, 1, &count,
                                (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER, .integer = 3}, &from,
                                &rule_message));
@@ -89,6 +99,41 @@ static void test_copies_are_done(void **state)
     rule_release(from);
 }
 
+/* A stream is the target's device's: another device has none of that number, or it is another one there. */
+static void test_between_devices(void **state)
+{
+    static const enum varve_dtype types[] = {VARVE_DTYPE_F32,
+                                             VARVE_DTYPE_I16}; /* as it is; by way of host memory */
+    const struct pool *pool = *state;
+    const struct varve_device_ops *ops = pool->device->ops;
+    struct varve_device_ops both;
+    struct varve_storage *from, *to;
+    struct pool other;
+    uint64_t stream, gone;
+
+    rule_ok(pool_open(&other, &pool_apart, &rule_message));
+    from = rule_numbers(other.memory, 2, rule_23);
+    rule_ok(ops->stream_create(pool->device, &stream));
+    rule_ok(ops->stream_create(other.device, &gone));
+    rule_ok(ops->stream_destroy(other.device, gone));
+    assert_int_equal(gone, stream);
+    both = counted_ops(other.device);
+    for (unsigned i = 0; i < 2; i++) {
+        rule_ok(varve_storage_empty(&(struct varve_storage_options){.memory = pool->memory}, types[i], 2,
+                                    rule_23, &to, &rule_message));
+        counted.waits = 0;
+        pool->device->ops = other.device->ops = &both;
+        rule_ok(varve_storage_copy_on(to, from, stream, &rule_message));
+        pool->device->ops = other.device->ops = counted.ops;
+        assert_true(counted.waits > 0);
+        rule_expect(to, 6, (const float[]){0, 1, 2, 3, 4, 5});
+        rule_release(to);
+    }
+    rule_release(from);
+    rule_ok(ops->stream_destroy(pool->device, stream));
+    rule_ok(pool_close(&other, &rule_message));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -99,6 +144,7 @@ int main(void)
         RANDOM_RULES(pool_host),
         RANDOM_RULES(pool_apart),
         POOL_CASE(test_copies_are_done, pool_apart),
+        POOL_CASE(test_between_devices, pool_apart),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
