@@ -398,6 +398,7 @@ static int device_fill(struct varve_memory *memory, const struct varve_array *ar
     struct gpu *gpu = memory_gpu(memory);
     unsigned bytes = (unsigned)varve_dtype_bytes(array->dtype);
     bool is_contiguous = varve_geometry_is_contiguous(&array->geometry);
+    bool is_aligned = array_addr(array) % bytes == 0; /* what is not, a device does not fill */
     uint64_t pattern = 0;
     int error = VARVE_ERROR_UNSUPPORTED;
 
@@ -406,7 +407,7 @@ static int device_fill(struct varve_memory *memory, const struct varve_array *ar
     }
     if (gpu != NULL && (!is_contiguous || pattern >> 32 != 0)) {
         error = gpu_fill(gpu, array, pattern, order.stream, message);
-    } else if (device->ops->fill != NULL && is_contiguous) {
+    } else if (device->ops->fill != NULL && is_contiguous && is_aligned) {
         error = device->ops->fill(device, array_addr(array), pattern, bytes,
                                   (uint64_t)varve_geometry_count(&array->geometry), order.stream);
         error = error != VARVE_OK ? device_error(device, error, message) : VARVE_OK;
