@@ -32,12 +32,17 @@ GPU_PROGRAM_LIST(GPU_PROGRAM_IMAGE)
 
 struct gpu;
 
+/* As many parts, or blocks, of `by` as hold `count`. */
+static inline uint64_t divide_up(uint64_t count, uint64_t by)
+{
+    return (count + by - 1) / by;
+}
+
 /// What launches kernels on `device`, which must outlive it. Owner: the caller, by gpu_close. Errors: VARVE_ERROR_UNSUPPORTED (the
 /// device runs no programs, or the build had no nvcc), NO_MEMORY.
 int gpu_open(struct varve_device *device, struct gpu **gpu_out, struct varve_message *message);
 /// Without effect on NULL.
 void gpu_close(struct gpu *gpu);
-struct varve_device *gpu_device(const struct gpu *gpu);
 /// What a library made for the device: by `open` at the first call, to be closed with the gpu. One for each gpu. NULL: there is none,
 /// which is not tried again. Threads: any.
 void *gpu_library(struct gpu *gpu, void *(*open)(struct varve_device *device), void (*close)(void *library));
