@@ -47,7 +47,7 @@ struct varve_storage;
 struct varve_storage_options {
     struct varve_memory *memory; /* borrowed; NULL: varve_memory_host() */
     uint64_t alignment; /* of the first element, a power of two; 0: 64 in the processor's memory, else 512 */
-    uint64_t stream;    /* whose block it is, where memory is pooled by streams */
+    uint64_t stream;    /* whose block it is in a pool; elements come behind what it has */
     const char *name;   /* copied, to at most 63 bytes; NULL: none */
 };
 

@@ -470,7 +470,13 @@ static int copy_as(const struct varve_storage *storage, const struct varve_stora
     if (error != VARVE_OK) {
         return error;
     }
-    error = varve_storage_copy(copy, storage, message);
+    if (copy->piece.stream != 0 && !copy->memory->is_addressable) {
+        /* what had the block before may still be in use there */
+        error = memory_wait(copy->memory, copy->piece.stream, message);
+    }
+    if (error == VARVE_OK) {
+        error = varve_storage_copy(copy, storage, message);
+    }
     if (error != VARVE_OK) {
         varve_storage_release(copy, NULL);
         return error;

@@ -134,6 +134,77 @@ static void test_between_devices(void **state)
     rule_ok(pool_close(&other, &rule_message));
 }
 
+/* ---- blocks that go from hand to hand in the order of a stream ---- */
+
+static struct {
+    const struct varve_device_ops *ops;
+    uint64_t stream;
+    bool is_blocked;
+} held;
+
+/* The stream gets on as soon as somebody waits for it. */
+static int synchronize_held(struct varve_device *device, uint64_t stream)
+{
+    if (stream == held.stream && held.is_blocked) {
+        held.is_blocked = false;
+        rule_ok(varve_host_stream_release(device, stream));
+    }
+    return held.ops->stream_synchronize(device, stream);
+}
+
+/* 0: full, 1: from_array, 2: clone. Elements are 0 to 5, or all 3. */
+static struct varve_storage *make(unsigned way, const struct varve_storage_options *options,
+                                  struct varve_storage *numbers)
+{
+    const struct varve_scalar three = {.kind = VARVE_SCALAR_INTEGER, .integer = 3};
+    struct varve_storage *storage;
+    struct varve_array array;
+
+    varve_storage_get_array(numbers, &array);
+    rule_ok(way == 0
+                ? varve_storage_full(options, VARVE_DTYPE_F32, 2, rule_23, three, &storage, &rule_message)
+            : way == 1 ? varve_storage_from_array(options, &array, &storage, &rule_message)
+                       : varve_storage_clone(numbers, options, &storage, &rule_message));
+    return storage;
+}
+
+/* A block was released while its stream still had work on it: what is made in it next is not overwritten by that. */
+static void test_recycled_block(void **state)
+{
+    const struct pool *pool = *state;
+    struct varve_device_ops ops = *pool->device->ops;
+    struct varve_storage *numbers = rule_numbers(NULL, 2, rule_23), *before, *after;
+    struct varve_storage_options options = {.memory = pool->memory};
+
+    held.ops = pool->device->ops;
+    ops.stream_synchronize = synchronize_held;
+    rule_ok(held.ops->stream_create(pool->device, &held.stream));
+    options.stream = held.stream;
+    for (unsigned way = 0; way < 3; way++) {
+        const void *block;
+
+        rule_ok(varve_storage_empty(&options, VARVE_DTYPE_F32, 2, rule_23, &before, &rule_message));
+        block = varve_storage_data(before);
+        rule_ok(varve_host_stream_block(pool->device, held.stream));
+        held.is_blocked = true;
+        rule_ok(varve_storage_fill_on(before,
+                                      (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER, .integer = 7},
+                                      held.stream, &rule_message));
+        rule_release(before);
+        pool->device->ops = &ops;
+        after = make(way, &options, numbers);
+        rule_ok(ops.stream_synchronize(pool->device, held.stream));
+        pool->device->ops = held.ops;
+        assert_ptr_equal(varve_storage_data(after), block);
+        rule_expect(after, 6,
+                    way == 0 ? (const float[]){3, 3, 3, 3, 3, 3} : (const float[]){0, 1, 2, 3, 4, 5});
+        rule_release(after);
+    }
+    rule_release(numbers);
+    rule_ok(varve_alloc_empty_cache(pool->alloc));
+    rule_ok(held.ops->stream_destroy(pool->device, held.stream));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +216,7 @@ int main(void)
         RANDOM_RULES(pool_apart),
         POOL_CASE(test_copies_are_done, pool_apart),
         POOL_CASE(test_between_devices, pool_apart),
+        POOL_CASE(test_recycled_block, pool_apart),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
