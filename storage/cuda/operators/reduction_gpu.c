@@ -99,11 +99,10 @@ static uint32_t column_width(uint64_t kept, uint64_t count)
 /* `count` elements in parts that are all in use. */
 static void divide(struct reduction_launch *launch, uint64_t count, uint64_t blocks, uint64_t least)
 {
-    uint64_t parts = blocks < BLOCKS_WANTED ? BLOCKS_WANTED / blocks : 1;
+    uint64_t parts = BLOCKS_WANTED / blocks;
 
-    if (parts > count / least) {
-        parts = count / least > 0 ? count / least : 1;
-    }
+    parts = parts < count / least ? parts : count / least;
+    parts = parts > 0 ? parts : 1;
     launch->count = count;
     launch->part_count = count > 0 ? divide_up(count, parts) : 1;
     launch->parts = count > 0 ? (uint32_t)divide_up(count, launch->part_count) : 1;
