@@ -33,7 +33,7 @@ struct varve_memory *varve_memory_host(void);
 /// varve_memory_close. Errors: VARVE_ERROR_NO_MEMORY.
 int varve_memory_open(struct varve_alloc *alloc, struct varve_memory **memory_out,
                       struct varve_message *message);
-/// Errors: VARVE_ERROR_BUSY while any storage has bytes of it.
+/// Errors: VARVE_ERROR_BUSY while any storage, or plan that is ready to run, has bytes of it.
 int varve_memory_close(struct varve_memory *memory, struct varve_message *message);
 /// May the processor read and write it? Not on devices with memory of their own.
 bool varve_memory_is_addressable(const struct varve_memory *memory);
