@@ -176,8 +176,8 @@ struct varve_storage_pair {
     const struct varve_storage *source;
 };
 
-/// Many copies, each as varve_storage_copy, on `streams` streams (1 to 16) of their own of each device at a time, behind what the
-/// default stream has. Done when the call returns. No pair's target is read or written by another pair. Errors: those of
+/// Many copies, each as varve_storage_copy, on `streams` streams (1 to 16) that each memory on a device keeps for it, behind what
+/// the default stream has. Done when the call returns. No pair's target is read or written by another pair. Errors: those of
 /// the first copy that failed; those before it in the list are done then, those behind it may be.
 int varve_storage_copy_batch(const struct varve_storage_pair *pairs, size_t count, unsigned streams,
                              struct varve_message *message);

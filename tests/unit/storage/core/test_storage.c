@@ -43,7 +43,7 @@ static void test_device_copies(void **state)
 static struct {
     const struct varve_device_ops *ops;
     unsigned copies, unfinished; /* all; since the stream was last waited for */
-    unsigned waits;
+    unsigned waits, streams;
 } counted;
 
 static int copy_counted(struct varve_device *device, uint64_t target_addr, uint64_t source_addr,
@@ -134,6 +134,34 @@ static void test_between_devices(void **state)
     rule_ok(pool_close(&other, &rule_message));
 }
 
+static int stream_create_counted(struct varve_device *device, uint64_t *stream_out)
+{
+    counted.streams++;
+    return counted.ops->stream_create(device, stream_out);
+}
+
+/* Streams are made once, so that blocks that the allocator keeps for them are found again; more are added where they are wanted. */
+static void test_batch_streams(void **state)
+{
+    const struct pool *pool = *state;
+    const unsigned streams[] = {3, 2, 3, 5};
+    struct varve_device_ops ops = counted_ops(pool->device);
+    struct varve_storage *from = rule_numbers(NULL, 2, rule_23), *to = rule_numbers(pool->memory, 2, rule_23);
+    const struct varve_storage_pair pair = {to, from};
+
+    ops.stream_create = stream_create_counted;
+    counted.streams = 0;
+    pool->device->ops = &ops;
+    for (unsigned i = 0; i < sizeof(streams) / sizeof(streams[0]); i++) {
+        rule_ok(varve_storage_copy_batch(&pair, 1, streams[i], &rule_message));
+        assert_int_equal(counted.streams, i < 3 ? 3 : 5);
+    }
+    pool->device->ops = counted.ops;
+    rule_expect(to, 6, (const float[]){0, 1, 2, 3, 4, 5});
+    rule_release(from);
+    rule_release(to);
+}
+
 /* ---- blocks that go from hand to hand in the order of a stream ---- */
 
 static struct {
@@ -217,6 +245,7 @@ int main(void)
         POOL_CASE(test_copies_are_done, pool_apart),
         POOL_CASE(test_between_devices, pool_apart),
         POOL_CASE(test_recycled_block, pool_apart),
+        POOL_CASE(test_batch_streams, pool_apart),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
