@@ -32,6 +32,7 @@ enum kernel {
     CAST_NAME(TO, I64)  \
     CAST_NAME(TO, I32) CAST_NAME(TO, I16) CAST_NAME(TO, I8) CAST_NAME(TO, U8) CAST_NAME(TO, BOOL)
 
+/* There are no casts from a type to itself, which is a move: their names are never looked up. */
 static const char *const names[KERNEL_LIMIT] = {
     /* clang-format off */
     UNIT_NAMES("move"), "move_16", UNIT_NAMES("transpose"), "transpose_16", UNIT_NAMES("fill"), "cast_strided",
@@ -41,6 +42,7 @@ static const char *const names[KERNEL_LIMIT] = {
     /* clang-format on */
 };
 
+_Static_assert(KERNEL_LIMIT <= GPU_KERNELS_MAX, "a program has room for them");
 _Static_assert(COPY_BLOCK == GPU_BLOCK, "threads of a block");
 
 /* What a walk is launched with. */
