@@ -46,11 +46,11 @@ void gpu_close(struct gpu *gpu);
 /// What a library made for the device: by `open` at the first call, to be closed with the gpu. One for each gpu. NULL: there is none,
 /// which is not tried again. Threads: any.
 void *gpu_library(struct gpu *gpu, void *(*open)(struct varve_device *device), void (*close)(void *library));
-/// Enqueue the kernel of that number in `names`, whose `count` entries are always the same for one program. One argument: a
-/// structure, read before the call returns. Threads: any. Errors: the device's.
+/// Enqueue the kernel of that number in `names`, always the same list for one program. One argument: a structure, read before the
+/// call returns. Threads: any. Errors: the device's.
 int gpu_launch(struct gpu *gpu, enum gpu_program program, const char *const *names, unsigned kernel,
                const struct varve_launch *launch, uint64_t stream, struct varve_message *message);
-/// The same in `blocks` blocks of GPU_BLOCK threads.
+/// The same in `blocks` blocks of GPU_BLOCK threads; fewer than 2^31 blocks.
 int gpu_launch_blocks(struct gpu *gpu, enum gpu_program program, const char *const *names, unsigned kernel,
                       uint64_t blocks, void *argument, uint64_t stream, struct varve_message *message);
 

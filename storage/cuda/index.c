@@ -187,6 +187,7 @@ int gpu_index_write(const struct varve_index_plan *plan, void *bytes_out, uint64
 
 /* ---- runs ---- */
 
+_Static_assert(KERNEL_LIMIT <= GPU_KERNELS_MAX, "a program has room for them");
 _Static_assert(INDEX_BLOCK == GPU_BLOCK, "threads of a block");
 
 /* What a walk is launched with. */
