@@ -41,7 +41,7 @@ static inline uint64_t divide_up(uint64_t count, uint64_t by)
 /// What launches kernels on `device`, which must outlive it. Owner: the caller, by gpu_close. Errors: VARVE_ERROR_UNSUPPORTED (the
 /// device runs no programs, or the build had no nvcc), NO_MEMORY.
 int gpu_open(struct varve_device *device, struct gpu **gpu_out, struct varve_message *message);
-/// Without effect on NULL.
+/// Without effect on NULL. The programs stay loaded until the device closes.
 void gpu_close(struct gpu *gpu);
 /// What a library made for the device: by `open` at the first call, to be closed with the gpu. One for each gpu. NULL: there is none,
 /// which is not tried again. Threads: any.
