@@ -22,6 +22,7 @@ function(varve_kernels output)
   set(folder ${PROJECT_SOURCE_DIR}/storage/cuda)
   set(flags -fatbin -O3 -std=c++17 -Werror all-warnings -I ${PROJECT_SOURCE_DIR} ${VARVE_KERNELS_COMPRESSED}
       -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90])
+  set(sources)
   foreach(path IN LISTS ARGN)
     get_filename_component(name ${path} NAME)
     set(image ${CMAKE_CURRENT_BINARY_DIR}/gpu_${name}.fatbin)

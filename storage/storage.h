@@ -33,7 +33,7 @@ struct varve_memory *varve_memory_host(void);
 /// varve_memory_close. Errors: VARVE_ERROR_NO_MEMORY.
 int varve_memory_open(struct varve_alloc *alloc, struct varve_memory **memory_out,
                       struct varve_message *message);
-/// Errors: VARVE_ERROR_BUSY while any storage has bytes of it.
+/// Errors: VARVE_ERROR_BUSY while any storage, or plan that is ready to run, has bytes of it.
 int varve_memory_close(struct varve_memory *memory, struct varve_message *message);
 /// May the processor read and write it? Not on devices with memory of their own.
 bool varve_memory_is_addressable(const struct varve_memory *memory);
@@ -47,7 +47,7 @@ struct varve_storage;
 struct varve_storage_options {
     struct varve_memory *memory; /* borrowed; NULL: varve_memory_host() */
     uint64_t alignment; /* of the first element, a power of two; 0: 64 in the processor's memory, else 512 */
-    uint64_t stream;    /* whose block it is, where memory is pooled by streams */
+    uint64_t stream;    /* whose block it is in a pool; elements come behind what it has */
     const char *name;   /* copied, to at most 63 bytes; NULL: none */
 };
 
@@ -157,13 +157,14 @@ int varve_storage_reshape(struct varve_storage *storage, unsigned ndim, const in
 
 /* ---- Copies ---- */
 
-/// Elements of `source` to `target`, converted and broadcast as varve_array_copy does. Errors: as there, VARVE_ERROR_PERMISSION (the
-/// target may not be written), the device's.
+/// Elements of `source` to `target`, converted and broadcast as varve_array_copy does, behind what the default streams of their
+/// devices have; done when the call returns. Errors: as there, VARVE_ERROR_PERMISSION (the target may not be written), the device's.
 int varve_storage_copy(struct varve_storage *target, const struct varve_storage *source,
                        struct varve_message *message);
 int varve_storage_fill(struct varve_storage *storage, struct varve_scalar value,
                        struct varve_message *message);
-/// The same behind what a stream of the device has by now. The work may go on behind the call, and both storages stay until it is
+/// The same behind what a stream of the device has by now; of the target's device where both ends are on one, and what comes from
+/// another device is behind its default stream, too. The work may go on behind the call, and both storages stay until it is
 /// done; only what has to go through host memory first is waited for. The first call of a process that needs a kernel loads it, for
 /// which the driver may wait until all streams are done.
 int varve_storage_copy_on(struct varve_storage *target, const struct varve_storage *source, uint64_t stream,
@@ -175,8 +176,8 @@ struct varve_storage_pair {
     const struct varve_storage *source;
 };
 
-/// Many copies, each as varve_storage_copy, on `streams` streams (1 to 16) of their own of each device at a time, behind what the
-/// default stream has. Done when the call returns. No pair's target is read or written by another pair. Errors: those of
+/// Many copies, each as varve_storage_copy, on `streams` streams (1 to 16) that each memory on a device keeps for it, behind what
+/// the default stream has. Done when the call returns. No pair's target is read or written by another pair. Errors: those of
 /// the first copy that failed; those before it in the list are done then, those behind it may be.
 int varve_storage_copy_batch(const struct varve_storage_pair *pairs, size_t count, unsigned streams,
                              struct varve_message *message);

@@ -10,8 +10,7 @@ from .library import AllocOptions, CudaOptions, HostOptions, Message, check, lib
 
 @functools.lru_cache(maxsize=None)
 def _device(kind, index):
-    """Devices stay open as long as the process: other libraries may have tensors in their memory at its very end. DLPack
-    wants a CUDA device's index to be CUDA's ordinal."""
+    """Devices stay open as long as the process: other libraries may have tensors in their memory at its very end."""
     pointer, message = c_void_p(), Message()
     if kind == "cuda":
         error = library().varve_cuda_open(byref(CudaOptions(index, index, 0, False)), byref(pointer), byref(message))

@@ -1,109 +1,98 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies that do not wait for each other. Each device gets streams for the time of the batch; a copy goes to the one after that of
- * the copy before it, so that small ones overlap and large ones share the device's copy engines.
+ * Copies that do not wait for each other. They go by the streams of the memory that a device does them for, one after the other, so
+ * that small ones overlap and large ones share the device's copy engines.
  */
 #include "storage/core/copy.h"
 #include "storage/core/object.h"
 
 #include <stdlib.h>
 
-#define BATCH_STREAMS_MAX 16U
-#define BATCH_DEVICES_MAX 16U
+#define BATCH_MEMORIES_MAX 16U
 
-/* The streams of one device. */
+/* The streams of one memory. */
 struct lanes {
-    struct varve_device *device;
-    uint64_t streams[BATCH_STREAMS_MAX];
+    struct varve_memory *memory;
+    uint64_t streams[MEMORY_STREAMS_MAX];
     unsigned count, next;
 };
 
 struct batch {
-    struct lanes lanes[BATCH_DEVICES_MAX];
-    unsigned device_count;
+    struct lanes lanes[BATCH_MEMORIES_MAX];
+    unsigned memory_count;
     unsigned streams;
 };
 
-static int lanes_error(const struct lanes *lanes, int error, struct varve_message *message)
+/* The streams wait for what the default one has by now. */
+static int lanes_order(struct lanes *lanes, struct varve_message *message)
 {
-    return memory_device_error(lanes->device, error, "streams for a batch of copies", message);
-}
-
-/* The new streams wait for what the default one has by now. */
-static int lanes_order(struct lanes *lanes)
-{
-    const struct varve_device_ops *ops = lanes->device->ops;
+    struct varve_device *device = lanes->memory->device;
     uint64_t event;
-    int error = ops->event_create(lanes->device, &event);
+    int error = device->ops->event_create(device, &event);
 
-    if (error != VARVE_OK) {
-        return error;
+    if (error == VARVE_OK) {
+        error = device->ops->event_record(device, event, 0);
+        for (unsigned i = 0; error == VARVE_OK && i < lanes->count; i++) {
+            error = device->ops->stream_wait_event(device, lanes->streams[i], event);
+        }
+        device->ops->event_destroy(device, event);
     }
-    error = ops->event_record(lanes->device, event, 0);
-    for (unsigned i = 0; error == VARVE_OK && i < lanes->count; i++) {
-        error = ops->stream_wait_event(lanes->device, lanes->streams[i], event);
-    }
-    ops->event_destroy(lanes->device, event);
-    return error;
+    return error == VARVE_OK ? VARVE_OK
+                             : memory_device_error(device, error, "streams for a batch of copies", message);
 }
 
-static int lanes_open(struct lanes *lanes, struct varve_device *device, unsigned streams,
+static int lanes_open(struct lanes *lanes, struct varve_memory *memory, unsigned streams,
                       struct varve_message *message)
 {
     int error = VARVE_OK;
 
-    *lanes = (struct lanes){.device = device};
+    *lanes = (struct lanes){.memory = memory};
     while (error == VARVE_OK && lanes->count < streams) {
-        error = device->ops->stream_create(device, &lanes->streams[lanes->count]);
+        error = memory_stream(memory, lanes->count, &lanes->streams[lanes->count], message);
         lanes->count += error == VARVE_OK;
     }
-    if (error == VARVE_OK) {
-        error = lanes_order(lanes);
-    }
-    return error == VARVE_OK ? VARVE_OK : lanes_error(lanes, error, message);
+    return error == VARVE_OK ? lanes_order(lanes, message) : error;
 }
 
-/* Waits for all that the streams have. */
-static int lanes_close(struct lanes *lanes, struct varve_message *message)
+/* For all that the streams have. */
+static int lanes_wait(struct lanes *lanes, struct varve_message *message)
 {
     int error = VARVE_OK;
 
     for (unsigned i = 0; i < lanes->count; i++) {
-        int waited = lanes->device->ops->stream_synchronize(lanes->device, lanes->streams[i]);
+        int waited = memory_wait(lanes->memory, lanes->streams[i], error == VARVE_OK ? message : NULL);
 
-        error = error == VARVE_OK && waited != VARVE_OK ? lanes_error(lanes, waited, message) : error;
-        lanes->device->ops->stream_destroy(lanes->device, lanes->streams[i]);
+        error = error == VARVE_OK ? waited : error;
     }
     return error;
 }
 
-/* The device that the copy is work of; NULL: the processor's, or one without streams. */
-static struct varve_device *device_of(const struct varve_storage_pair *pair)
+/* The memory whose device does the copy; NULL: the processor does, or a device without streams. */
+static struct varve_memory *memory_of(const struct varve_storage_pair *pair)
 {
-    const struct varve_memory *target = pair->target->memory, *source = pair->source->memory;
-    struct varve_device *device = !target->is_addressable ? target->device : source->device;
+    struct varve_memory *target = pair->target->memory, *source = pair->source->memory;
+    struct varve_memory *memory = !target->is_addressable ? target : source;
 
-    return (target->is_addressable && source->is_addressable) || device->ops->stream_create == NULL ? NULL
-                                                                                                    : device;
+    return memory->is_addressable || memory->device->ops->stream_create == NULL ? NULL : memory;
 }
 
-/* The next stream of a device, whose streams are made when it first comes. */
-static int stream_next(struct batch *batch, struct varve_device *device, uint64_t *stream_out,
+/* The next stream of a memory, whose streams are asked for when it first comes. */
+static int stream_next(struct batch *batch, struct varve_memory *memory, uint64_t *stream_out,
                        struct varve_message *message)
 {
     unsigned i = 0;
     int error = VARVE_OK;
 
-    while (i < batch->device_count && batch->lanes[i].device != device) {
+    while (i < batch->memory_count && batch->lanes[i].memory != memory) {
         i++;
     }
-    if (i == BATCH_DEVICES_MAX) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "copies of more than %u devices in one batch",
-                                 BATCH_DEVICES_MAX);
+    if (i == BATCH_MEMORIES_MAX) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "copies of more than %u memories in one batch",
+                                 BATCH_MEMORIES_MAX);
     }
-    if (i == batch->device_count) {
-        batch->device_count++;
-        error = lanes_open(&batch->lanes[i], device, batch->streams, message);
+    if (i == batch->memory_count) {
+        batch->memory_count++;
+        error = lanes_open(&batch->lanes[i], memory, batch->streams, message);
     }
     if (error == VARVE_OK) {
         *stream_out = batch->lanes[i].streams[batch->lanes[i].next++ % batch->streams];
@@ -117,26 +106,26 @@ int varve_storage_copy_batch(const struct varve_storage_pair *pairs, size_t coun
     struct batch batch = {.streams = streams};
     int error = VARVE_OK;
 
-    if (streams == 0 || streams > BATCH_STREAMS_MAX) {
+    if (streams == 0 || streams > MEMORY_STREAMS_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%u streams; 1 to %u can be used", streams,
-                                 BATCH_STREAMS_MAX);
+                                 MEMORY_STREAMS_MAX);
     }
     for (size_t i = 0; error == VARVE_OK && i < count; i++) {
-        struct varve_device *device = device_of(&pairs[i]);
+        struct varve_memory *memory = memory_of(&pairs[i]);
         uint64_t stream = 0;
 
-        if (device != NULL) {
-            error = stream_next(&batch, device, &stream, message);
+        if (memory != NULL) {
+            error = stream_next(&batch, memory, &stream, message);
         }
         if (error == VARVE_OK) {
-            error = device != NULL ? varve_storage_copy_on(pairs[i].target, pairs[i].source, stream, message)
+            error = memory != NULL ? varve_storage_copy_on(pairs[i].target, pairs[i].source, stream, message)
                                    : varve_storage_copy(pairs[i].target, pairs[i].source, message);
         }
     }
-    for (unsigned i = 0; i < batch.device_count; i++) {
-        int closed = lanes_close(&batch.lanes[i], error == VARVE_OK ? message : NULL);
+    for (unsigned i = 0; i < batch.memory_count; i++) {
+        int waited = lanes_wait(&batch.lanes[i], error == VARVE_OK ? message : NULL);
 
-        error = error == VARVE_OK ? closed : error;
+        error = error == VARVE_OK ? waited : error;
     }
     return error;
 }

@@ -78,11 +78,12 @@ static int copy_plainly(struct varve_device *device, enum varve_copy_direction d
 {
     uint64_t to = array_addr(target->array), from = array_addr(source->array);
     uint64_t bytes = bytes_of(target->array);
-    int error;
+    int error = VARVE_OK;
 
     if (!order.is_asynchronous && direction == VARVE_COPY_HOST_TO_DEVICE) {
-        return transfer_bytes(target->memory, to, (void *)(uintptr_t)from, bytes, false, order.stream,
-                              message);
+        error =
+            transfer_bytes(target->memory, to, (void *)(uintptr_t)from, bytes, false, order.stream, message);
+        return error == VARVE_OK ? order_wait(target->memory, order, message) : error;
     }
     if (!order.is_asynchronous && direction == VARVE_COPY_DEVICE_TO_HOST) {
         return transfer_bytes(source->memory, from, (void *)(uintptr_t)to, bytes, true, order.stream,
@@ -90,6 +91,12 @@ static int copy_plainly(struct varve_device *device, enum varve_copy_direction d
     }
     if (to == from && direction == VARVE_COPY_WITHIN) {
         return VARVE_OK;
+    }
+    if (direction == VARVE_COPY_PEER_TO_DEVICE) {
+        error = memory_wait(source->memory, 0, message); /* `stream` is the other device's */
+    }
+    if (error != VARVE_OK) {
+        return error;
     }
     error = device->ops->copy(device, to, from, bytes, direction, order.stream);
     return error != VARVE_OK
@@ -274,40 +281,52 @@ static int stage_move(const struct staged *staged, struct varve_memory *memory, 
 }
 
 /* From host memory into a device's: what lies between the target's elements comes back as it was. */
-static int copy_into_device(const struct array_in *target, const struct varve_array *source, uint64_t stream,
-                            struct varve_message *message)
+static int copy_into_device(const struct array_in *target, const struct varve_array *source,
+                            struct copy_order order, struct varve_message *message)
 {
     struct staged staged;
     int error = stage_open(target->array, &staged, message);
 
     if (error == VARVE_OK && !varve_geometry_is_contiguous(&target->array->geometry)) {
-        error = stage_move(&staged, target->memory, true, stream, message);
+        error = stage_move(&staged, target->memory, true, order.stream, message);
     }
     if (error == VARVE_OK) {
         error = varve_array_copy(&staged.array, source, message);
     }
     if (error == VARVE_OK) {
-        error = stage_move(&staged, target->memory, false, stream, message);
+        error = stage_move(&staged, target->memory, false, order.stream, message);
     }
     free(staged.host);
-    return error;
+    return error == VARVE_OK ? order_wait(target->memory, order, message) : error;
 }
 
-static int copy_by_host(const struct array_in *target, const struct array_in *source, uint64_t stream,
+/* Elements that are not in the processor's memory. The stream is the target's device's; of another device those come that are
+ * there when both that stream and the other one's default stream are done. */
+static int stage_source(const struct array_in *target, const struct array_in *source, uint64_t stream,
+                        struct staged *staged, struct varve_message *message)
+{
+    bool is_other = !target->memory->is_addressable && !memory_is_beside(target->memory, source->memory);
+    int error = stage_open(source->array, staged, message);
+
+    if (error == VARVE_OK && is_other && stream != 0) {
+        error = memory_wait(target->memory, stream, message);
+    }
+    return error == VARVE_OK ? stage_move(staged, source->memory, true, is_other ? 0 : stream, message)
+                             : error;
+}
+
+static int copy_by_host(const struct array_in *target, const struct array_in *source, struct copy_order order,
                         struct varve_message *message)
 {
     struct staged staged = {.array = *source->array};
     int error = VARVE_OK;
 
     if (!source->memory->is_addressable) {
-        error = stage_open(source->array, &staged, message);
-        if (error == VARVE_OK) {
-            error = stage_move(&staged, source->memory, true, stream, message);
-        }
+        error = stage_source(target, source, order.stream, &staged, message);
     }
     if (error == VARVE_OK) {
         error = target->memory->is_addressable ? varve_array_copy(target->array, &staged.array, message)
-                                               : copy_into_device(target, &staged.array, stream, message);
+                                               : copy_into_device(target, &staged.array, order, message);
     }
     free(staged.host);
     return error;
@@ -338,7 +357,7 @@ int copy_elements(struct varve_memory *target_memory, const struct varve_array *
         return copy_plainly(device, direction, &to, &from, order, message);
     }
     error = copy_by_kernel(&to, &from, &expanded, order, message);
-    return error == VARVE_ERROR_UNSUPPORTED ? copy_by_host(&to, &from, order.stream, message) : error;
+    return error == VARVE_ERROR_UNSUPPORTED ? copy_by_host(&to, &from, order, message) : error;
 }
 
 /* ---- storages ---- */
@@ -379,6 +398,7 @@ static int device_fill(struct varve_memory *memory, const struct varve_array *ar
     struct gpu *gpu = memory_gpu(memory);
     unsigned bytes = (unsigned)varve_dtype_bytes(array->dtype);
     bool is_contiguous = varve_geometry_is_contiguous(&array->geometry);
+    bool is_aligned = array_addr(array) % bytes == 0; /* what is not, a device does not fill */
     uint64_t pattern = 0;
     int error = VARVE_ERROR_UNSUPPORTED;
 
@@ -387,7 +407,7 @@ static int device_fill(struct varve_memory *memory, const struct varve_array *ar
     }
     if (gpu != NULL && (!is_contiguous || pattern >> 32 != 0)) {
         error = gpu_fill(gpu, array, pattern, order.stream, message);
-    } else if (device->ops->fill != NULL && is_contiguous) {
+    } else if (device->ops->fill != NULL && is_contiguous && is_aligned) {
         error = device->ops->fill(device, array_addr(array), pattern, bytes,
                                   (uint64_t)varve_geometry_count(&array->geometry), order.stream);
         error = error != VARVE_OK ? device_error(device, error, message) : VARVE_OK;
@@ -450,7 +470,13 @@ static int copy_as(const struct varve_storage *storage, const struct varve_stora
     if (error != VARVE_OK) {
         return error;
     }
-    error = varve_storage_copy(copy, storage, message);
+    if (copy->piece.stream != 0 && !copy->memory->is_addressable) {
+        /* what had the block before may still be in use there */
+        error = memory_wait(copy->memory, copy->piece.stream, message);
+    }
+    if (error == VARVE_OK) {
+        error = varve_storage_copy(copy, storage, message);
+    }
     if (error != VARVE_OK) {
         varve_storage_release(copy, NULL);
         return error;

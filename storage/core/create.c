@@ -79,12 +79,13 @@ int varve_storage_full(const struct varve_storage_options *options, enum varve_d
     if (error != VARVE_OK) {
         return error;
     }
-    error = varve_storage_fill(storage, value, message);
+    /* What had the block before may still be in use by what its stream has, so the elements come behind that. */
+    error = fill_elements(storage->memory, &storage->array, value,
+                          (struct copy_order){storage->piece.stream, false}, message);
     if (error != VARVE_OK) {
         varve_storage_release(storage, NULL);
         return error;
     }
-    __atomic_store_n(&storage->is_touched, false, __ATOMIC_RELAXED); /* nobody has looked at it yet */
     *storage_out = storage;
     return object_created(VARVE_OK, storage_out, __builtin_return_address(0));
 }
@@ -142,7 +143,7 @@ int varve_storage_from_array(const struct varve_storage_options *options, const 
         return error;
     }
     error = copy_elements(storage->memory, &storage->array, varve_memory_host(), source,
-                          (struct copy_order){0, false}, message);
+                          (struct copy_order){storage->piece.stream, false}, message);
     if (error != VARVE_OK) {
         varve_storage_release(storage, NULL);
         return error;

@@ -130,7 +130,8 @@ int varve_storage_plan_open(struct varve_memory *memory, const struct varve_inde
     int error = VARVE_OK;
 
     if (opened == NULL) {
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a plan");
+        varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a plan");
+        return VARVE_ERROR_NO_MEMORY;
     }
     opened->plan = plan;
     opened->memory = memory;

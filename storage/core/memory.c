@@ -42,6 +42,11 @@ int varve_memory_close(struct varve_memory *memory, struct varve_message *messag
     }
     gpu_close(memory->gpu);
     staging_close(memory->staging);
+    for (unsigned i = 0; i < MEMORY_STREAMS_MAX; i++) {
+        if (memory->streams[i] != 0) {
+            memory->device->ops->stream_destroy(memory->device, memory->streams[i]);
+        }
+    }
     free(memory);
     return VARVE_OK;
 }
@@ -78,6 +83,28 @@ int memory_device_error(const struct varve_device *device, int error, const char
     device->ops->reason(device, &reason);
     return varve_message_set(message, error, "%s: %s", what,
                              reason.text[0] != '\0' ? reason.text : varve_strerror(error));
+}
+
+int memory_stream(struct varve_memory *memory, unsigned number, uint64_t *stream_out,
+                  struct varve_message *message)
+{
+    struct varve_device *device = memory->device;
+    uint64_t *slot = &memory->streams[number];
+    uint64_t stream = __atomic_load_n(slot, __ATOMIC_ACQUIRE), made = 0;
+    int error = stream != 0 ? VARVE_OK : device->ops->stream_create(device, &made);
+
+    if (error != VARVE_OK) {
+        return memory_device_error(device, error, "a stream for copies", message);
+    }
+    if (stream == 0) {
+        if (__atomic_compare_exchange_n(slot, &stream, made, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            stream = made;
+        } else {
+            device->ops->stream_destroy(device, made); /* another thread came first */
+        }
+    }
+    *stream_out = stream;
+    return VARVE_OK;
 }
 
 int memory_wait(struct varve_memory *memory, uint64_t stream, struct varve_message *message)

@@ -11,14 +11,17 @@
 
 struct staging;
 
+#define MEMORY_STREAMS_MAX 16U
+
 struct varve_memory {
     struct varve_alloc *alloc;   /* NULL: the C library */
     struct varve_device *device; /* NULL there */
     uint64_t alignment;          /* of what is not asked to be aligned otherwise */
     bool is_addressable;
-    uint64_t users;          /* pieces that are in use. Atomic */
-    struct gpu *gpu;         /* NULL until somebody asks for it. Atomic */
-    struct staging *staging; /* likewise */
+    uint64_t users;                       /* pieces that are in use. Atomic */
+    struct gpu *gpu;                      /* NULL until somebody asks for it. Atomic */
+    struct staging *staging;              /* likewise */
+    uint64_t streams[MEMORY_STREAMS_MAX]; /* of the device. 0 until somebody asks for them. Atomic */
 };
 
 /* Of element [0, 0, …], whether there is one or not. */
@@ -49,6 +52,10 @@ int memory_wait(struct varve_memory *memory, uint64_t stream, struct varve_messa
 /// What launches kernels on the memory's device, opened at the first question; as long as the memory. NULL: the device runs no
 /// programs, the build has none, or there was no memory for it. Threads: any.
 struct gpu *memory_gpu(struct varve_memory *memory);
+/// One of the streams that the memory has for work of its own, opened at the first question; as long as the memory, so that blocks that
+/// the allocator keeps for a stream are used again. `number`: below MEMORY_STREAMS_MAX. Threads: any. Errors: the device's.
+int memory_stream(struct varve_memory *memory, unsigned number, uint64_t *stream_out,
+                  struct varve_message *message);
 /// `alignment`: a power of two; 0: the memory's usual. 0 bytes need none. Errors: VARVE_ERROR_NO_MEMORY, the allocator's.
 int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignment, uint64_t stream,
                     struct memory_piece *piece_out, struct varve_message *message);

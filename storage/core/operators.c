@@ -22,11 +22,6 @@ static const char *device_name(const struct varve_memory *memory)
     return memory->device != NULL ? memory->device->ops->name : "host";
 }
 
-static bool is_one_device(const struct varve_memory *memory, const struct varve_memory *other)
-{
-    return memory->is_addressable ? other->is_addressable : memory->device == other->device;
-}
-
 static int check_memory(const struct call *call, struct varve_message *message)
 {
     const struct varve_memory *memory = call->storages[0]->memory;
@@ -34,7 +29,7 @@ static int check_memory(const struct call *call, struct varve_message *message)
     for (unsigned i = 1; i <= call->operation.count; i++) {
         const struct varve_memory *other = call->storages[i]->memory;
 
-        if (!is_one_device(memory, other)) {
+        if (!memory_is_beside(memory, other)) {
             return varve_message_set(message, VARVE_ERROR_INVALID,
                                      "%s: operands lie on different devices: '%s' %d and '%s' %d",
                                      varve_operator_name(call->operation.code), device_name(memory),

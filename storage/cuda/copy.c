@@ -6,9 +6,6 @@
  */
 #include "storage/cuda/copy.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #define TARGET 0
 #define SOURCE 1
 #define UNIT_MAX 16U
@@ -35,6 +32,7 @@ enum kernel {
     CAST_NAME(TO, I64)  \
     CAST_NAME(TO, I32) CAST_NAME(TO, I16) CAST_NAME(TO, I8) CAST_NAME(TO, U8) CAST_NAME(TO, BOOL)
 
+/* There are no casts from a type to itself, which is a move: their names are never looked up. */
 static const char *const names[KERNEL_LIMIT] = {
     /* clang-format off */
     UNIT_NAMES("move"), "move_16", UNIT_NAMES("transpose"), "transpose_16", UNIT_NAMES("fill"), "cast_strided",
@@ -43,6 +41,9 @@ static const char *const names[KERNEL_LIMIT] = {
 #undef CAST_ROW
     /* clang-format on */
 };
+
+_Static_assert(KERNEL_LIMIT <= GPU_KERNELS_MAX, "a program has room for them");
+_Static_assert(COPY_BLOCK == GPU_BLOCK, "threads of a block");
 
 /* What a walk is launched with. */
 struct order {
@@ -62,7 +63,7 @@ static int launch(const struct order *order, uint64_t blocks, void *argument)
 
 static uint64_t blocks_for(uint64_t count)
 {
-    return (count + COPY_BLOCK * COPY_PER_THREAD - 1) / (COPY_BLOCK * COPY_PER_THREAD);
+    return divide_up(count, COPY_BLOCK * COPY_PER_THREAD);
 }
 
 static unsigned unit_number(unsigned unit)
@@ -184,11 +185,6 @@ static int transpose_visit(const struct walk *batch, void *context)
                       transposing->order->stream, transposing->order->message);
 }
 
-static uint64_t tiles_of(uint64_t size, unsigned unit)
-{
-    return (size + COPY_TILE(unit) - 1) / COPY_TILE(unit);
-}
-
 /* A loop without an axis; one without any has one of size 1. */
 static void axis_remove(struct elements_loop *loop, unsigned axis)
 {
@@ -208,8 +204,8 @@ static void axis_remove(struct elements_loop *loop, unsigned axis)
 static int transpose(struct order *order, struct elements_loop *loop, unsigned row_axis, unsigned unit)
 {
     unsigned last = loop->ndim - 1;
-    uint64_t row_tiles = tiles_of((uint64_t)loop->shape[row_axis], unit);
-    uint64_t column_tiles = tiles_of((uint64_t)loop->shape[last], unit);
+    uint64_t row_tiles = divide_up((uint64_t)loop->shape[row_axis], COPY_TILE(unit));
+    uint64_t column_tiles = divide_up((uint64_t)loop->shape[last], COPY_TILE(unit));
     struct transposing transposing = {
         .order = order,
         .argument = {.rows = (uint32_t)loop->shape[row_axis],
@@ -226,16 +222,6 @@ static int transpose(struct order *order, struct elements_loop *loop, unsigned r
     return walk_each(loop, transpose_visit, &transposing);
 }
 
-static uint64_t count_of(const struct elements_loop *loop)
-{
-    uint64_t count = 1;
-
-    for (unsigned i = 0; i < loop->ndim; i++) {
-        count *= (uint64_t)loop->shape[i];
-    }
-    return count;
-}
-
 static int move(struct order *order, struct elements_loop *loop, unsigned bytes)
 {
     unsigned unit = gpu_widen(loop, loop->operands, bytes, 0), row_axis;
@@ -246,7 +232,7 @@ static int move(struct order *order, struct elements_loop *loop, unsigned bytes)
                                  VARVE_DIMS_MAX);
     }
     row_axis = axis_of_source(loop, unit);
-    if (row_axis + 1 < loop->ndim && count_of(loop) < WALK_COUNT_MAX * TILE_AXIS_MIN) {
+    if (row_axis + 1 < loop->ndim && elements_loop_count(loop) < WALK_COUNT_MAX * TILE_AXIS_MIN) {
         return transpose(order, loop, row_axis, unit);
     }
     order->kernel = KERNEL_MOVE + unit_number(unit);
@@ -298,7 +284,7 @@ int gpu_copy(struct gpu *gpu, const struct varve_array *target, const struct var
     struct elements_loop loop;
 
     elements_loop_init(&loop, 2, arrays);
-    if (count_of(&loop) == 0) {
+    if (elements_loop_count(&loop) == 0) {
         return VARVE_OK;
     }
     return target->dtype == source->dtype ? move(&order, &loop, (unsigned)varve_dtype_bytes(target->dtype))
@@ -329,7 +315,7 @@ int gpu_fill(struct gpu *gpu, const struct varve_array *target, uint64_t pattern
     struct elements_loop loop;
 
     elements_loop_init(&loop, 1, &target);
-    if (count_of(&loop) == 0) {
+    if (elements_loop_count(&loop) == 0) {
         return VARVE_OK;
     }
     if ((uint64_t)(uintptr_t)loop.data[TARGET] % bytes != 0) {

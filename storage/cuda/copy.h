@@ -30,7 +30,7 @@ struct copy_transpose {
 #define COPY_TILE(unit) ((unit) < 4 ? 64 : 32) /* a side of a tile, in units */
 #define COPY_TILE_THREADS 8                    /* rows of threads, each as long as a warp */
 
-/* Kernel cast_TARGET_SOURCE: `count` neighbours. Both addresses are multiples of what a vector takes. */
+/* Kernel cast_TARGET_SOURCE, of two types: `count` neighbours. Both addresses are multiples of what a vector takes. */
 struct copy_cast {
     uint64_t target, source, count;
 };
@@ -47,11 +47,12 @@ struct copy_fill {
 #include "storage/array.h"
 
 /// Copy between two arrays of one shape in the device's memory that share no memory, converted where the types differ, behind
-/// what `stream` has. Errors: VARVE_ERROR_UNSUPPORTED (elements to be converted at addresses that are no multiples of their size),
-/// the device's.
+/// what `stream` has. Errors: VARVE_ERROR_UNSUPPORTED (addresses that are no multiples of the element's size, for elements that are
+/// converted or lie in VARVE_DIMS_MAX axes that can't be joined), the device's.
 int gpu_copy(struct gpu *gpu, const struct varve_array *target, const struct varve_array *source,
              uint64_t stream, struct varve_message *message);
-/// Set all elements to the lowest bytes of `pattern`. Errors: as gpu_copy.
+/// Set all elements to the lowest bytes of `pattern`. Errors: VARVE_ERROR_UNSUPPORTED (an address that is no multiple of the element's
+/// size), the device's.
 int gpu_fill(struct gpu *gpu, const struct varve_array *target, uint64_t pattern, uint64_t stream,
              struct varve_message *message);
 /// The largest unit of 1 to 16 bytes that the first `operands` operands of a loop over elements of `bytes` bytes can be moved

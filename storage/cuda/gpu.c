@@ -61,11 +61,6 @@ void gpu_close(struct gpu *gpu)
     }
 }
 
-struct varve_device *gpu_device(const struct gpu *gpu)
-{
-    return gpu->device;
-}
-
 void *gpu_library(struct gpu *gpu, void *(*open)(struct varve_device *device), void (*close)(void *library))
 {
     void *library;

@@ -32,20 +32,25 @@ GPU_PROGRAM_LIST(GPU_PROGRAM_IMAGE)
 
 struct gpu;
 
+/* As many parts, or blocks, of `by` as hold `count`. */
+static inline uint64_t divide_up(uint64_t count, uint64_t by)
+{
+    return (count + by - 1) / by;
+}
+
 /// What launches kernels on `device`, which must outlive it. Owner: the caller, by gpu_close. Errors: VARVE_ERROR_UNSUPPORTED (the
 /// device runs no programs, or the build had no nvcc), NO_MEMORY.
 int gpu_open(struct varve_device *device, struct gpu **gpu_out, struct varve_message *message);
-/// Without effect on NULL.
+/// Without effect on NULL. The programs stay loaded until the device closes.
 void gpu_close(struct gpu *gpu);
-struct varve_device *gpu_device(const struct gpu *gpu);
 /// What a library made for the device: by `open` at the first call, to be closed with the gpu. One for each gpu. NULL: there is none,
 /// which is not tried again. Threads: any.
 void *gpu_library(struct gpu *gpu, void *(*open)(struct varve_device *device), void (*close)(void *library));
-/// Enqueue the kernel of that number in `names`, whose `count` entries are always the same for one program. One argument: a
-/// structure, read before the call returns. Threads: any. Errors: the device's.
+/// Enqueue the kernel of that number in `names`, always the same list for one program. One argument: a structure, read before the
+/// call returns. Threads: any. Errors: the device's.
 int gpu_launch(struct gpu *gpu, enum gpu_program program, const char *const *names, unsigned kernel,
                const struct varve_launch *launch, uint64_t stream, struct varve_message *message);
-/// The same in `blocks` blocks of GPU_BLOCK threads.
+/// The same in `blocks` blocks of GPU_BLOCK threads; fewer than 2^31 blocks.
 int gpu_launch_blocks(struct gpu *gpu, enum gpu_program program, const char *const *names, unsigned kernel,
                       uint64_t blocks, void *argument, uint64_t stream, struct varve_message *message);
 

@@ -8,7 +8,6 @@
 #include "storage/cuda/copy.h"
 #include "storage/elements/loop.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,7 +61,7 @@ static uint64_t words_of(const struct index_plan *inner)
 
 static uint64_t parts_of(const struct index_plan *inner)
 {
-    return (words_of(inner) + INDEX_PART_WORDS - 1) / INDEX_PART_WORDS;
+    return divide_up(words_of(inner), INDEX_PART_WORDS);
 }
 
 static size_t position_bytes(const struct index_plan *inner)
@@ -188,6 +187,9 @@ int gpu_index_write(const struct varve_index_plan *plan, void *bytes_out, uint64
 
 /* ---- runs ---- */
 
+_Static_assert(KERNEL_LIMIT <= GPU_KERNELS_MAX, "a program has room for them");
+_Static_assert(INDEX_BLOCK == GPU_BLOCK, "threads of a block");
+
 /* What a walk is launched with. */
 struct order {
     struct gpu *gpu;
@@ -224,7 +226,7 @@ static int rows_launch(const struct order *order, const struct walk *walk)
         .list = walk->addrs[2],
         .packed_stride = walk->axes[1].strides[0],
         .row_units = walk->axes[0].size,
-        .parts = (walk->axes[0].size + INDEX_BLOCK * INDEX_PER_THREAD - 1) / (INDEX_BLOCK * INDEX_PER_THREAD),
+        .parts = (uint32_t)divide_up(walk->axes[0].size, INDEX_BLOCK * INDEX_PER_THREAD),
     };
 
     return gpu_launch_blocks(order->gpu, GPU_PROGRAM_INDEX, names, order->rows_kernel,
@@ -236,8 +238,7 @@ static int list_visit(const struct walk *walk, void *context)
 {
     const struct order *order = context;
     struct index_list argument = {*walk, order->number};
-    uint64_t blocks =
-        ((uint64_t)walk->count + INDEX_BLOCK * INDEX_PER_THREAD - 1) / (INDEX_BLOCK * INDEX_PER_THREAD);
+    uint64_t blocks = divide_up(walk->count, INDEX_BLOCK * INDEX_PER_THREAD);
 
     if (is_rows(order, walk)) {
         return rows_launch(order, walk);
@@ -324,8 +325,8 @@ static int mask_run(struct order *order, const struct index_plan *inner, const s
                                  (unsigned long long)bytes);
     }
     return gpu_launch_blocks(order->gpu, GPU_PROGRAM_INDEX, names, way + (unsigned)__builtin_ctzll(bytes),
-                             (parts_of(inner) + INDEX_BLOCK / 32 - 1) / (INDEX_BLOCK / 32), &argument,
-                             order->stream, order->message);
+                             divide_up(parts_of(inner), INDEX_BLOCK / 32), &argument, order->stream,
+                             order->message);
 }
 
 int gpu_index_run(struct gpu *gpu, const struct index_plan *inner, const struct gpu_kept *kept,

@@ -129,6 +129,16 @@ void elements_loop_init(struct elements_loop *loop, unsigned operands,
     axes_join_all(loop);
 }
 
+uint64_t elements_loop_count(const struct elements_loop *loop)
+{
+    uint64_t count = 1;
+
+    for (unsigned i = 0; i < loop->ndim; i++) {
+        count *= (uint64_t)loop->shape[i];
+    }
+    return count;
+}
+
 /* The next place of the outer axes; false: that was the last one. */
 static bool loop_step(const struct elements_loop *loop, unsigned outer, int64_t *index, char **data)
 {

@@ -25,6 +25,8 @@ char *elements_begin(const struct varve_array *array);
 void elements_loop_init(struct elements_loop *loop, unsigned operands,
                         const struct varve_array *const *arrays);
 
+uint64_t elements_loop_count(const struct elements_loop *loop);
+
 /// Called with the address of each operand's element where the innermost axes begin.
 typedef void elements_inner(const struct elements_loop *loop, char *const *data, const void *context);
 /// Walk all axes but the `inner_ndim` last ones, which `inner` walks. A loop without elements makes no call.

@@ -33,11 +33,6 @@ int work_launch(const struct gpu_work *work, enum kernel kernel, uint64_t blocks
 /// Memory for what is enqueued from now on. Freed at once by varve_alloc_free, it serves only what comes later on the stream.
 int work_allocate(const struct gpu_work *work, uint64_t bytes, struct varve_allocation *allocation_out);
 
-static inline uint64_t divide_up(uint64_t count, uint64_t by)
-{
-    return (count + by - 1) / by;
-}
-
 /// The operators by their kinds, on operands that need no memory in between.
 int gpu_elementwise(const struct gpu_work *work, const struct operation *operation);
 int gpu_reduction(const struct gpu_work *work, const struct operation *operation);

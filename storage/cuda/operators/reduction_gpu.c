@@ -21,7 +21,7 @@ struct reduction {
     struct elements_loop reduced; /* of one result */
     struct reduction_launch launch;
     enum kernel kernel;
-    uint64_t row_blocks, part_total; /* of the first direction; of all launches */
+    uint64_t part_total; /* of all launches */
     bool is_columns;
 };
 
@@ -77,16 +77,6 @@ static uint64_t part_bytes(const struct reduction *reduction)
 
 /* ---- how it is divided ---- */
 
-static uint64_t loop_count(const struct elements_loop *loop)
-{
-    uint64_t count = 1;
-
-    for (unsigned i = 0; i < loop->ndim; i++) {
-        count *= (uint64_t)loop->shape[i];
-    }
-    return count;
-}
-
 static uint32_t row_lanes(uint64_t count)
 {
     return count <= ROW_SHORT ? 4 : count <= ROW_MIDDLE ? 32 : KERNEL_THREADS;
@@ -109,11 +99,10 @@ static uint32_t column_width(uint64_t kept, uint64_t count)
 /* `count` elements in parts that are all in use. */
 static void divide(struct reduction_launch *launch, uint64_t count, uint64_t blocks, uint64_t least)
 {
-    uint64_t parts = blocks < BLOCKS_WANTED ? BLOCKS_WANTED / blocks : 1;
+    uint64_t parts = BLOCKS_WANTED / blocks;
 
-    if (parts > count / least) {
-        parts = count / least > 0 ? count / least : 1;
-    }
+    parts = parts < count / least ? parts : count / least;
+    parts = parts > 0 ? parts : 1;
     launch->count = count;
     launch->part_count = count > 0 ? divide_up(count, parts) : 1;
     launch->parts = count > 0 ? (uint32_t)divide_up(count, launch->part_count) : 1;
@@ -124,8 +113,7 @@ static void divide_rows(struct reduction *reduction, uint64_t kept, uint64_t cou
     struct reduction_launch *launch = &reduction->launch;
 
     launch->lanes = row_lanes(count);
-    reduction->row_blocks = divide_up(kept, KERNEL_THREADS / launch->lanes);
-    divide(launch, count, reduction->row_blocks,
+    divide(launch, count, divide_up(kept, KERNEL_THREADS / launch->lanes),
            launch->lanes == KERNEL_THREADS ? PART_ELEMENTS : UINT64_MAX);
 }
 
@@ -136,8 +124,7 @@ static void divide_columns(struct reduction *reduction, uint64_t kept, uint64_t 
 
     launch->lanes = column_width(kept, count);
     height = KERNEL_THREADS / launch->lanes;
-    reduction->row_blocks = divide_up(kept, launch->lanes);
-    divide(launch, count, reduction->row_blocks, height * COLUMNS_STEPS * ROUNDS_LEAST);
+    divide(launch, count, divide_up(kept, launch->lanes), height * COLUMNS_STEPS * ROUNDS_LEAST);
 }
 
 /* ---- launches ---- */
@@ -224,8 +211,9 @@ static int run(struct reduction *reduction)
     if (reduction->part_total == 1) {
         return run_parts(reduction);
     }
-    error = work_allocate(work, loop_count(&reduction->kept) * reduction->part_total * part_bytes(reduction),
-                          &allocation);
+    error = work_allocate(
+        work, elements_loop_count(&reduction->kept) * reduction->part_total * part_bytes(reduction),
+        &allocation);
     if (error != VARVE_OK) {
         return error;
     }
@@ -289,7 +277,7 @@ int gpu_reduction(const struct gpu_work *work, const struct operation *operation
         return error;
     }
     loops_of(&reduction, out, a, &axes);
-    kept = loop_count(&reduction.kept);
+    kept = elements_loop_count(&reduction.kept);
     reduction.is_columns = is_by_columns(&reduction, kept);
     reduction.kernel = kernel_find(&reduction);
     reduction.launch.divisor = operation->code == VARVE_OPERATOR_MEAN ? (double)axes.divisor : 1;

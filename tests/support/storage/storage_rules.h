@@ -233,6 +233,37 @@ static inline void rule_foreign(void **state)
     assert_int_equal(owner.releases, 1);
 }
 
+/* Elements at addresses that are no multiples of their size: bytes of a storage under another type. */
+static inline void rule_unaligned(void **state)
+{
+    const struct pool *pool = *state;
+    const int64_t bytes[] = {64}, shape[] = {5};
+    const struct varve_scalar two = {.kind = VARVE_SCALAR_INTEGER, .integer = 2},
+                              none = {.kind = VARVE_SCALAR_BOOL};
+    struct varve_storage *whole, *storage, *view, *numbers = rule_numbers(pool->memory, 1, shape);
+    struct varve_foreign foreign = {.bytes = 40, .memory = pool->memory};
+    struct varve_geometry geometry;
+
+    rule_ok(varve_storage_full(&(struct varve_storage_options){.memory = pool->memory}, VARVE_DTYPE_U8, 1,
+                               bytes, none, &whole, &rule_message));
+    foreign.data = (char *)varve_storage_data(whole) + 3;
+    varve_geometry_contiguous(1, shape, &geometry, NULL);
+    rule_ok(varve_storage_wrap(&foreign, VARVE_DTYPE_I64, &geometry, NULL, &storage, &rule_message));
+    rule_ok(varve_storage_fill(storage, two, &rule_message));
+    rule_expect(storage, 5, (const float[]){2, 2, 2, 2, 2});
+    rule_ok(varve_storage_slice(storage, 0, 1, 5, 2, &view, &rule_message));
+    rule_ok(varve_storage_fill(view, none, &rule_message));
+    rule_expect(storage, 5, (const float[]){2, 0, 2, 0, 2});
+    rule_ok(varve_storage_fill(storage, none, &rule_message)); /* a pattern of zeros alone */
+    rule_expect(storage, 5, (const float[]){0, 0, 0, 0, 0});
+    rule_ok(varve_storage_copy(storage, numbers, &rule_message));
+    rule_expect(view, 2, (const float[]){1, 3});
+    rule_release(view);
+    rule_release(storage);
+    rule_release(whole);
+    rule_release(numbers);
+}
+
 /* ---- views ---- */
 
 static inline void rule_views(void **state)
@@ -661,13 +692,13 @@ static inline void rule_inspect(void **state)
 }
 
 /* Cases of cmocka, for one kind of memory that keeps bytes. */
-#define STORAGE_RULES(kind)                                                                           \
-    POOL_CASE(rule_create, kind), POOL_CASE(rule_block, kind), POOL_CASE(rule_create_errors, kind),   \
-        POOL_CASE(rule_references, kind), POOL_CASE(rule_foreign, kind), POOL_CASE(rule_views, kind), \
-        POOL_CASE(rule_view_errors, kind), POOL_CASE(rule_copy_and_clone, kind),                      \
-        POOL_CASE(rule_overlap, kind), POOL_CASE(rule_streams, kind), POOL_CASE(rule_batch, kind),    \
-        POOL_CASE(rule_batch_error, kind), POOL_CASE(rule_plan, kind), POOL_CASE(rule_resize, kind),  \
-        POOL_CASE(rule_resize_keeps, kind), POOL_CASE(rule_resize_foreign, kind),                     \
-        POOL_CASE(rule_indices, kind), POOL_CASE(rule_inspect, kind)
+#define STORAGE_RULES(kind)                                                                                 \
+    POOL_CASE(rule_create, kind), POOL_CASE(rule_block, kind), POOL_CASE(rule_create_errors, kind),         \
+        POOL_CASE(rule_references, kind), POOL_CASE(rule_foreign, kind), POOL_CASE(rule_unaligned, kind),   \
+        POOL_CASE(rule_views, kind), POOL_CASE(rule_view_errors, kind),                                     \
+        POOL_CASE(rule_copy_and_clone, kind), POOL_CASE(rule_overlap, kind), POOL_CASE(rule_streams, kind), \
+        POOL_CASE(rule_batch, kind), POOL_CASE(rule_batch_error, kind), POOL_CASE(rule_plan, kind),         \
+        POOL_CASE(rule_resize, kind), POOL_CASE(rule_resize_keeps, kind),                                   \
+        POOL_CASE(rule_resize_foreign, kind), POOL_CASE(rule_indices, kind), POOL_CASE(rule_inspect, kind)
 
 #endif

@@ -2,7 +2,7 @@
 /* C only: shared by C tests */
 /*
  * Storages of many threads in any memory (pool.h): references to one storage, whose memory goes once and with the last of them;
- * storages that come and go; memory that is handed from one to the next on streams of the threads' own.
+ * storages that come and go; memory that is handed from one to the next on streams of the threads' own; what is made at its first use.
  */
 #ifndef VARVE_TESTS_SUPPORT_STORAGE_THREAD_RULES_H
 #define VARVE_TESTS_SUPPORT_STORAGE_THREAD_RULES_H
@@ -225,8 +225,51 @@ static inline void rule_blocks_of_threads(void **state)
     }
 }
 
+/* ---- what a memory makes when it is first needed ---- */
+
+#define THREAD_NUMBERS (INT64_C(1) << 18) /* of 8 bytes: long enough for pinned memory */
+
+/* There by pinned memory and back, and there and back by a batch: the number of the thread in each element. */
+static inline void *thread_first_uses(void *context)
+{
+    struct thread_worker *worker = context;
+    const int64_t shape[] = {THREAD_NUMBERS};
+    const struct varve_storage_options there = {.memory = worker->pool->memory};
+    struct varve_scalar number = {.kind = VARVE_SCALAR_INTEGER, .integer = (int64_t)worker->random};
+    struct varve_storage *from = NULL, *middle = NULL, *to = NULL;
+
+    worker->errors += varve_storage_full(NULL, VARVE_DTYPE_I64, 1, shape, number, &from, NULL) != VARVE_OK;
+    worker->errors += varve_storage_clone(from, &there, &middle, NULL) != VARVE_OK;
+    worker->errors += varve_storage_zeros(NULL, VARVE_DTYPE_I64, 1, shape, &to, NULL) != VARVE_OK;
+    worker->errors +=
+        varve_storage_copy_batch(&(struct varve_storage_pair){middle, from}, 1, 4, NULL) != VARVE_OK;
+    worker->errors +=
+        varve_storage_copy_batch(&(struct varve_storage_pair){to, middle}, 1, 4, NULL) != VARVE_OK;
+    for (int64_t i = 0; i < THREAD_NUMBERS; i++) {
+        worker->errors += ((const int64_t *)varve_storage_data(to))[i] != number.integer;
+    }
+    varve_storage_release(from, NULL);
+    varve_storage_release(middle, NULL);
+    varve_storage_release(to, NULL);
+    return NULL;
+}
+
+static inline void rule_first_uses_of_threads(void **state)
+{
+    struct thread_worker workers[THREADS];
+
+    for (unsigned i = 0; i < THREADS; i++) {
+        workers[i] = (struct thread_worker){.pool = *state, .random = i + 1};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, thread_first_uses, &workers[i]), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        assert_int_equal(workers[i].errors, 0);
+    }
+}
+
 #define THREAD_RULES(kind)                                                               \
     POOL_CASE(rule_references_of_threads, kind), POOL_CASE(rule_a_million_cycles, kind), \
-        POOL_CASE(rule_blocks_of_threads, kind)
+        POOL_CASE(rule_blocks_of_threads, kind), POOL_CASE(rule_first_uses_of_threads, kind)
 
 #endif

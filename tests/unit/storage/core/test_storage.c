@@ -38,12 +38,214 @@ static void test_device_copies(void **state)
     rule_release(host);
 }
 
+/* ---- what a copy waits for ---- */
+
+static struct {
+    const struct varve_device_ops *ops;
+    unsigned copies, unfinished; /* all; since the stream was last waited for */
+    unsigned waits, streams;
+} counted;
+
+static int copy_counted(struct varve_device *device, uint64_t target_addr, uint64_t source_addr,
+                        uint64_t bytes, enum varve_copy_direction direction, uint64_t stream)
+{
+    counted.copies++;
+    counted.unfinished++;
+    return counted.ops->copy(device, target_addr, source_addr, bytes, direction, stream);
+}
+
+static int synchronize_counted(struct varve_device *device, uint64_t stream)
+{
+    counted.unfinished = 0;
+    counted.waits++;
+    return counted.ops->stream_synchronize(device, stream);
+}
+
+/* Those of the device, which count what they do. */
+static struct varve_device_ops counted_ops(const struct varve_device *device)
+{
+    struct varve_device_ops ops = *device->ops;
+
+    counted.ops = device->ops;
+    ops.copy = copy_counted;
+    ops.stream_synchronize = synchronize_counted;
+    return ops;
+}
+
+/* Larger ones go to a device through pinned pieces, of which the last are on the way when all has been read: the call waits. */
+static void test_copies_are_done(void **state)
+{
+    static const enum varve_dtype types[] = {VARVE_DTYPE_F32,
+                                             VARVE_DTYPE_I32}; /* as it is; by way of host memory */
+    const struct pool *pool = *state;
+    const struct varve_storage_options there = {.memory = pool->memory};
+    const int64_t count = (int64_t)(3 * MIB);
+    struct varve_device_ops ops = counted_ops(pool->device);
+    struct varve_storage *from, *to;
+
+    rule_ok(varve_storage_full(NULL, VARVE_DTYPE_F32, 1, &count,
+                               (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER, .integer = 3}, &from,
+                               &rule_message));
+    for (unsigned i = 0; i < 2; i++) {
+        rule_ok(varve_storage_empty(&there, types[i], 1, &count, &to, &rule_message));
+        counted.copies = 0;
+        pool->device->ops = &ops;
+        rule_ok(varve_storage_copy(to, from, &rule_message));
+        pool->device->ops = counted.ops;
+        assert_true(counted.copies > 1);
+        assert_int_equal(counted.unfinished, 0);
+        rule_release(to);
+    }
+    rule_release(from);
+}
+
+/* A stream is the target's device's: another device has none of that number, or it is another one there. */
+static void test_between_devices(void **state)
+{
+    static const enum varve_dtype types[] = {VARVE_DTYPE_F32,
+                                             VARVE_DTYPE_I16}; /* as it is; by way of host memory */
+    const struct pool *pool = *state;
+    const struct varve_device_ops *ops = pool->device->ops;
+    struct varve_device_ops both;
+    struct varve_storage *from, *to;
+    struct pool other;
+    uint64_t stream, gone;
+
+    rule_ok(pool_open(&other, &pool_apart, &rule_message));
+    from = rule_numbers(other.memory, 2, rule_23);
+    rule_ok(ops->stream_create(pool->device, &stream));
+    rule_ok(ops->stream_create(other.device, &gone));
+    rule_ok(ops->stream_destroy(other.device, gone));
+    assert_int_equal(gone, stream);
+    both = counted_ops(other.device);
+    for (unsigned i = 0; i < 2; i++) {
+        rule_ok(varve_storage_empty(&(struct varve_storage_options){.memory = pool->memory}, types[i], 2,
+                                    rule_23, &to, &rule_message));
+        counted.waits = 0;
+        pool->device->ops = other.device->ops = &both;
+        rule_ok(varve_storage_copy_on(to, from, stream, &rule_message));
+        pool->device->ops = other.device->ops = counted.ops;
+        assert_true(counted.waits > 0);
+        rule_expect(to, 6, (const float[]){0, 1, 2, 3, 4, 5});
+        rule_release(to);
+    }
+    rule_release(from);
+    rule_ok(ops->stream_destroy(pool->device, stream));
+    rule_ok(pool_close(&other, &rule_message));
+}
+
+static int stream_create_counted(struct varve_device *device, uint64_t *stream_out)
+{
+    counted.streams++;
+    return counted.ops->stream_create(device, stream_out);
+}
+
+/* Streams are made once, so that blocks that the allocator keeps for them are found again; more are added where they are wanted. */
+static void test_batch_streams(void **state)
+{
+    const struct pool *pool = *state;
+    const unsigned streams[] = {3, 2, 3, 5};
+    struct varve_device_ops ops = counted_ops(pool->device);
+    struct varve_storage *from = rule_numbers(NULL, 2, rule_23), *to = rule_numbers(pool->memory, 2, rule_23);
+    const struct varve_storage_pair pair = {to, from};
+
+    ops.stream_create = stream_create_counted;
+    counted.streams = 0;
+    pool->device->ops = &ops;
+    for (unsigned i = 0; i < sizeof(streams) / sizeof(streams[0]); i++) {
+        rule_ok(varve_storage_copy_batch(&pair, 1, streams[i], &rule_message));
+        assert_int_equal(counted.streams, i < 3 ? 3 : 5);
+    }
+    pool->device->ops = counted.ops;
+    rule_expect(to, 6, (const float[]){0, 1, 2, 3, 4, 5});
+    rule_release(from);
+    rule_release(to);
+}
+
+/* ---- blocks that go from hand to hand in the order of a stream ---- */
+
+static struct {
+    const struct varve_device_ops *ops;
+    uint64_t stream;
+    bool is_blocked;
+} held;
+
+/* The stream gets on as soon as somebody waits for it. */
+static int synchronize_held(struct varve_device *device, uint64_t stream)
+{
+    if (stream == held.stream && held.is_blocked) {
+        held.is_blocked = false;
+        rule_ok(varve_host_stream_release(device, stream));
+    }
+    return held.ops->stream_synchronize(device, stream);
+}
+
+/* 0: full, 1: from_array, 2: clone. Elements are 0 to 5, or all 3. */
+static struct varve_storage *make(unsigned way, const struct varve_storage_options *options,
+                                  struct varve_storage *numbers)
+{
+    const struct varve_scalar three = {.kind = VARVE_SCALAR_INTEGER, .integer = 3};
+    struct varve_storage *storage;
+    struct varve_array array;
+
+    varve_storage_get_array(numbers, &array);
+    rule_ok(way == 0
+                ? varve_storage_full(options, VARVE_DTYPE_F32, 2, rule_23, three, &storage, &rule_message)
+            : way == 1 ? varve_storage_from_array(options, &array, &storage, &rule_message)
+                       : varve_storage_clone(numbers, options, &storage, &rule_message));
+    return storage;
+}
+
+/* A block was released while its stream still had work on it: what is made in it next is not overwritten by that. */
+static void test_recycled_block(void **state)
+{
+    const struct pool *pool = *state;
+    struct varve_device_ops ops = *pool->device->ops;
+    struct varve_storage *numbers = rule_numbers(NULL, 2, rule_23), *before, *after;
+    struct varve_storage_options options = {.memory = pool->memory};
+
+    held.ops = pool->device->ops;
+    ops.stream_synchronize = synchronize_held;
+    rule_ok(held.ops->stream_create(pool->device, &held.stream));
+    options.stream = held.stream;
+    for (unsigned way = 0; way < 3; way++) {
+        const void *block;
+
+        rule_ok(varve_storage_empty(&options, VARVE_DTYPE_F32, 2, rule_23, &before, &rule_message));
+        block = varve_storage_data(before);
+        rule_ok(varve_host_stream_block(pool->device, held.stream));
+        held.is_blocked = true;
+        rule_ok(varve_storage_fill_on(before,
+                                      (struct varve_scalar){.kind = VARVE_SCALAR_INTEGER, .integer = 7},
+                                      held.stream, &rule_message));
+        rule_release(before);
+        pool->device->ops = &ops;
+        after = make(way, &options, numbers);
+        rule_ok(ops.stream_synchronize(pool->device, held.stream));
+        pool->device->ops = held.ops;
+        assert_ptr_equal(varve_storage_data(after), block);
+        rule_expect(after, 6,
+                    way == 0 ? (const float[]){3, 3, 3, 3, 3, 3} : (const float[]){0, 1, 2, 3, 4, 5});
+        rule_release(after);
+    }
+    rule_release(numbers);
+    rule_ok(varve_alloc_empty_cache(pool->alloc));
+    rule_ok(held.ops->stream_destroy(pool->device, held.stream));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STORAGE_RULES(pool_libc),  STORAGE_RULES(pool_host),
-        STORAGE_RULES(pool_apart), POOL_CASE(test_device_copies, pool_sim),
-        RANDOM_RULES(pool_host),   RANDOM_RULES(pool_apart),
+        STORAGE_RULES(pool_libc),
+        STORAGE_RULES(pool_host),
+        STORAGE_RULES(pool_apart),
+        POOL_CASE(test_device_copies, pool_sim),
+        RANDOM_RULES(pool_host),
+        RANDOM_RULES(pool_apart),
+        POOL_CASE(test_copies_are_done, pool_apart),
+        POOL_CASE(test_between_devices, pool_apart),
+        POOL_CASE(test_recycled_block, pool_apart),
+        POOL_CASE(test_batch_streams, pool_apart),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
