@@ -162,12 +162,13 @@ struct varve_device_ops {
     int (*host_alloc)(struct varve_device *device, uint64_t bytes, uint64_t *addr_out);
     int (*host_free)(struct varve_device *device, uint64_t addr);
 
-    /* ---- Programs that run on the device: all three entries or none. NULL program_load: it has none. Threads: any. ----
+    /* ---- Programs that run on the device: all four entries or none. NULL program_load: it has none. Threads: any. ----
      *
      * `image` is what the device's compiler has made (cuda: a fat binary, a cubin, or PTX with a NUL at its end); it is read
-     * by program_load alone. Programs stay until the device closes. Errors: VARVE_ERROR_UNSUPPORTED (nothing in the image
-     * is for this GPU), INVALID, NO_MEMORY. */
+     * by program_load alone. What is not unloaded stays until the device closes; unloaded, once its launches are done.
+     * Errors: VARVE_ERROR_UNSUPPORTED (nothing in the image is for this GPU), INVALID, NO_MEMORY; program_unload: NOT_FOUND. */
     int (*program_load)(struct varve_device *device, const void *image, uint64_t *program_out);
+    int (*program_unload)(struct varve_device *device, uint64_t program);
     /* A function of a program by its name; good as long as the program. Errors: VARVE_ERROR_UNSUPPORTED (there is none). */
     int (*program_find)(struct varve_device *device, uint64_t program, const char *name,
                         uint64_t *function_out);

@@ -49,8 +49,14 @@ class Plan:
     def __exit__(self, *error):
         self.close()
 
+    def _given(self, name):
+        try:
+            return self.__dict__[name]
+        except KeyError:
+            raise ValueError("the plan is closed") from None
+
     def _described(self):
-        return IndexPlan.from_address(self._plan.value)
+        return IndexPlan.from_address(self._given("_plan").value)
 
     @property
     def shape(self):
@@ -68,4 +74,4 @@ class Plan:
         """From the indexed storage to `target`, or from the value to the indexed one. On a device the work may go on behind the call;
         both storages must stay until it is done."""
         message = Message()
-        check(library().varve_storage_plan_run(self._opened, target._handle, source._handle, stream, byref(message)), message)
+        check(library().varve_storage_plan_run(self._given("_opened"), target._handle, source._handle, stream, byref(message)), message)

@@ -237,8 +237,10 @@ class Storage:
         """Elements of a storage or an array, converted and broadcast; returns self. On a stream of the device (its handle; 0: the
         default one) the work may go on behind the call, and both storages must stay until it is done."""
         if not isinstance(source, Storage):
+            if stream is not None:
+                raise ValueError("nobody knows how long an array stays: make a storage of it before a stream copies it")
             with from_numpy(source) as wrapped:
-                return self.copy_(wrapped)  # waits: nobody knows how long the array stays
+                return self.copy_(wrapped)
         message = Message()
         if stream is None:
             error = library().varve_storage_copy(self._handle, source._handle, byref(message))

@@ -65,8 +65,15 @@ struct gpu *memory_gpu(struct varve_memory *memory)
 {
     struct gpu *gpu = __atomic_load_n(&memory->gpu, __ATOMIC_ACQUIRE), *opened;
 
-    if (gpu != NULL || memory->device == NULL || gpu_open(memory->device, &opened, NULL) != VARVE_OK) {
+    int error;
+
+    if (gpu != NULL || memory->device == NULL || __atomic_load_n(&memory->has_no_gpu, __ATOMIC_RELAXED)) {
         return gpu;
+    }
+    error = gpu_open(memory->device, &opened, NULL);
+    if (error != VARVE_OK) {
+        __atomic_store_n(&memory->has_no_gpu, error == VARVE_ERROR_UNSUPPORTED, __ATOMIC_RELAXED);
+        return NULL;
     }
     if (!__atomic_compare_exchange_n(&memory->gpu, &gpu, opened, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
         gpu_close(opened); /* another thread came first */

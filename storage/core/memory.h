@@ -20,6 +20,7 @@ struct varve_memory {
     bool is_addressable;
     uint64_t users;                       /* pieces that are in use. Atomic */
     struct gpu *gpu;                      /* NULL until somebody asks for it. Atomic */
+    bool has_no_gpu;                      /* and never will have: it was asked for. Atomic */
     struct staging *staging;              /* likewise */
     uint64_t streams[MEMORY_STREAMS_MAX]; /* of the device. 0 until somebody asks for them. Atomic */
 };

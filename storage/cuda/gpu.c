@@ -28,9 +28,57 @@ static const unsigned char *const images[GPU_PROGRAM_LIMIT] = {
 #undef GPU_PROGRAM_ROW
 };
 
+static int device_failed(struct gpu *gpu, int error, const char *what, struct varve_message *message)
+{
+    struct varve_message reason = {""};
+
+    gpu->device->ops->reason(gpu->device, &reason);
+    return varve_message_set(message, error, "%s: %s", what,
+                             reason.text[0] != '\0' ? reason.text : varve_strerror(error));
+}
+
+/* ---- programs ---- */
+
+/* With the mutex, but for gpu_open. */
+static int program_load(struct gpu *gpu, enum gpu_program number)
+{
+    uint64_t *handle = &gpu->programs[number].handle;
+
+    return *handle != 0 ? VARVE_OK : gpu->device->ops->program_load(gpu->device, images[number], handle);
+}
+
+/* With the mutex. */
+static int function_load(struct gpu *gpu, enum gpu_program number, const char *name, uint64_t *function_out)
+{
+    int error = program_load(gpu, number);
+
+    return error == VARVE_OK
+               ? gpu->device->ops->program_find(gpu->device, gpu->programs[number].handle, name, function_out)
+               : error;
+}
+
+/* ---- opening and closing ---- */
+
+void gpu_close(struct gpu *gpu)
+{
+    if (gpu != NULL) {
+        for (unsigned i = 0; i < GPU_PROGRAM_LIMIT; i++) {
+            if (gpu->programs[i].handle != 0) {
+                gpu->device->ops->program_unload(gpu->device, gpu->programs[i].handle);
+            }
+        }
+        if (gpu->library != NULL) {
+            gpu->library_close(gpu->library);
+        }
+        pthread_mutex_destroy(&gpu->mutex);
+        free(gpu);
+    }
+}
+
 int gpu_open(struct varve_device *device, struct gpu **gpu_out, struct varve_message *message)
 {
     struct gpu *gpu;
+    int error;
 
     if (device->ops->program_load == NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "device '%s' runs no programs",
@@ -46,19 +94,14 @@ int gpu_open(struct varve_device *device, struct gpu **gpu_out, struct varve_mes
     }
     gpu->device = device;
     pthread_mutex_init(&gpu->mutex, NULL);
+    error = program_load(gpu, GPU_PROGRAM_COPY); /* does any of it run on this GPU? */
+    if (error != VARVE_OK) {
+        device_failed(gpu, error, "kernels", message);
+        gpu_close(gpu);
+        return error;
+    }
     *gpu_out = gpu;
     return VARVE_OK;
-}
-
-void gpu_close(struct gpu *gpu)
-{
-    if (gpu != NULL) {
-        if (gpu->library != NULL) {
-            gpu->library_close(gpu->library);
-        }
-        pthread_mutex_destroy(&gpu->mutex);
-        free(gpu);
-    }
 }
 
 void *gpu_library(struct gpu *gpu, void *(*open)(struct varve_device *device), void (*close)(void *library))
@@ -76,25 +119,7 @@ void *gpu_library(struct gpu *gpu, void *(*open)(struct varve_device *device), v
     return library;
 }
 
-static int device_failed(struct gpu *gpu, int error, const char *what, struct varve_message *message)
-{
-    struct varve_message reason = {""};
-
-    gpu->device->ops->reason(gpu->device, &reason);
-    return varve_message_set(message, error, "the kernel %s: %s", what,
-                             reason.text[0] != '\0' ? reason.text : varve_strerror(error));
-}
-
-/* With the mutex. */
-static int function_load(struct gpu *gpu, enum gpu_program number, const char *name, uint64_t *function_out)
-{
-    struct program *program = &gpu->programs[number];
-    const struct varve_device_ops *ops = gpu->device->ops;
-    int error =
-        program->handle != 0 ? VARVE_OK : ops->program_load(gpu->device, images[number], &program->handle);
-
-    return error == VARVE_OK ? ops->program_find(gpu->device, program->handle, name, function_out) : error;
-}
+/* ---- launches ---- */
 
 static int function_find(struct gpu *gpu, enum gpu_program number, const char *name, unsigned kernel,
                          uint64_t *function_out, struct varve_message *message)

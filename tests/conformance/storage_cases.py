@@ -252,6 +252,8 @@ class Expressions(MemoryCase):
                         put.run(storage, values)
                         bits[key] = value
                         self.same(storage, bits, "put")
+                with self.assertRaisesRegex(ValueError, "the plan is closed"):
+                    get.run(out, storage)
 
     def test_batch(self):
         """Many copies at a time, of other types and strides, to and from host memory."""

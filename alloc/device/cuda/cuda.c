@@ -215,6 +215,7 @@ static const struct varve_device_ops cuda_ops = {
     .join_stream = cuda_join_stream,
     .pool_trim = cuda_pool_trim,
     .program_load = cuda_program_load,
+    .program_unload = cuda_program_unload,
     .program_find = cuda_program_find,
     .launch = cuda_launch,
     .memory_info = cuda_memory_info,
@@ -273,6 +274,7 @@ static void look_for_parts(struct cuda_device *cuda)
     }
     if (!cuda_has_programs(cuda->driver)) {
         cuda->ops.program_load = NULL;
+        cuda->ops.program_unload = NULL;
         cuda->ops.program_find = NULL;
         cuda->ops.launch = NULL;
     }

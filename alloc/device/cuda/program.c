@@ -48,6 +48,33 @@ int cuda_program_load(struct varve_device *device, const void *image, uint64_t *
         program_load);
 }
 
+/* The driver may wait for what runs. */
+static int program_unload(struct device_table *table, struct device_call *call)
+{
+    struct cuda_device *cuda = cuda_of_table(table);
+    cuda_module module = (cuda_module)(uintptr_t)call->id;
+    cuda_result result;
+
+    for (uint32_t i = 0; i < cuda->program_count; i++) {
+        if (cuda->programs[i] == module) {
+            cuda->programs[i] = cuda->programs[--cuda->program_count];
+            cuda_unlock(cuda);
+            result = cuda->driver->module_unload(module);
+            cuda_lock(cuda);
+            return cuda_failed(cuda, result, "cuModuleUnload");
+        }
+    }
+    return DEVICE_REFUSE(&table->resources, VARVE_ERROR_NOT_FOUND, "%#llx is no program",
+                         (unsigned long long)call->id);
+}
+
+int cuda_program_unload(struct varve_device *device, uint64_t program)
+{
+    return device_run(device,
+                      (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .id = program, .gives_back = true},
+                      program_unload);
+}
+
 static int program_find(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);

@@ -24,7 +24,7 @@ static inline cuda_result fake_module_load(cuda_module *module_out, const void *
 
 static inline cuda_result fake_module_unload(cuda_module module)
 {
-    FAKE_CALL("cuModuleUnload", FAKE_INSIDE);
+    FAKE_CALL("cuModuleUnload", FAKE_INSIDE); /* at the close, with the table; else without */
     return fake_drop(FAKE_MODULE, (uint64_t)(uintptr_t)module, 0);
 }
 

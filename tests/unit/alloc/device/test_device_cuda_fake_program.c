@@ -66,6 +66,26 @@ static void test_refused(void **state)
     fake_closed(device);
 }
 
+static void test_unload(void **state)
+{
+    struct varve_device *device = fake_opened();
+    const struct varve_device_ops *ops = device->ops;
+    uint64_t programs[3];
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(ops->program_load(device, "image", &programs[i]), 0);
+    }
+    assert_int_equal(ops->program_unload(device, programs[1]), 0);
+    assert_int_equal(fake_count(FAKE_MODULE), 2);
+    assert_int_equal(ops->program_unload(device, programs[1]), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(ops->program_unload(device, 0), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(ops->program_unload(device, programs[0]), 0);
+    assert_int_equal(fake_count(FAKE_MODULE), 1);
+    fake_closed(device);
+    assert_int_equal(fake_count(FAKE_MODULE), 0);
+}
+
 static void test_old_driver(void **state)
 {
     const struct varve_cuda_options options = {.ordinal = FAKE_ORDINAL};
@@ -76,7 +96,8 @@ static void test_old_driver(void **state)
     fake_reset();
     driver.module_function = NULL;
     assert_int_equal(cuda_device_open(&driver, &options, &device, NULL), 0);
-    assert_true(!device->ops->program_load && !device->ops->program_find && !device->ops->launch);
+    assert_true(!device->ops->program_load && !device->ops->program_unload && !device->ops->program_find &&
+                !device->ops->launch);
     assert_non_null(device->ops->copy);
     device->ops->close(device);
     nothing_is_wrong();
@@ -87,6 +108,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_launch),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_unload),
         cmocka_unit_test(test_old_driver),
     };
 
