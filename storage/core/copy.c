@@ -13,6 +13,7 @@
 #include "storage/elements/copy.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Elements, and the memory that they are in. */
 struct array_in {
@@ -47,7 +48,7 @@ static struct varve_device *copier_of(const struct varve_memory *target, const s
         *direction_out = VARVE_COPY_HOST_TO_DEVICE;
     } else if (source->device == target->device) {
         *direction_out = VARVE_COPY_WITHIN;
-    } else if (source->device->ops == target->device->ops) {
+    } else if (strcmp(source->device->ops->name, target->device->ops->name) == 0) {
         *direction_out = VARVE_COPY_PEER_TO_DEVICE;
     } else {
         return NULL;
@@ -354,7 +355,10 @@ int copy_elements(struct varve_memory *target_memory, const struct varve_array *
     device = copier_of(target_memory, source_memory, &direction);
     if (device != NULL && is_plain_copy(target, &expanded) &&
         (direction != VARVE_COPY_WITHIN || is_apart(target, &expanded))) {
-        return copy_plainly(device, direction, &to, &from, order, message);
+        error = copy_plainly(device, direction, &to, &from, order, message);
+        if (error == VARVE_OK || direction != VARVE_COPY_PEER_TO_DEVICE) {
+            return error;
+        } /* virtual memory of a peer wants access that nobody has asked for: it goes by the host */
     }
     error = copy_by_kernel(&to, &from, &expanded, order, message);
     return error == VARVE_ERROR_UNSUPPORTED ? copy_by_host(&to, &from, order, message) : error;

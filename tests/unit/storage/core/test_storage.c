@@ -38,6 +38,38 @@ static void test_device_copies(void **state)
     rule_release(host);
 }
 
+static int far_open(struct varve_device **device_out, struct varve_message *message)
+{
+    const struct varve_sim_options options = {.capacity_bytes = POOL_LIMIT, .first_addr = UINT64_C(1) << 46};
+
+    return varve_sim_open(&options, device_out, message);
+}
+
+/* Addresses that no other device has, as with GPUs. */
+static const struct pool_kind pool_far = {.name = "far", .open = far_open, .check = varve_sim_check};
+
+/* A device is asked to copy from another one of its kind; where it can't, the bytes go by the host. */
+static void test_peers(void **state)
+{
+    const struct pool *pool = *state;
+    struct pool other;
+    struct varve_storage *here = rule_numbers(pool->memory, 2, rule_23), *there;
+    uint64_t copies = varve_sim_calls(pool->device, VARVE_DEVICE_COPY);
+
+    rule_ok(pool_open(&other, &pool_far, &rule_message));
+    there = rule_numbers(other.memory, 2, rule_23);
+    rule_ok(varve_storage_copy(there, here, &rule_message));
+    assert_int_equal(varve_sim_calls(pool->device, VARVE_DEVICE_COPY), copies);
+    assert_int_equal(varve_sim_calls(other.device, VARVE_DEVICE_COPY), 2); /* of the numbers, and this one */
+    varve_sim_fail(other.device, VARVE_DEVICE_COPY, 1, 1, VARVE_ERROR_INVALID);
+    rule_ok(varve_storage_copy(there, here, &rule_message));
+    assert_int_equal(varve_sim_calls(pool->device, VARVE_DEVICE_COPY), copies + 1);
+    assert_int_equal(varve_sim_calls(other.device, VARVE_DEVICE_COPY), 4);
+    rule_release(here);
+    rule_release(there);
+    rule_ok(pool_close(&other, &rule_message));
+}
+
 /* ---- what a copy waits for ---- */
 
 static struct {
@@ -240,6 +272,7 @@ int main(void)
         STORAGE_RULES(pool_host),
         STORAGE_RULES(pool_apart),
         POOL_CASE(test_device_copies, pool_sim),
+        POOL_CASE(test_peers, pool_sim),
         RANDOM_RULES(pool_host),
         RANDOM_RULES(pool_apart),
         POOL_CASE(test_copies_are_done, pool_apart),
