@@ -24,6 +24,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define POSITION_LIMIT (UINT64_C(1) << 62) /* no thread comes to so many records: sums of them stay numbers */
 #define BUFFER_RECORDS RING_STAGING_RECORDS
 #define PIECES_LOOKED_AT \
     64U /* that can't be read, one after the other: their number is the producer's word */
@@ -131,7 +132,8 @@ void ring_reader_refresh(struct ring_reader *reader)
     if (spill < resume && resume <= __atomic_load_n(&ring->spill_head, __ATOMIC_ACQUIRE)) {
         spill = resume;
     }
-    if (head < reader->read || head - reader->read > reader->capacity || spill < reader->spill_read) {
+    if (head < reader->read || head - reader->read > reader->capacity || spill < reader->spill_read ||
+        head >= POSITION_LIMIT || spill >= POSITION_LIMIT) {
         head = reader->read; /* nothing more can be believed */
         spill = reader->spill_read;
         reader->damage = "damaged";
