@@ -6,8 +6,6 @@
 #include "storage/core/copy.h"
 #include "storage/core/object.h"
 
-#include <stdlib.h>
-
 #define BATCH_MEMORIES_MAX 16U
 
 /* The streams of one memory. */
@@ -38,7 +36,7 @@ static int lanes_order(struct lanes *lanes, struct varve_message *message)
         device->ops->event_destroy(device, event);
     }
     return error == VARVE_OK ? VARVE_OK
-                             : memory_device_error(device, error, "streams for a batch of copies", message);
+                             : gpu_device_error(device, error, "streams for a batch of copies", message);
 }
 
 static int lanes_open(struct lanes *lanes, struct varve_memory *memory, unsigned streams,

@@ -25,7 +25,7 @@ struct array_in {
 
 static int device_error(const struct varve_device *device, int error, struct varve_message *message)
 {
-    return memory_device_error(device, error, "the device failed to copy", message);
+    return gpu_device_error(device, error, "the device failed to copy", message);
 }
 
 static int order_wait(struct varve_memory *memory, struct copy_order order, struct varve_message *message)
@@ -56,11 +56,6 @@ static struct varve_device *copier_of(const struct varve_memory *target, const s
     return device;
 }
 
-static uint64_t bytes_of(const struct varve_array *array)
-{
-    return (uint64_t)varve_geometry_count(&array->geometry) * varve_dtype_bytes(array->dtype);
-}
-
 static bool is_plain_copy(const struct varve_array *target, const struct varve_array *source)
 {
     return target->dtype == source->dtype && varve_geometry_is_contiguous(&target->geometry) &&
@@ -78,13 +73,12 @@ static int copy_plainly(struct varve_device *device, enum varve_copy_direction d
                         struct varve_message *message)
 {
     uint64_t to = array_addr(target->array), from = array_addr(source->array);
-    uint64_t bytes = bytes_of(target->array);
+    uint64_t bytes = array_bytes(target->array);
     int error = VARVE_OK;
 
     if (!order.is_asynchronous && direction == VARVE_COPY_HOST_TO_DEVICE) {
-        error =
-            transfer_bytes(target->memory, to, (void *)(uintptr_t)from, bytes, false, order.stream, message);
-        return error == VARVE_OK ? order_wait(target->memory, order, message) : error;
+        return transfer_bytes(target->memory, to, (void *)(uintptr_t)from, bytes, false, order.stream,
+                              message);
     }
     if (!order.is_asynchronous && direction == VARVE_COPY_DEVICE_TO_HOST) {
         return transfer_bytes(source->memory, from, (void *)(uintptr_t)to, bytes, true, order.stream,
@@ -106,25 +100,6 @@ static int copy_plainly(struct varve_device *device, enum varve_copy_direction d
 }
 
 /* ---- kernels ---- */
-
-/* A contiguous array of the same shape in a block of the memory, which goes back by memory_free. */
-static int block_open(struct varve_memory *memory, const struct varve_array *like, enum varve_dtype dtype,
-                      uint64_t stream, struct varve_array *array_out, struct memory_piece *piece_out,
-                      struct varve_message *message)
-{
-    int error;
-
-    *array_out = (struct varve_array){.dtype = dtype};
-    error =
-        varve_geometry_contiguous(like->geometry.ndim, like->geometry.shape, &array_out->geometry, message);
-    if (error == VARVE_OK) {
-        error = memory_allocate(memory, bytes_of(array_out), 0, stream, piece_out, message);
-    }
-    if (error == VARVE_OK) {
-        array_out->data = piece_out->data;
-    }
-    return error;
-}
 
 /* Elements of a block, expanded to the target's shape. */
 static int copy_from_block(struct gpu *gpu, const struct varve_array *target, struct varve_array block,
@@ -151,8 +126,8 @@ static int copy_within(struct gpu *gpu, const struct array_in *target, const str
          varve_dtype_bytes(to->dtype) == varve_dtype_bytes(expanded->dtype))) {
         return gpu_copy(gpu, to, expanded, order.stream, message);
     }
-    error = block_open(target->memory, source->array, source->array->dtype, order.stream, &block, &piece,
-                       message);
+    error = memory_array(target->memory, source->array, source->array->dtype, order.stream, &block, &piece,
+                         message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -171,8 +146,8 @@ static int copy_to_device(struct gpu *gpu, const struct array_in *target, const 
     struct varve_array packed = *source->array, block;
     struct memory_piece piece;
     void *memory = NULL;
-    int error = block_open(target->memory, source->array, source->array->dtype, order.stream, &block, &piece,
-                           message);
+    int error = memory_array(target->memory, source->array, source->array->dtype, order.stream, &block,
+                             &piece, message);
 
     if (error != VARVE_OK) {
         return error;
@@ -183,7 +158,7 @@ static int copy_to_device(struct gpu *gpu, const struct array_in *target, const 
     }
     if (error == VARVE_OK) {
         error = transfer_bytes(target->memory, array_addr(&block), (void *)(uintptr_t)array_addr(&packed),
-                               bytes_of(&block), false, order.stream, message);
+                               array_bytes(&block), false, order.stream, message);
     }
     if (error == VARVE_OK) {
         error = copy_from_block(gpu, target->array, block, order.stream, message);
@@ -202,7 +177,7 @@ static int copy_from_device(struct gpu *gpu, const struct array_in *target, cons
     struct varve_array block, packed;
     struct memory_piece piece;
     void *memory = NULL;
-    int error = block_open(source->memory, to, to->dtype, order.stream, &block, &piece, message);
+    int error = memory_array(source->memory, to, to->dtype, order.stream, &block, &piece, message);
 
     if (error != VARVE_OK) {
         return error;
@@ -211,14 +186,14 @@ static int copy_from_device(struct gpu *gpu, const struct array_in *target, cons
     packed = *to;
     if (error == VARVE_OK && !varve_geometry_is_contiguous(&to->geometry)) {
         packed = block;
-        packed.data = memory = malloc(bytes_of(&block));
+        packed.data = memory = malloc(array_bytes(&block));
         error = memory != NULL
                     ? VARVE_OK
                     : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to copy through");
     }
     if (error == VARVE_OK) {
         error = transfer_bytes(source->memory, array_addr(&block), (void *)(uintptr_t)array_addr(&packed),
-                               bytes_of(&block), true, order.stream, message);
+                               array_bytes(&block), true, order.stream, message);
     }
     memory_free(source->memory, &piece);
     if (error == VARVE_OK && memory != NULL) {
@@ -282,23 +257,23 @@ static int stage_move(const struct staged *staged, struct varve_memory *memory, 
 }
 
 /* From host memory into a device's: what lies between the target's elements comes back as it was. */
-static int copy_into_device(const struct array_in *target, const struct varve_array *source,
-                            struct copy_order order, struct varve_message *message)
+static int copy_into_device(const struct array_in *target, const struct varve_array *source, uint64_t stream,
+                            struct varve_message *message)
 {
     struct staged staged;
     int error = stage_open(target->array, &staged, message);
 
     if (error == VARVE_OK && !varve_geometry_is_contiguous(&target->array->geometry)) {
-        error = stage_move(&staged, target->memory, true, order.stream, message);
+        error = stage_move(&staged, target->memory, true, stream, message);
     }
     if (error == VARVE_OK) {
         error = varve_array_copy(&staged.array, source, message);
     }
     if (error == VARVE_OK) {
-        error = stage_move(&staged, target->memory, false, order.stream, message);
+        error = stage_move(&staged, target->memory, false, stream, message);
     }
     free(staged.host);
-    return error == VARVE_OK ? order_wait(target->memory, order, message) : error;
+    return error;
 }
 
 /* Elements that are not in the processor's memory. The stream is the target's device's; of another device those come that are
@@ -316,18 +291,18 @@ static int stage_source(const struct array_in *target, const struct array_in *so
                              : error;
 }
 
-static int copy_by_host(const struct array_in *target, const struct array_in *source, struct copy_order order,
+static int copy_by_host(const struct array_in *target, const struct array_in *source, uint64_t stream,
                         struct varve_message *message)
 {
     struct staged staged = {.array = *source->array};
     int error = VARVE_OK;
 
     if (!source->memory->is_addressable) {
-        error = stage_source(target, source, order.stream, &staged, message);
+        error = stage_source(target, source, stream, &staged, message);
     }
     if (error == VARVE_OK) {
         error = target->memory->is_addressable ? varve_array_copy(target->array, &staged.array, message)
-                                               : copy_into_device(target, &staged.array, order, message);
+                                               : copy_into_device(target, &staged.array, stream, message);
     }
     free(staged.host);
     return error;
@@ -349,7 +324,7 @@ int copy_elements(struct varve_memory *target_memory, const struct varve_array *
         return varve_array_copy(target, source, message);
     }
     error = elements_copy_check(target, source, &expanded, message);
-    if (error != VARVE_OK || bytes_of(target) == 0) {
+    if (error != VARVE_OK || array_bytes(target) == 0) {
         return error;
     }
     device = copier_of(target_memory, source_memory, &direction);
@@ -361,7 +336,7 @@ int copy_elements(struct varve_memory *target_memory, const struct varve_array *
         } /* virtual memory of a peer wants access that nobody has asked for: it goes by the host */
     }
     error = copy_by_kernel(&to, &from, &expanded, order, message);
-    return error == VARVE_ERROR_UNSUPPORTED ? copy_by_host(&to, &from, order, message) : error;
+    return error == VARVE_ERROR_UNSUPPORTED ? copy_by_host(&to, &from, order.stream, message) : error;
 }
 
 /* ---- storages ---- */

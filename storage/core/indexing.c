@@ -107,9 +107,6 @@ static int kept_send(struct varve_storage_plan *plan, struct varve_message *mess
     if (error == VARVE_OK && bytes > 0) {
         error = transfer_bytes(plan->memory, (uint64_t)(uintptr_t)plan->kept.data, host, bytes, false, 0,
                                message);
-        if (error == VARVE_OK) {
-            error = memory_wait(plan->memory, 0, message);
-        }
         if (error != VARVE_OK) {
             memory_free(plan->memory, &plan->kept);
         }

@@ -64,7 +64,6 @@ struct varve_alloc *varve_memory_alloc(const struct varve_memory *memory)
 struct gpu *memory_gpu(struct varve_memory *memory)
 {
     struct gpu *gpu = __atomic_load_n(&memory->gpu, __ATOMIC_ACQUIRE), *opened;
-
     int error;
 
     if (gpu != NULL || memory->device == NULL || __atomic_load_n(&memory->has_no_gpu, __ATOMIC_RELAXED)) {
@@ -82,16 +81,6 @@ struct gpu *memory_gpu(struct varve_memory *memory)
     return opened;
 }
 
-int memory_device_error(const struct varve_device *device, int error, const char *what,
-                        struct varve_message *message)
-{
-    struct varve_message reason = {""};
-
-    device->ops->reason(device, &reason);
-    return varve_message_set(message, error, "%s: %s", what,
-                             reason.text[0] != '\0' ? reason.text : varve_strerror(error));
-}
-
 int memory_stream(struct varve_memory *memory, unsigned number, uint64_t *stream_out,
                   struct varve_message *message)
 {
@@ -101,7 +90,7 @@ int memory_stream(struct varve_memory *memory, unsigned number, uint64_t *stream
     int error = stream != 0 ? VARVE_OK : device->ops->stream_create(device, &made);
 
     if (error != VARVE_OK) {
-        return memory_device_error(device, error, "a stream for copies", message);
+        return gpu_device_error(device, error, "a stream for copies", message);
     }
     if (stream == 0) {
         if (__atomic_compare_exchange_n(slot, &stream, made, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
@@ -119,7 +108,7 @@ int memory_wait(struct varve_memory *memory, uint64_t stream, struct varve_messa
     int error = memory->device->ops->stream_synchronize(memory->device, stream);
 
     return error == VARVE_OK ? VARVE_OK
-                             : memory_device_error(memory->device, error, "waiting for a stream", message);
+                             : gpu_device_error(memory->device, error, "waiting for a stream", message);
 }
 
 static int allocate_plain(uint64_t bytes, uint64_t alignment, struct memory_piece *piece,
@@ -170,6 +159,24 @@ int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignm
     if (error == VARVE_OK) {
         memory_hold(memory);
         *piece_out = piece;
+    }
+    return error;
+}
+
+int memory_array(struct varve_memory *memory, const struct varve_array *like, enum varve_dtype dtype,
+                 uint64_t stream, struct varve_array *array_out, struct memory_piece *piece_out,
+                 struct varve_message *message)
+{
+    struct varve_array array = {.dtype = dtype};
+    int error =
+        varve_geometry_contiguous(like->geometry.ndim, like->geometry.shape, &array.geometry, message);
+
+    if (error == VARVE_OK) {
+        error = memory_allocate(memory, array_bytes(&array), 0, stream, piece_out, message);
+    }
+    if (error == VARVE_OK) {
+        array.data = piece_out->data;
+        *array_out = array;
     }
     return error;
 }

@@ -32,6 +32,12 @@ static inline uint64_t array_addr(const struct varve_array *array)
            (uint64_t)array->geometry.offset * varve_dtype_bytes(array->dtype);
 }
 
+/* Of all its elements. */
+static inline uint64_t array_bytes(const struct varve_array *array)
+{
+    return (uint64_t)varve_geometry_count(&array->geometry) * varve_dtype_bytes(array->dtype);
+}
+
 /* Is one and the same place to compute in: the processor's, or one device? */
 static inline bool memory_is_beside(const struct varve_memory *memory, const struct varve_memory *other)
 {
@@ -45,9 +51,6 @@ struct memory_piece {
     uint64_t alignment, stream;         /* as they were asked for: another piece in its place gets the same */
 };
 
-/// `what` went wrong on the device, with its reason or what the error stands for; returns the error.
-int memory_device_error(const struct varve_device *device, int error, const char *what,
-                        struct varve_message *message);
 /// Until a device's stream has done what it has. Errors: the device's.
 int memory_wait(struct varve_memory *memory, uint64_t stream, struct varve_message *message);
 /// What launches kernels on the memory's device, opened at the first question; as long as the memory. NULL: the device runs no
@@ -60,6 +63,10 @@ int memory_stream(struct varve_memory *memory, unsigned number, uint64_t *stream
 /// `alignment`: a power of two; 0: the memory's usual. 0 bytes need none. Errors: VARVE_ERROR_NO_MEMORY, the allocator's.
 int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignment, uint64_t stream,
                     struct memory_piece *piece_out, struct varve_message *message);
+/// A contiguous array of the shape of `like` and another type, its elements undefined, in such a piece. Errors: as memory_allocate.
+int memory_array(struct varve_memory *memory, const struct varve_array *like, enum varve_dtype dtype,
+                 uint64_t stream, struct varve_array *array_out, struct memory_piece *piece_out,
+                 struct varve_message *message);
 void memory_free(struct varve_memory *memory, const struct memory_piece *piece);
 /// The memory is in use, without a piece of it: by foreign memory of its kind.
 void memory_hold(struct varve_memory *memory);

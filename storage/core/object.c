@@ -317,7 +317,7 @@ int64_t varve_storage_count(const struct varve_storage *storage)
 
 uint64_t varve_storage_bytes(const struct varve_storage *storage)
 {
-    return (uint64_t)varve_storage_count(storage) * varve_dtype_bytes(storage->array.dtype);
+    return array_bytes(&storage->array);
 }
 
 bool varve_storage_is_read_only(const struct varve_storage *storage)

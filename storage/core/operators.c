@@ -47,23 +47,14 @@ struct host_copies {
     unsigned count;
 };
 
-/* Contiguous memory for the elements of `array`, which becomes an array there. */
+/* `array` becomes a contiguous one in host memory, of the same shape and type. */
 static int host_copy_open(struct host_copies *copies, struct varve_array *array,
                           struct varve_message *message)
 {
-    struct memory_piece *piece = &copies->pieces[copies->count];
-    struct varve_geometry geometry;
-    int error = varve_geometry_contiguous(array->geometry.ndim, array->geometry.shape, &geometry, message);
+    int error = memory_array(varve_memory_host(), array, array->dtype, 0, array,
+                             &copies->pieces[copies->count], message);
 
-    if (error == VARVE_OK) {
-        error = memory_allocate(varve_memory_host(),
-                                (uint64_t)varve_geometry_count(&geometry) * varve_dtype_bytes(array->dtype),
-                                0, 0, piece, message);
-    }
-    if (error == VARVE_OK) {
-        copies->count++;
-        *array = (struct varve_array){piece->data, geometry, array->dtype};
-    }
+    copies->count += error == VARVE_OK;
     return error;
 }
 

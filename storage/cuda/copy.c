@@ -43,7 +43,6 @@ static const char *const names[KERNEL_LIMIT] = {
 };
 
 _Static_assert(KERNEL_LIMIT <= GPU_KERNELS_MAX, "a program has room for them");
-_Static_assert(COPY_BLOCK == GPU_BLOCK, "threads of a block");
 
 /* What a walk is launched with. */
 struct order {
@@ -63,7 +62,7 @@ static int launch(const struct order *order, uint64_t blocks, void *argument)
 
 static uint64_t blocks_for(uint64_t count)
 {
-    return divide_up(count, COPY_BLOCK * COPY_PER_THREAD);
+    return divide_up(count, GPU_BLOCK * COPY_PER_THREAD);
 }
 
 static unsigned unit_number(unsigned unit)
@@ -176,7 +175,7 @@ static int transpose_visit(const struct walk *batch, void *context)
     struct copy_transpose *argument = &transposing->argument;
     const struct varve_launch order = {
         .blocks = {batch->count * argument->row_tiles * argument->column_tiles, 1, 1},
-        .threads = {COPY_BLOCK / COPY_TILE_THREADS, COPY_TILE_THREADS, 1},
+        .threads = {GPU_BLOCK / COPY_TILE_THREADS, COPY_TILE_THREADS, 1},
         .arguments = (void *[]){argument},
     };
 

@@ -8,19 +8,19 @@
 
 #include "storage/array.h"
 
-#define KERNEL extern "C" __global__ void __launch_bounds__(COPY_BLOCK)
+#define KERNEL extern "C" __global__ void __launch_bounds__(GPU_BLOCK)
 
 /* ---- one type, any strides ---- */
 
 template <class UNIT> DEVICE void move(const struct walk &walk)
 {
-    const uint32_t first = blockIdx.x * (COPY_BLOCK * COPY_PER_THREAD) + threadIdx.x;
+    const uint32_t first = blockIdx.x * (GPU_BLOCK * COPY_PER_THREAD) + threadIdx.x;
     UNIT units[COPY_PER_THREAD];
     int64_t targets[COPY_PER_THREAD];
 
 #pragma unroll
     for (int i = 0; i < COPY_PER_THREAD; i++) {
-        uint32_t index = first + i * COPY_BLOCK;
+        uint32_t index = first + i * GPU_BLOCK;
 
         if (index < walk.count) {
             int64_t offsets[2];
@@ -32,7 +32,7 @@ template <class UNIT> DEVICE void move(const struct walk &walk)
     }
 #pragma unroll
     for (int i = 0; i < COPY_PER_THREAD; i++) {
-        if (first + i * COPY_BLOCK < walk.count) {
+        if (first + i * GPU_BLOCK < walk.count) {
             *(UNIT *)(walk.addrs[0] + targets[i]) = units[i];
         }
     }
@@ -117,19 +117,19 @@ template <class TO, class FROM> DEVICE void cast(const struct copy_cast &p)
 {
     constexpr int COUNT = COPY_VECTOR_BYTES / (sizeof(TO) > sizeof(FROM) ? sizeof(TO) : sizeof(FROM));
     const uint64_t vectors = p.count / COUNT;
-    const uint64_t first = (uint64_t)blockIdx.x * (COPY_BLOCK * COPY_PER_THREAD) + threadIdx.x;
+    const uint64_t first = (uint64_t)blockIdx.x * (GPU_BLOCK * COPY_PER_THREAD) + threadIdx.x;
     vector<FROM, COUNT> from[COPY_PER_THREAD];
 
 #pragma unroll
     for (int i = 0; i < COPY_PER_THREAD; i++) {
-        if (first + i * COPY_BLOCK < vectors) {
-            from[i] = ((const vector<FROM, COUNT> *)p.source)[first + i * COPY_BLOCK];
+        if (first + i * GPU_BLOCK < vectors) {
+            from[i] = ((const vector<FROM, COUNT> *)p.source)[first + i * GPU_BLOCK];
         }
     }
 #pragma unroll
     for (int i = 0; i < COPY_PER_THREAD; i++) {
-        if (first + i * COPY_BLOCK < vectors) {
-            ((vector<TO, COUNT> *)p.target)[first + i * COPY_BLOCK] = convert_all<TO>(from[i]);
+        if (first + i * GPU_BLOCK < vectors) {
+            ((vector<TO, COUNT> *)p.target)[first + i * GPU_BLOCK] = convert_all<TO>(from[i]);
         }
     }
     if (first < p.count % COUNT) { /* what fills no vector: the first threads of all */
@@ -225,23 +225,23 @@ DEVICE void number_store(const struct number &number, uint32_t dtype, uint64_t a
 
 KERNEL cast_strided(const __grid_constant__ struct copy_strided p)
 {
-    const uint32_t first = blockIdx.x * (COPY_BLOCK * COPY_PER_THREAD) + threadIdx.x;
+    const uint32_t first = blockIdx.x * (GPU_BLOCK * COPY_PER_THREAD) + threadIdx.x;
     struct number numbers[COPY_PER_THREAD];
     int64_t targets[COPY_PER_THREAD];
 
 #pragma unroll
     for (int i = 0; i < COPY_PER_THREAD; i++) {
-        if (first + i * COPY_BLOCK < p.walk.count) {
+        if (first + i * GPU_BLOCK < p.walk.count) {
             int64_t offsets[2];
 
-            walk_find<2>(p.walk, first + i * COPY_BLOCK, offsets);
+            walk_find<2>(p.walk, first + i * GPU_BLOCK, offsets);
             targets[i] = offsets[0];
             numbers[i] = number_load(p.source_dtype, p.walk.addrs[1] + offsets[1]);
         }
     }
 #pragma unroll
     for (int i = 0; i < COPY_PER_THREAD; i++) {
-        if (first + i * COPY_BLOCK < p.walk.count) {
+        if (first + i * GPU_BLOCK < p.walk.count) {
             number_store(numbers[i], p.target_dtype, p.walk.addrs[0] + targets[i]);
         }
     }
@@ -251,14 +251,14 @@ KERNEL cast_strided(const __grid_constant__ struct copy_strided p)
 
 template <class UNIT> DEVICE void fill(const struct copy_fill &p)
 {
-    const uint32_t first = blockIdx.x * (COPY_BLOCK * COPY_PER_THREAD) + threadIdx.x;
+    const uint32_t first = blockIdx.x * (GPU_BLOCK * COPY_PER_THREAD) + threadIdx.x;
 
 #pragma unroll
     for (int i = 0; i < COPY_PER_THREAD; i++) {
-        if (first + i * COPY_BLOCK < p.walk.count) {
+        if (first + i * GPU_BLOCK < p.walk.count) {
             int64_t offset;
 
-            walk_find<1>(p.walk, first + i * COPY_BLOCK, &offset);
+            walk_find<1>(p.walk, first + i * GPU_BLOCK, &offset);
             *(UNIT *)(p.walk.addrs[0] + offset) = (UNIT)p.pattern;
         }
     }

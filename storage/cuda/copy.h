@@ -8,7 +8,6 @@
 
 #include "storage/cuda/walk.h"
 
-#define COPY_BLOCK 256       /* threads */
 #define COPY_PER_THREAD 4    /* elements, or vectors of them */
 #define COPY_VECTOR_BYTES 16 /* of the wider type of a conversion of neighbours */
 

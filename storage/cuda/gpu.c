@@ -28,11 +28,12 @@ static const unsigned char *const images[GPU_PROGRAM_LIMIT] = {
 #undef GPU_PROGRAM_ROW
 };
 
-static int device_failed(struct gpu *gpu, int error, const char *what, struct varve_message *message)
+int gpu_device_error(const struct varve_device *device, int error, const char *what,
+                     struct varve_message *message)
 {
     struct varve_message reason = {""};
 
-    gpu->device->ops->reason(gpu->device, &reason);
+    device->ops->reason(device, &reason);
     return varve_message_set(message, error, "%s: %s", what,
                              reason.text[0] != '\0' ? reason.text : varve_strerror(error));
 }
@@ -96,7 +97,7 @@ int gpu_open(struct varve_device *device, struct gpu **gpu_out, struct varve_mes
     pthread_mutex_init(&gpu->mutex, NULL);
     error = program_load(gpu, GPU_PROGRAM_COPY); /* does any of it run on this GPU? */
     if (error != VARVE_OK) {
-        device_failed(gpu, error, "kernels", message);
+        gpu_device_error(gpu->device, error, "kernels", message);
         gpu_close(gpu);
         return error;
     }
@@ -135,7 +136,7 @@ static int function_find(struct gpu *gpu, enum gpu_program number, const char *n
         __atomic_store_n(slot, function, __ATOMIC_RELAXED);
     }
     *function_out = function;
-    return error == VARVE_OK ? VARVE_OK : device_failed(gpu, error, name, message);
+    return error == VARVE_OK ? VARVE_OK : gpu_device_error(gpu->device, error, name, message);
 }
 
 int gpu_launch(struct gpu *gpu, enum gpu_program program, const char *const *names, unsigned kernel,
@@ -148,7 +149,7 @@ int gpu_launch(struct gpu *gpu, enum gpu_program program, const char *const *nam
         return error;
     }
     error = gpu->device->ops->launch(gpu->device, function, launch, stream);
-    return error == VARVE_OK ? VARVE_OK : device_failed(gpu, error, names[kernel], message);
+    return error == VARVE_OK ? VARVE_OK : gpu_device_error(gpu->device, error, names[kernel], message);
 }
 
 int gpu_launch_blocks(struct gpu *gpu, enum gpu_program program, const char *const *names, unsigned kernel,

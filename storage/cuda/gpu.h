@@ -8,9 +8,9 @@
 #define VARVE_STORAGE_CUDA_GPU_H
 
 #include "alloc/alloc.h"
+#include "storage/cuda/walk.h"
 
 #define GPU_KERNELS_MAX 256 /* of one program */
-#define GPU_BLOCK 256U      /* threads of a block, where a kernel does not say otherwise */
 
 /* X(NAME, name): the source name.cu, and the image gpu_name_image. */
 #define GPU_PROGRAM_LIST(X) \
@@ -29,6 +29,10 @@ enum gpu_program {
 #define GPU_PROGRAM_IMAGE(NAME, name) extern const unsigned char gpu_##name##_image[];
 GPU_PROGRAM_LIST(GPU_PROGRAM_IMAGE)
 #undef GPU_PROGRAM_IMAGE
+
+/// `what` went wrong on any device, with its reason or what the error stands for; returns the error.
+int gpu_device_error(const struct varve_device *device, int error, const char *what,
+                     struct varve_message *message);
 
 struct gpu;
 

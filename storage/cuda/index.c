@@ -188,7 +188,6 @@ int gpu_index_write(const struct varve_index_plan *plan, void *bytes_out, uint64
 /* ---- runs ---- */
 
 _Static_assert(KERNEL_LIMIT <= GPU_KERNELS_MAX, "a program has room for them");
-_Static_assert(INDEX_BLOCK == GPU_BLOCK, "threads of a block");
 
 /* What a walk is launched with. */
 struct order {
@@ -226,7 +225,7 @@ static int rows_launch(const struct order *order, const struct walk *walk)
         .list = walk->addrs[2],
         .packed_stride = walk->axes[1].strides[0],
         .row_units = walk->axes[0].size,
-        .parts = (uint32_t)divide_up(walk->axes[0].size, INDEX_BLOCK * INDEX_PER_THREAD),
+        .parts = (uint32_t)divide_up(walk->axes[0].size, GPU_BLOCK * INDEX_PER_THREAD),
     };
 
     return gpu_launch_blocks(order->gpu, GPU_PROGRAM_INDEX, names, order->rows_kernel,
@@ -238,7 +237,7 @@ static int list_visit(const struct walk *walk, void *context)
 {
     const struct order *order = context;
     struct index_list argument = {*walk, order->number};
-    uint64_t blocks = divide_up(walk->count, INDEX_BLOCK * INDEX_PER_THREAD);
+    uint64_t blocks = divide_up(walk->count, GPU_BLOCK * INDEX_PER_THREAD);
 
     if (is_rows(order, walk)) {
         return rows_launch(order, walk);
@@ -325,7 +324,7 @@ static int mask_run(struct order *order, const struct index_plan *inner, const s
                                  (unsigned long long)bytes);
     }
     return gpu_launch_blocks(order->gpu, GPU_PROGRAM_INDEX, names, way + (unsigned)__builtin_ctzll(bytes),
-                             divide_up(parts_of(inner), INDEX_BLOCK / 32), &argument, order->stream,
+                             divide_up(parts_of(inner), GPU_BLOCK / 32), &argument, order->stream,
                              order->message);
 }
 

@@ -6,7 +6,7 @@
 #include "storage/cuda/index.h"
 
 #define DEVICE static __device__ __forceinline__
-#define KERNEL extern "C" __global__ void __launch_bounds__(INDEX_BLOCK)
+#define KERNEL extern "C" __global__ void __launch_bounds__(GPU_BLOCK)
 
 enum way { PICK, PUT, SET };
 
@@ -22,19 +22,19 @@ template <> struct skipped<int64_t> {
 
 template <enum way WAY, class UNIT, class POSITION> DEVICE void by_list(const struct index_list &p)
 {
-    const uint32_t first = blockIdx.x * (INDEX_BLOCK * INDEX_PER_THREAD) + threadIdx.x;
+    const uint32_t first = blockIdx.x * (GPU_BLOCK * INDEX_PER_THREAD) + threadIdx.x;
     int64_t packed[INDEX_PER_THREAD], indexed[INDEX_PER_THREAD];
     bool is_wanted[INDEX_PER_THREAD];
     UNIT units[INDEX_PER_THREAD];
 
 #pragma unroll
     for (int i = 0; i < INDEX_PER_THREAD; i++) {
-        is_wanted[i] = first + i * INDEX_BLOCK < p.walk.count;
+        is_wanted[i] = first + i * GPU_BLOCK < p.walk.count;
         if (is_wanted[i]) {
             int64_t offsets[3];
             POSITION position;
 
-            walk_find<3>(p.walk, first + i * INDEX_BLOCK, offsets);
+            walk_find<3>(p.walk, first + i * GPU_BLOCK, offsets);
             position = *(const POSITION *)(p.walk.addrs[2] + offsets[2]);
             is_wanted[i] = WAY == PICK || position != skipped<POSITION>::value;
             packed[i] = offsets[0];
@@ -94,7 +94,7 @@ BY_LIST(set, SET, 8, uint64_t)
 template <enum way WAY, class POSITION> DEVICE void by_rows(const struct index_rows &p)
 {
     const uint32_t row = blockIdx.x / p.parts, part = blockIdx.x - row * p.parts;
-    const uint32_t first = part * (INDEX_BLOCK * INDEX_PER_THREAD) + threadIdx.x;
+    const uint32_t first = part * (GPU_BLOCK * INDEX_PER_THREAD) + threadIdx.x;
     const POSITION position = ((const POSITION *)p.list)[row];
     uint4 *packed = (uint4 *)(p.packed + row * p.packed_stride);
     uint4 *indexed = (uint4 *)(p.indexed + position);
@@ -105,14 +105,14 @@ template <enum way WAY, class POSITION> DEVICE void by_rows(const struct index_r
     }
 #pragma unroll
     for (int i = 0; i < INDEX_PER_THREAD; i++) {
-        if (first + i * INDEX_BLOCK < p.row_units) {
-            units[i] = (WAY == PICK ? indexed : packed)[first + i * INDEX_BLOCK];
+        if (first + i * GPU_BLOCK < p.row_units) {
+            units[i] = (WAY == PICK ? indexed : packed)[first + i * GPU_BLOCK];
         }
     }
 #pragma unroll
     for (int i = 0; i < INDEX_PER_THREAD; i++) {
-        if (first + i * INDEX_BLOCK < p.row_units) {
-            (WAY == PICK ? packed : indexed)[first + i * INDEX_BLOCK] = units[i];
+        if (first + i * GPU_BLOCK < p.row_units) {
+            (WAY == PICK ? packed : indexed)[first + i * GPU_BLOCK] = units[i];
         }
     }
 }
@@ -166,7 +166,7 @@ DEVICE uint64_t by_words(const struct index_mask &p, uint64_t word, const uint32
 template <enum way WAY, class UNIT> DEVICE void by_mask(const struct index_mask &p)
 {
     const uint32_t lane = threadIdx.x % WARP;
-    const uint64_t part = ((uint64_t)blockIdx.x * INDEX_BLOCK + threadIdx.x) / WARP;
+    const uint64_t part = ((uint64_t)blockIdx.x * GPU_BLOCK + threadIdx.x) / WARP;
     const uint64_t first = part * INDEX_PART_WORDS;
     uint32_t own = 0; /* half a word of the part */
     uint64_t rank;

@@ -9,7 +9,6 @@
 
 #include "storage/cuda/walk.h"
 
-#define INDEX_BLOCK 256     /* threads */
 #define INDEX_PER_THREAD 4  /* units */
 #define INDEX_PART_WORDS 16 /* of 64 bits, the part of a mask that a warp takes */
 

@@ -11,6 +11,8 @@
 
 #include <stdint.h>
 
+#define GPU_BLOCK 256U /* threads of a block, of all kernels */
+
 #define WALK_AXES_MAX 16
 #define WALK_OPERANDS_MAX 3
 #define WALK_COUNT_MAX ((uint64_t)1 << 31) /* of elements, exclusive */

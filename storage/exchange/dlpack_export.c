@@ -37,7 +37,7 @@ static void versioned_delete(struct varve_dlpack_versioned *self)
 
 static int device_error(const struct varve_device *device, int error, struct varve_message *message)
 {
-    return memory_device_error(device, error, "the consumer's stream can't be made to wait", message);
+    return gpu_device_error(device, error, "the consumer's stream can't be made to wait", message);
 }
 
 /* Work given to `consumer` from now on comes after what `producer` has. */

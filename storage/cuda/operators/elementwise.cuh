@@ -187,7 +187,7 @@ template <class T, template <class> class OP, int INPUTS> DEVICE void flat_run(c
 {
     const uint64_t vectors = (flat.count - flat.head) / vector<T>::COUNT;
     const uint64_t tail = flat.head + vectors * vector<T>::COUNT;
-    const uint64_t begin = (uint64_t)blockIdx.x * (FLAT_VECTORS * KERNEL_THREADS) + threadIdx.x;
+    const uint64_t begin = (uint64_t)blockIdx.x * (FLAT_VECTORS * GPU_BLOCK) + threadIdx.x;
     vector<T> inputs[FLAT_VECTORS][INPUTS];
 
     if (begin < flat.head) {
@@ -198,7 +198,7 @@ template <class T, template <class> class OP, int INPUTS> DEVICE void flat_run(c
     }
 #pragma unroll
     for (uint32_t step = 0; step < FLAT_VECTORS; step++) {
-        uint64_t number = begin + step * KERNEL_THREADS;
+        uint64_t number = begin + step * GPU_BLOCK;
 
         for (int k = 0; k < INPUTS && number < vectors; k++) {
             inputs[step][k] = flat_read<T, INPUTS>(flat, k, flat.head + number * vector<T>::COUNT);
@@ -206,7 +206,7 @@ template <class T, template <class> class OP, int INPUTS> DEVICE void flat_run(c
     }
 #pragma unroll
     for (uint32_t step = 0; step < FLAT_VECTORS; step++) {
-        uint64_t number = begin + step * KERNEL_THREADS;
+        uint64_t number = begin + step * GPU_BLOCK;
 
         if (number < vectors) {
             flat_vector<T, OP, INPUTS>(inputs[step], (vector<T> *)((T *)flat.out_addr + flat.head) + number);
@@ -218,13 +218,13 @@ template <class T, template <class> class OP, int INPUTS> DEVICE void flat_run(c
 
 template <class T, template <class> class OP, int INPUTS> DEVICE void walk_run(const struct walk &walk)
 {
-    const uint32_t begin = blockIdx.x * (WALK_STEPS * KERNEL_THREADS) + threadIdx.x;
+    const uint32_t begin = blockIdx.x * (WALK_STEPS * GPU_BLOCK) + threadIdx.x;
     int64_t offsets[WALK_STEPS][INPUTS + 1];
     T inputs[WALK_STEPS][INPUTS];
 
 #pragma unroll
     for (uint32_t step = 0; step < WALK_STEPS; step++) {
-        uint32_t index = begin + step * KERNEL_THREADS;
+        uint32_t index = begin + step * GPU_BLOCK;
 
         if (index < walk.count) {
             walk_find<INPUTS + 1>(walk, index, offsets[step]);
@@ -235,7 +235,7 @@ template <class T, template <class> class OP, int INPUTS> DEVICE void walk_run(c
     }
 #pragma unroll
     for (uint32_t step = 0; step < WALK_STEPS; step++) {
-        if (begin + step * KERNEL_THREADS < walk.count) {
+        if (begin + step * GPU_BLOCK < walk.count) {
             *(T *)(walk.addrs[0] + offsets[step][0]) = apply_to<T, OP, INPUTS>(inputs[step]);
         }
     }
@@ -244,12 +244,12 @@ template <class T, template <class> class OP, int INPUTS> DEVICE void walk_run(c
 /* ---- kernels ---- */
 
 #define ELEMENTWISE_KERNELS(name, TYPE, INPUTS)                        \
-    extern "C" __global__ void __launch_bounds__(KERNEL_THREADS)       \
+    extern "C" __global__ void __launch_bounds__(GPU_BLOCK)            \
         name##_##TYPE##_flat(const __grid_constant__ struct flat flat) \
     {                                                                  \
         flat_run<element_##TYPE, op_##name, INPUTS>(flat);             \
     }                                                                  \
-    extern "C" __global__ void __launch_bounds__(KERNEL_THREADS)       \
+    extern "C" __global__ void __launch_bounds__(GPU_BLOCK)            \
         name##_##TYPE##_walk(const __grid_constant__ struct walk walk) \
     {                                                                  \
         walk_run<element_##TYPE, op_##name, INPUTS>(walk);             \

@@ -37,8 +37,8 @@ static int walk_launch(const struct walk *walk, void *context)
     const struct elementwise_launch *launch = context;
     struct walk argument = *walk;
 
-    return work_launch(launch->work, launch->kernel + 1, divide_up(walk->count, WALK_STEPS * KERNEL_THREADS),
-                       1, &argument);
+    return work_launch(launch->work, launch->kernel + 1, divide_up(walk->count, WALK_STEPS * GPU_BLOCK), 1,
+                       &argument);
 }
 
 /* false: the loop is not for the kernels that read vectors. */
@@ -75,7 +75,7 @@ static int loop_launch(const struct gpu_work *work, enum kernel kernel, const st
         return walk_each(loop, walk_launch, &launch);
     }
     vectors = (flat.count - flat.head) * bytes / VECTOR_BYTES;
-    return work_launch(work, kernel, vectors > 0 ? divide_up(vectors, FLAT_VECTORS * KERNEL_THREADS) : 1, 1,
+    return work_launch(work, kernel, vectors > 0 ? divide_up(vectors, FLAT_VECTORS * GPU_BLOCK) : 1, 1,
                        &flat);
 }
 

@@ -122,17 +122,17 @@ DEVICE void generate_normal(const struct generator_launch &launch, uint64_t firs
 
 /* ---- kernels ---- */
 
-#define GENERATOR_KERNEL(name, TYPE)                                                        \
-    extern "C" __global__ void __launch_bounds__(KERNEL_THREADS)                            \
-        name##_##TYPE(const __grid_constant__ struct generator_launch launch)               \
-    {                                                                                       \
-        uint64_t first = ((uint64_t)blockIdx.x * KERNEL_THREADS + threadIdx.x) * GENERATED; \
-        element_##TYPE values[GENERATED];                                                   \
-                                                                                            \
-        if (first < launch.count) {                                                         \
-            generate_##name(launch, first, values);                                         \
-            generated_put(launch, first, values);                                           \
-        }                                                                                   \
+#define GENERATOR_KERNEL(name, TYPE)                                                   \
+    extern "C" __global__ void __launch_bounds__(GPU_BLOCK)                            \
+        name##_##TYPE(const __grid_constant__ struct generator_launch launch)          \
+    {                                                                                  \
+        uint64_t first = ((uint64_t)blockIdx.x * GPU_BLOCK + threadIdx.x) * GENERATED; \
+        element_##TYPE values[GENERATED];                                              \
+                                                                                       \
+        if (first < launch.count) {                                                    \
+            generate_##name(launch, first, values);                                    \
+            generated_put(launch, first, values);                                      \
+        }                                                                              \
     }
 KERNELS_GENERATOR_LIST(GENERATOR_KERNEL)
 

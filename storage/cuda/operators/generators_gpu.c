@@ -34,5 +34,5 @@ int gpu_generator(const struct gpu_work *work, const struct operation *operation
     };
 
     return work_launch(work, kernel_find(operation->code, operation->out.dtype),
-                       divide_up(launch.count, GENERATED * KERNEL_THREADS), 1, &launch);
+                       divide_up(launch.count, GENERATED * GPU_BLOCK), 1, &launch);
 }

@@ -9,7 +9,6 @@
 #include "storage/cuda/walk.h"
 
 #define VECTOR_BYTES 16U /* that a thread reads or writes at once */
-#define KERNEL_THREADS 256U
 
 /* ---- elementwise: name_TYPE_flat and name_TYPE_walk ----
  *
@@ -89,7 +88,7 @@ struct reduction_launch {
     uint64_t parts_addr;        /* 0: there is one part, which goes to the result */
     uint32_t parts, part_first; /* of a row, and the first that this launch makes */
     uint32_t
-        lanes; /* rows: threads of one, 4, 32 or KERNEL_THREADS. columns: columns of a block, a power of two */
+        lanes; /* rows: threads of one, 4, 32 or GPU_BLOCK. columns: columns of a block, a power of two */
     double divisor; /* of sums in floating point */
 };
 

@@ -27,7 +27,7 @@ struct gpu_work {
     struct varve_message *message;
 };
 
-/// Enqueue a kernel in blocks of KERNEL_THREADS.
+/// Enqueue a kernel in blocks of GPU_BLOCK.
 int work_launch(const struct gpu_work *work, enum kernel kernel, uint64_t blocks, uint64_t blocks_y,
                 void *argument);
 /// Memory for what is enqueued from now on. Freed at once by varve_alloc_free, it serves only what comes later on the stream.

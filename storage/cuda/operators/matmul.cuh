@@ -6,45 +6,16 @@
 #ifndef VARVE_STORAGE_CUDA_OPERATORS_MATMUL_CUH
 #define VARVE_STORAGE_CUDA_OPERATORS_MATMUL_CUH
 
+#include "storage/cuda/operators/elementwise.cuh"
 #include "storage/cuda/operators/reduction.cuh"
 
 #define MATMUL_SIDE 16                          /* threads in each direction */
 #define MATMUL_EACH (MATMUL_TILE / MATMUL_SIDE) /* elements of a thread in each direction */
 
-/* What products are summed in: integers wrap, in as many bits as they have at least. */
-DEVICE double summand(double x)
+/* Sums of integers wrap, in as many bits as they have at least. */
+template <class T, class S> DEVICE void product_put(T &to, S sum)
 {
-    return x;
-}
-
-DEVICE float summand(float x)
-{
-    return x;
-}
-
-DEVICE uint64_t summand(int64_t x)
-{
-    return (uint64_t)x;
-}
-
-DEVICE uint32_t summand(int32_t x)
-{
-    return (uint32_t)x;
-}
-
-DEVICE void product_put(double &to, double sum)
-{
-    to = sum;
-}
-
-DEVICE void product_put(float &to, float sum)
-{
-    to = sum;
-}
-
-template <class T> DEVICE void product_put(T &to, float sum)
-{
-    store(to, sum);
+    put(to, sum);
 }
 
 template <class T> DEVICE void product_put(T &to, uint64_t sum)
@@ -67,13 +38,13 @@ template <class T, class S> struct strips {
     {
         const bool is_turned = llabs(line_stride) < llabs(depth_stride); /* which axis threads follow */
 
-        for (int i = threadIdx.x; i < MATMUL_TILE * MATMUL_DEPTH; i += KERNEL_THREADS) {
+        for (int i = threadIdx.x; i < MATMUL_TILE * MATMUL_DEPTH; i += GPU_BLOCK) {
             int line = is_turned ? i % MATMUL_TILE : i / MATMUL_DEPTH;
             int depth = is_turned ? i / MATMUL_TILE : i % MATMUL_DEPTH;
             bool is_inside = line < lines && depth < depths;
 
             strip[depth][line] =
-                is_inside ? summand(plain(*(const T *)(addr + line * line_stride + depth * depth_stride)))
+                is_inside ? unsigned_of(plain(*(const T *)(addr + line * line_stride + depth * depth_stride)))
                           : 0;
         }
     }
@@ -130,7 +101,7 @@ DEVICE void tile_run(const struct matmul_launch &launch, strips<T, S> &shared, c
 
 template <class T> DEVICE void matmul_run(const struct matmul_launch &launch)
 {
-    using sum = decltype(summand(plain(T())));
+    using sum = decltype(unsigned_of(plain(T())));
     __shared__ strips<T, sum> shared;
     const uint32_t tiles = (uint32_t)((launch.columns + MATMUL_TILE - 1) / MATMUL_TILE);
     const int64_t row = (int64_t)(blockIdx.x / tiles) * MATMUL_TILE;
@@ -145,7 +116,7 @@ template <class T> DEVICE void matmul_run(const struct matmul_launch &launch)
 }
 
 #define MATMUL_KERNEL(name, TYPE)                                          \
-    extern "C" __global__ void __launch_bounds__(KERNEL_THREADS)           \
+    extern "C" __global__ void __launch_bounds__(GPU_BLOCK)                \
         name##_##TYPE(const __grid_constant__ struct matmul_launch launch) \
     {                                                                      \
         matmul_run<element_##TYPE>(launch);                                \

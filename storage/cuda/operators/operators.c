@@ -25,14 +25,13 @@ static const char *const kernel_names[KERNEL_LIMIT] = {
             KERNELS_MATMUL_LIST(NAME_OTHER)};
 
 _Static_assert(KERNEL_LIMIT <= GPU_KERNELS_MAX, "a program has room for them");
-_Static_assert(KERNEL_THREADS == GPU_BLOCK, "threads of a block");
 
 int work_launch(const struct gpu_work *work, enum kernel kernel, uint64_t blocks, uint64_t blocks_y,
                 void *argument)
 {
     const struct varve_launch launch = {
         .blocks = {(unsigned)blocks, (unsigned)blocks_y, 1},
-        .threads = {KERNEL_THREADS, 1, 1},
+        .threads = {GPU_BLOCK, 1, 1},
         .arguments = &argument,
     };
 

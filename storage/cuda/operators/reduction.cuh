@@ -303,7 +303,7 @@ DEVICE void row_dense(A &sum, const T *row, uint64_t begin, uint64_t end, uint32
 /* The accumulators of `lanes` threads that follow each other, in the first of them. All threads of the block are here. */
 template <class A> DEVICE A lanes_merge(A sum, uint32_t lanes)
 {
-    __shared__ A warps[KERNEL_THREADS / WARP];
+    __shared__ A warps[GPU_BLOCK / WARP];
 
     for (uint32_t half = min(lanes, WARP) / 2; half > 0; half /= 2) {
         sum.merge(A::down(sum, half));
@@ -316,7 +316,7 @@ template <class A> DEVICE A lanes_merge(A sum, uint32_t lanes)
     }
     __syncthreads();
     if (threadIdx.x == 0) {
-        for (uint32_t i = 1; i < KERNEL_THREADS / WARP; i++) {
+        for (uint32_t i = 1; i < GPU_BLOCK / WARP; i++) {
             sum.merge(warps[i]);
         }
     }
@@ -339,7 +339,7 @@ DEVICE void reduction_end(const A &sum, const struct reduction_launch &launch, u
 template <class A, class T, class RESULT> DEVICE void rows_run(const struct reduction_launch &launch)
 {
     const uint32_t lanes = launch.lanes, lane = threadIdx.x % lanes;
-    const uint32_t number = blockIdx.x * (KERNEL_THREADS / lanes) + threadIdx.x / lanes;
+    const uint32_t number = blockIdx.x * (GPU_BLOCK / lanes) + threadIdx.x / lanes;
     const uint64_t begin = blockIdx.y * launch.part_count;
     const uint64_t end = min(begin + launch.part_count, launch.count);
     const bool is_row = number < launch.kept.count;
@@ -388,8 +388,8 @@ DEVICE void column_read(A &sum, uint64_t column, int64_t stride, uint64_t begin,
 
 template <class A, class T, class RESULT> DEVICE void columns_run(const struct reduction_launch &launch)
 {
-    __shared__ A sums[KERNEL_THREADS];
-    const uint32_t width = launch.lanes, height = KERNEL_THREADS / width;
+    __shared__ A sums[GPU_BLOCK];
+    const uint32_t width = launch.lanes, height = GPU_BLOCK / width;
     const uint32_t x = threadIdx.x % width, y = threadIdx.x / width;
     const uint32_t number = blockIdx.x * width + x, part = blockIdx.y;
     const uint64_t begin = part * launch.part_count;
@@ -416,7 +416,7 @@ template <class A, class T, class RESULT> DEVICE void columns_run(const struct r
 /* ---- kernels ---- */
 
 #define REDUCTION_KERNEL(form, name, TYPE, RESULT)                                                          \
-    extern "C" __global__ void __launch_bounds__(KERNEL_THREADS)                                            \
+    extern "C" __global__ void __launch_bounds__(GPU_BLOCK)                                                 \
         form##_##name##_##TYPE##_##RESULT(const __grid_constant__ struct reduction_launch launch)           \
     {                                                                                                       \
         form##_run<accumulator_##name<element_##TYPE, element_##RESULT>, element_##TYPE, element_##RESULT>( \

@@ -79,7 +79,7 @@ static uint64_t part_bytes(const struct reduction *reduction)
 
 static uint32_t row_lanes(uint64_t count)
 {
-    return count <= ROW_SHORT ? 4 : count <= ROW_MIDDLE ? 32 : KERNEL_THREADS;
+    return count <= ROW_SHORT ? 4 : count <= ROW_MIDDLE ? 32 : GPU_BLOCK;
 }
 
 /* As many columns as there are, and more than that fills a line of memory only where rows are short. */
@@ -90,7 +90,7 @@ static uint32_t column_width(uint64_t kept, uint64_t count)
     while (width < 32 && width < kept) {
         width *= 2;
     }
-    while (width < KERNEL_THREADS && width < kept && KERNEL_THREADS / width > count) {
+    while (width < GPU_BLOCK && width < kept && GPU_BLOCK / width > count) {
         width *= 2;
     }
     return width;
@@ -113,8 +113,8 @@ static void divide_rows(struct reduction *reduction, uint64_t kept, uint64_t cou
     struct reduction_launch *launch = &reduction->launch;
 
     launch->lanes = row_lanes(count);
-    divide(launch, count, divide_up(kept, KERNEL_THREADS / launch->lanes),
-           launch->lanes == KERNEL_THREADS ? PART_ELEMENTS : UINT64_MAX);
+    divide(launch, count, divide_up(kept, GPU_BLOCK / launch->lanes),
+           launch->lanes == GPU_BLOCK ? PART_ELEMENTS : UINT64_MAX);
 }
 
 static void divide_columns(struct reduction *reduction, uint64_t kept, uint64_t count)
@@ -123,7 +123,7 @@ static void divide_columns(struct reduction *reduction, uint64_t kept, uint64_t 
     uint64_t height;
 
     launch->lanes = column_width(kept, count);
-    height = KERNEL_THREADS / launch->lanes;
+    height = GPU_BLOCK / launch->lanes;
     divide(launch, count, divide_up(kept, launch->lanes), height * COLUMNS_STEPS * ROUNDS_LEAST);
 }
 
@@ -133,7 +133,7 @@ static int kept_launch(const struct walk *walk, void *context)
 {
     const struct reduction *reduction = context;
     struct reduction_launch launch = reduction->launch;
-    uint64_t per_block = reduction->is_columns ? launch.lanes : KERNEL_THREADS / launch.lanes;
+    uint64_t per_block = reduction->is_columns ? launch.lanes : GPU_BLOCK / launch.lanes;
 
     launch.kept = *walk;
     return work_launch(reduction->work, reduction->kernel, divide_up(walk->count, per_block),
