@@ -23,18 +23,8 @@ extern "C" {
 
 /* ---- Types of elements ---- */
 
-/* X(code, NAME, name, bytes): names as in PyTorch's short form and in ml_dtypes; codes are stored in traces. */
-#define VARVE_DTYPE_LIST(X) \
-    X(0, F64, "f64", 8)     \
-    X(1, F32, "f32", 4)     \
-    X(2, F16, "f16", 2)     \
-    X(3, BF16, "bf16", 2)   \
-    X(4, I64, "i64", 8)     \
-    X(5, I32, "i32", 4)     \
-    X(6, I16, "i16", 2)     \
-    X(7, I8, "i8", 1)       \
-    X(8, U8, "u8", 1)       \
-    X(9, BOOL, "bool", 1)
+/* X(code, NAME, name, bytes): those that traces know. */
+#define VARVE_DTYPE_LIST(X) VARVE_ELEMENT_LIST(X)
 
 enum varve_dtype {
 #define VARVE_DTYPE_ENUM(code, NAME, name, bytes) VARVE_DTYPE_##NAME = (code),

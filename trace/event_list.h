@@ -200,20 +200,21 @@
 /* clang-format on */
 
 /*
- * Types of the elements of storages. X(code, name, bytes): codes as in the arg of storage_create.
+ * Types of the elements of storages. X(code, NAME, name, bytes): codes as in the arg of storage_create, names as in PyTorch's short form
+ * and in ml_dtypes.
  */
 /* clang-format off */
 #define VARVE_ELEMENT_LIST(X) \
-    X(0, "f64",  8) \
-    X(1, "f32",  4) \
-    X(2, "f16",  2) \
-    X(3, "bf16", 2) \
-    X(4, "i64",  8) \
-    X(5, "i32",  4) \
-    X(6, "i16",  2) \
-    X(7, "i8",   1) \
-    X(8, "u8",   1) \
-    X(9, "bool", 1)
+    X(0, F64,  "f64",  8) \
+    X(1, F32,  "f32",  4) \
+    X(2, F16,  "f16",  2) \
+    X(3, BF16, "bf16", 2) \
+    X(4, I64,  "i64",  8) \
+    X(5, I32,  "i32",  4) \
+    X(6, I16,  "i16",  2) \
+    X(7, I8,   "i8",   1) \
+    X(8, U8,   "u8",   1) \
+    X(9, BOOL, "bool", 1)
 /* clang-format on */
 
 #endif

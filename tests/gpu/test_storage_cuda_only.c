@@ -25,6 +25,16 @@ static struct varve_storage *empty_of(struct varve_memory *memory, enum varve_dt
     return storage;
 }
 
+/* COUNT elements of that value. */
+static struct varve_storage *full_of(struct varve_memory *memory, int64_t value)
+{
+    const int64_t shape[] = {COUNT};
+    struct varve_storage *storage = empty_of(memory, VARVE_DTYPE_I32, 1, shape);
+
+    rule_ok(varve_storage_fill(storage, number(value), &rule_message));
+    return storage;
+}
+
 /* All elements, once they are in host memory. */
 static void expect_all(struct varve_storage *storage, int64_t value)
 {
@@ -46,7 +56,6 @@ static void expect_all(struct varve_storage *storage, int64_t value)
 /* The stream is held back, and the calls return. */
 static void test_behind_the_call(void **state)
 {
-    const int64_t shape[] = {COUNT};
     struct varve_storage *one, *other;
     struct gpu_gate gate;
     uint64_t stream = gpu_stream();
@@ -54,10 +63,8 @@ static void test_behind_the_call(void **state)
 
     (void)state;
     rule_ok(pool_open(&pool, &pool_cuda, &rule_message));
-    one = empty_of(pool.memory, VARVE_DTYPE_I32, 1, shape);
-    other = empty_of(pool.memory, VARVE_DTYPE_I32, 1, shape);
-    rule_ok(varve_storage_fill(one, number(1), &rule_message));
-    rule_ok(varve_storage_fill(other, number(2), &rule_message));
+    one = full_of(pool.memory, 1);
+    other = full_of(pool.memory, 2);
     expect_all(other, 2); /* kernels are loaded, and memory is there: either may wait for all streams */
     gpu_gate_shut(&gate, stream);
     rule_ok(varve_storage_copy_on(other, one, stream, &rule_message));
@@ -77,7 +84,6 @@ static void test_behind_the_call(void **state)
 /* What a captured stream is given is done with each launch of the graph. */
 static void test_captured(void **state)
 {
-    const int64_t shape[] = {COUNT};
     struct varve_storage *one, *other;
     uint64_t stream = gpu_stream();
     gpu_graph_exec exec = NULL;
@@ -86,10 +92,8 @@ static void test_captured(void **state)
 
     (void)state;
     rule_ok(pool_open(&pool, &pool_cuda, &rule_message));
-    one = empty_of(pool.memory, VARVE_DTYPE_I32, 1, shape);
-    other = empty_of(pool.memory, VARVE_DTYPE_I32, 1, shape);
-    rule_ok(varve_storage_fill(one, number(1), &rule_message));
-    rule_ok(varve_storage_fill(other, number(2), &rule_message));
+    one = full_of(pool.memory, 1);
+    other = full_of(pool.memory, 2);
     GPU_OK(gpu.capture_begin(gpu_stream_of(stream), CUDA_CAPTURE_MODE_GLOBAL));
     rule_ok(varve_storage_copy_on(other, one, stream, &rule_message));
     rule_ok(varve_storage_fill_on(one, number(7), stream, &rule_message));

@@ -146,7 +146,7 @@ static int vocabulary_fill(sqlite3 *db)
         [DOMAIN_MANAGED] = {"managed", "the CUDA API: memory that moves between host and devices"},
         [DOMAIN_CUPTI] = {"cupti", "what domain device is, as CUPTI reports it beside the CUDA recorder"},
     };
-#define ELEMENT_ROW(code, name, bytes) [code] = {name, TEXT(bytes)},
+#define ELEMENT_ROW(code, NAME, name, bytes) [code] = {name, TEXT(bytes)},
     static const char *const elements[][2] = {VARVE_ELEMENT_LIST(ELEMENT_ROW)};
 #undef ELEMENT_ROW
     int error = VARVE_OK;

@@ -87,7 +87,7 @@ static void test_element_types(void **state)
 {
     (void)state;
     int count = 0;
-#define ELEMENT_CHECK(code, text, size)                                    \
+#define ELEMENT_CHECK(code, NAME, text, size)                              \
     assert_string_equal(varve_dtype_name((enum varve_dtype)(code)), text); \
     assert_int_equal(varve_dtype_bytes((enum varve_dtype)(code)), size);   \
     count++;

@@ -61,7 +61,7 @@ static struct scratch_storage *row_find(const struct derive_step *step, uint64_t
 
 static uint64_t element_bytes(unsigned dtype)
 {
-#define ELEMENT_ROW(code, name, bytes) [code] = (bytes),
+#define ELEMENT_ROW(code, NAME, name, bytes) [code] = (bytes),
     static const uint8_t sizes[] = {VARVE_ELEMENT_LIST(ELEMENT_ROW)};
 #undef ELEMENT_ROW
     return dtype < sizeof(sizes) ? sizes[dtype] : 0;
