@@ -122,6 +122,14 @@ struct varve_remat_run {
     uint64_t cost_ns; /* in: as given or last measured; out: what it took */
 };
 
+/* A piece of an allocator's memory. */
+struct varve_remat_piece {
+    uint64_t bytes;
+    uint32_t storage;   /* VARVE_REMAT_NONE: free, or used by somebody else */
+    bool is_free;
+    bool begins_segment; /* it does not continue the piece before it */
+};
+
 /* Whoever owns the memory. NULL functions do nothing. */
 struct varve_remat_driver {
     void *context;
@@ -140,14 +148,6 @@ struct varve_remat_driver {
     /* What the allocator has, in the order of addresses, for a request of `bytes`; the array lives until the next call. */
     size_t (*layout)(void *context, uint64_t bytes, const struct varve_remat_piece **pieces_out);
     void (*event)(void *context, const struct varve_remat_event *event);
-};
-
-/* A piece of an allocator's memory. */
-struct varve_remat_piece {
-    uint64_t bytes;
-    uint32_t storage;   /* VARVE_REMAT_NONE: free, or used by somebody else */
-    bool is_free;
-    bool begins_segment; /* it does not continue the piece before it */
 };
 
 struct varve_remat_options {
@@ -178,29 +178,32 @@ struct varve_remat_op {
     const uint64_t *sizes;  /* of each output; 0 for views */
     const int32_t *aliases; /* of each output: which of the inputs it is a view of, or -1 */
     unsigned input_count, output_count; /* at least one output */
-    uint64_t cost_ns;
+    uint64_t cost_ns;                   /* below 2^62, as sums of costs and of sizes are; with a driver its first run says */
+    void *user;                         /* the driver's, see varve_remat_user */
 };
 
-/// An operator of the program: inputs become resident, room is made, it runs. Each output has one reference, the caller's, and their
-/// numbers follow each other from `first_out` on; the operator's number is in `op_out` (NULL: not wanted), known to the driver while it
-/// runs. Errors: VARVE_ERROR_NO_MEMORY (nothing is left to evict), FULL (the limit of recomputation), the driver's. Without
-/// is_live the planner can only be closed then.
-int varve_remat_compute(struct varve_remat *remat, const struct varve_remat_op *op, uint32_t *first_out,
-                        uint32_t *op_out, struct varve_message *message);
+/// An operator of the program: inputs become resident, room is made, it runs. Each output is a new tensor with one reference, the
+/// caller's; `outputs_out` has room for output_count. Without is_live tensors are numbered from 0 on in the order of their making.
+/// Errors: VARVE_ERROR_NO_MEMORY (nothing is left to evict), FULL (the limit of recomputation), the driver's. Without is_live the planner
+/// can only be closed then.
+int varve_remat_compute(struct varve_remat *remat, const struct varve_remat_op *op, uint32_t *outputs_out,
+                        struct varve_message *message);
 /// One more reference.
 void varve_remat_retain(struct varve_remat *remat, uint32_t tensor);
 /// One less, and what the dealloc policy says.
 void varve_remat_release(struct varve_remat *remat, uint32_t tensor);
 /// The tensor becomes defined. Errors: as of compute.
 int varve_remat_materialize(struct varve_remat *remat, uint32_t tensor, struct varve_message *message);
-/// Keep a resident storage from eviction, for good; at most once for each.
+/// Keep the tensor's storage, which is resident, from eviction. Nothing happens if it is pinned already.
 void varve_remat_pin(struct varve_remat *remat, uint32_t tensor);
+/// The opposite. Nothing happens if it is not pinned.
+void varve_remat_unpin(struct varve_remat *remat, uint32_t tensor);
 /// Evict the tensor's storage. VARVE_ERROR_BUSY: it is pinned, in use, or evicted already.
 int varve_remat_evict(struct varve_remat *remat, uint32_t tensor, struct varve_message *message);
 /// Keep a tensor's storage where it is until varve_remat_unlock; counted. It must be resident.
 void varve_remat_lock(struct varve_remat *remat, uint32_t tensor);
 void varve_remat_unlock(struct varve_remat *remat, uint32_t tensor);
-/// With is_live: how the tensor was made is forgotten; pinned, it is what a constant is.
+/// With is_live: how the tensor was made is forgotten, and it is pinned: from now on it is a constant.
 void varve_remat_drop_recipe(struct varve_remat *remat, uint32_t tensor);
 /// For drivers, while they run an operator: evict once more for a request of `bytes`. Returns the bytes that went, 0 if nothing could.
 uint64_t varve_remat_make_room(struct varve_remat *remat, uint64_t bytes);
@@ -215,6 +218,8 @@ bool varve_remat_is_defined(const struct varve_remat *remat, uint32_t tensor);
 /// The storage of a tensor, and the operator that made it (VARVE_REMAT_NONE: none any more).
 uint32_t varve_remat_storage(const struct varve_remat *remat, uint32_t tensor);
 uint32_t varve_remat_producer(const struct varve_remat *remat, uint32_t tensor);
+/// What the operator was given as `user`.
+void *varve_remat_user(const struct varve_remat *remat, uint32_t op);
 
 /* X(name, meaning): sums since the planner was opened, or reset. */
 #define VARVE_REMAT_COUNTER_LIST(X)                                                                      \
@@ -229,8 +234,8 @@ uint32_t varve_remat_producer(const struct varve_remat *remat, uint32_t tensor);
     X(evictions_requested, "of these: as the program said")                                              \
     X(evictions_banished, "of these: banished")                                                          \
     X(evicted_bytes, "bytes of evicted storages")                                                        \
-    X(remats_direct, "storages recomputed because they were needed")                                     \
-    X(remats_collateral, "storages recomputed because their operator makes them beside another")         \
+    X(remats_direct, "runs of operators for a tensor that was needed again")                             \
+    X(remats_collateral, "other storages that became resident by these")                                 \
     X(duplicates, "resident outputs that an operator made a second time")                                \
     X(duplicate_bytes, "bytes of these")                                                                 \
     X(wasted_evictions, "evictions whose storage was recomputed within the next 16 runs")                \
@@ -249,7 +254,6 @@ struct varve_remat_counters {
     uint64_t clock;                           /* 1 and the costs of all runs */
     uint64_t used_bytes, max_used_bytes;      /* of resident storages, as bytes_used counts them */
     uint64_t pinned_bytes, locked_bytes_max;  /* pinned now; pinned or inputs of waiting operators at most */
-    uint64_t constant_bytes;                  /* of operators without inputs and cost, that were pinned at once */
     uint64_t depth_max;                       /* recomputations that waited for each other */
     uint64_t storages, candidates;            /* known now, and of these evictable */
     uint64_t metadata_bytes;                  /* what the planner itself takes */
@@ -259,7 +263,7 @@ struct varve_remat_counters {
 void varve_remat_get_counters(const struct varve_remat *remat, struct varve_remat_counters *counters_out);
 void varve_remat_reset_counters(struct varve_remat *remat);
 /// Walk every structure and sum. VARVE_ERROR_CORRUPT with the first thing that is wrong.
-int varve_remat_check(const struct varve_remat *remat, struct varve_message *message);
+int varve_remat_check(struct varve_remat *remat, struct varve_message *message);
 
 #ifdef __cplusplus
 }

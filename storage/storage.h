@@ -17,6 +17,7 @@
 #include "storage/dlpack.h"
 #include "storage/index_plan.h"
 #include "storage/operators.h"
+#include "storage/remat.h"
 #include "storage/tracker.h"
 
 #ifdef __cplusplus

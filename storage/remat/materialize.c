@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Making tensors defined: inputs first, those that are evicted by their own operators, on a stack of our own. The order of every step
+ * is that of simrd's runtime V2, on which its figures depend.
+ */
+#include "storage/remat/planner.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#define WASTED_WITHIN 16 /* runs: an eviction whose storage was wanted again so soon */
+
+/* ---- the stack ---- */
+
+static bool is_passed_over(const struct varve_remat *remat, uint32_t input)
+{
+    return remat->graph.storages[remat->graph.tensors[input].storage].is_banished;
+}
+
+static void touch_inputs(struct varve_remat *remat, const struct remat_op *op)
+{
+    for (uint32_t i = 0; i < op->input_count; i++) {
+        struct remat_storage *storage = &remat->graph.storages[remat->graph.tensors[op->inputs[i]].storage];
+
+        if (remat->options.dealloc != VARVE_REMAT_DEALLOC_BANISH || storage->refs > 0) {
+            storage->last_access = (int64_t)remat->clock;
+            search_changed(remat, remat->graph.tensors[op->inputs[i]].storage);
+        }
+    }
+}
+
+static bool lock_input(struct varve_remat *remat, uint32_t input)
+{
+    uint32_t storage = remat->graph.tensors[input].storage;
+
+    if (!number_list_append(&remat->locked, storage)) {
+        return false;
+    }
+    lock_storage(remat, storage);
+    return true;
+}
+
+/* Recomputations under way. */
+static uint32_t depth(const struct varve_remat *remat)
+{
+    return remat->frame_count - !remat->frames[0].is_remat;
+}
+
+/* A frame for the tensor: the inputs that are defined are locked, the others are listed. */
+static int push(struct varve_remat *remat, uint32_t tensor, bool is_remat)
+{
+    const struct remat_op *op = &remat->graph.ops[remat->graph.tensors[tensor].op];
+    struct remat_frame frame = {.tensor = tensor,
+                                .is_remat = is_remat,
+                                .missing_first = remat->missing.count,
+                                .missing_next = remat->missing.count,
+                                .locked_first = remat->locked.count};
+
+    if (!growth_reserve(&remat->frames, &remat->frame_capacity, (uint64_t)remat->frame_count + 1,
+                        sizeof(*remat->frames))) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    touch_inputs(remat, op);
+    for (uint32_t i = 0; i < op->input_count; i++) {
+        bool is_done = is_passed_over(remat, op->inputs[i]) ||
+                       (remat->graph.tensors[op->inputs[i]].is_defined
+                            ? lock_input(remat, op->inputs[i])
+                            : number_list_append(&remat->missing, op->inputs[i]));
+
+        remat->is_broken |= !is_done;
+    }
+    frame.missing_end = remat->missing.count;
+    remat->frames[remat->frame_count++] = frame;
+    if (depth(remat) > remat->counters.depth_max) {
+        remat->counters.depth_max = depth(remat);
+    }
+    return remat->is_broken ? VARVE_ERROR_NO_MEMORY : 0;
+}
+
+static void pop(struct varve_remat *remat)
+{
+    const struct remat_frame *frame = &remat->frames[--remat->frame_count];
+
+    remat->missing.count = frame->missing_first;
+    remat->locked.count = frame->locked_first;
+}
+
+/* ---- room ---- */
+
+static void report_blocked(struct varve_remat *remat, uint32_t op, uint64_t needed)
+{
+    struct varve_remat_event event = {.kind = VARVE_REMAT_EVENT_FAILED,
+                                      .op = op,
+                                      .storage = VARVE_REMAT_NONE,
+                                      .bytes = needed,
+                                      .cost_ns = remat->locked_bytes,
+                                      .score = NAN,
+                                      .time = remat->clock};
+
+    remat->counters.failures++;
+    if (remat->options.driver.event == NULL) {
+        return;
+    }
+    planner_event(remat, &event);
+    event.kind = VARVE_REMAT_EVENT_BLOCKED;
+    event.cost_ns = 0;
+    for (uint32_t i = 0; i < remat->graph.storage_count; i++) {
+        const struct remat_storage *storage = &remat->graph.storages[i];
+
+        if (storage->is_known && storage->locks > 0) {
+            event.cause = storage->is_pinned ? VARVE_REMAT_CAUSE_PINNED : VARVE_REMAT_CAUSE_INPUT;
+            event.op = remat->graph.tensors[storage->tensor_first].op;
+            event.storage = i;
+            event.bytes = storage->size;
+            planner_event(remat, &event);
+        }
+    }
+}
+
+/* Room for the operator below the budget. */
+static int make_room(struct varve_remat *remat, uint32_t op, struct varve_message *message)
+{
+    uint64_t needed = planner_needed(remat, op), budget = remat->options.budget, evicted = 0, missing;
+    uint64_t used = planner_used(remat);
+
+    if (used + needed <= budget) {
+        return 0;
+    }
+    missing = used + needed - budget;
+    /* Where what can't be evicted leaves no room it is no use to evict the rest. */
+    if (!remat->options.is_live || remat->locked_bytes + needed <= budget) {
+        while (planner_used(remat) + needed > budget && remat->pool.count > 0) {
+            evicted += evict_for(remat, planner_used(remat) + needed - budget, VARVE_REMAT_CAUSE_BUDGET);
+        }
+    }
+    used = planner_used(remat);
+    if (used + needed > budget) {
+        report_blocked(remat, op, needed);
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY,
+                                 "operator %" PRIu32 " needs %" PRIu64 " bytes, and %" PRIu64
+                                 " can't be evicted (inputs of operators that wait for it, and what is pinned): a budget of %" PRIu64
+                                 " bytes would do here, it is %" PRIu64,
+                                 op, needed, remat->locked_bytes, remat->locked_bytes + needed, budget);
+    }
+    remat->counters.wasted_bytes += evicted > missing ? evicted - missing : 0;
+    return 0;
+}
+
+/* ---- a run ---- */
+
+static void add_fresh(struct varve_remat *remat, uint32_t tensor)
+{
+    uint32_t storage = remat->graph.tensors[tensor].storage;
+
+    if (!remat->graph.storages[storage].is_resident) {
+        remat->is_broken |= !number_list_append(&remat->fresh, storage);
+    }
+}
+
+/* The driver's part, and what the first run says of the cost. */
+static int drive(struct varve_remat *remat, const struct remat_frame *frame, uint64_t *cost_out,
+                 struct varve_message *message)
+{
+    struct remat_graph *graph = &remat->graph;
+    uint32_t number = graph->tensors[frame->tensor].op;
+    struct remat_op *op = &graph->ops[number];
+    struct varve_remat_run run = {.op = number,
+                                  .inputs = op->inputs,
+                                  .outputs = remat_op_outputs(op),
+                                  .input_count = op->input_count,
+                                  .output_count = op->output_count,
+                                  .is_remat = frame->is_remat,
+                                  .cost_ns = op->cost_ns};
+    int error = 0;
+
+    if (remat->options.driver.run != NULL) {
+        error = remat->options.driver.run(remat->options.driver.context, &run, message);
+        op = &graph->ops[number];
+    }
+    if (error == 0 && op->runs++ == 0 && run.cost_ns != op->cost_ns) {
+        op->cost_ns = run.cost_ns;
+        for (uint32_t i = 0; i < op->output_storage_count; i++) {
+            uint32_t storage = remat_op_output_storages(op)[i];
+
+            graph->storages[storage].compute = graph_compute_of(graph, storage);
+        }
+    }
+    *cost_out = run.cost_ns;
+    return error;
+}
+
+static void report_run(struct varve_remat *remat, const struct remat_frame *frame, uint64_t cost)
+{
+    const struct remat_graph *graph = &remat->graph;
+    uint32_t number = graph->tensors[frame->tensor].op, own = graph->tensors[frame->tensor].storage;
+    const struct remat_op *op = &graph->ops[number];
+    struct varve_remat_event event = {
+        .op = number, .storage = VARVE_REMAT_NONE, .cost_ns = cost, .score = NAN, .time = remat->clock};
+
+    if (!frame->is_remat) {
+        for (uint32_t i = 0; i < op->input_storage_count; i++) {
+            event.input_bytes += graph->storages[remat_op_input_storages(op)[i]].size;
+        }
+        event.kind = VARVE_REMAT_EVENT_OP;
+        event.bytes = op->total_size;
+        planner_event(remat, &event);
+        return;
+    }
+    event.kind = VARVE_REMAT_EVENT_REMAT;
+    event.depth = depth(remat);
+    event.cause = VARVE_REMAT_CAUSE_DIRECT;
+    event.storage = own;
+    event.bytes = graph->tensors[frame->tensor].size;
+    planner_event(remat, &event);
+    event.cause = VARVE_REMAT_CAUSE_COLLATERAL;
+    event.cost_ns = 0;
+    for (uint32_t i = 0; i < remat->fresh.count; i++) {
+        if (remat->fresh.numbers[i] != own) {
+            event.storage = remat->fresh.numbers[i];
+            event.bytes = graph->storages[event.storage].size;
+            planner_event(remat, &event);
+        }
+    }
+}
+
+static void count_run(struct varve_remat *remat, const struct remat_frame *frame, uint64_t cost,
+                      uint64_t made_bytes)
+{
+    const struct remat_graph *graph = &remat->graph;
+    struct varve_remat_counters *counters = &remat->counters;
+    const struct remat_op *op = &graph->ops[graph->tensors[frame->tensor].op];
+
+    counters->executions++;
+    counters->operators += !frame->is_remat;
+    *(frame->is_remat ? &counters->remat_compute_ns : &counters->model_compute_ns) += cost;
+    counters->remats_direct += frame->is_remat;
+    counters->duplicate_bytes += op->total_size - made_bytes;
+    for (uint32_t i = 0; i < remat->fresh.count; i++) {
+        const struct remat_storage *storage = &graph->storages[remat->fresh.numbers[i]];
+
+        counters->remats_collateral +=
+            frame->is_remat && remat->fresh.numbers[i] != graph->tensors[frame->tensor].storage;
+        counters->wasted_evictions +=
+            storage->was_evicted && counters->executions - storage->evicted_at <= WASTED_WITHIN;
+    }
+    for (uint32_t i = 0; i < op->output_count; i++) {
+        uint32_t output = remat_op_outputs(op)[i];
+
+        counters->duplicates +=
+            output != VARVE_REMAT_NONE && graph->tensors[output].is_defined && graph->tensors[output].size > 0;
+    }
+}
+
+/* What the run made is resident and defined, and may be evicted. */
+static void define_outputs(struct varve_remat *remat, const struct remat_op *op)
+{
+    struct remat_graph *graph = &remat->graph;
+
+    remat->defined.count = 0;
+    for (uint32_t i = 0; i < op->output_count; i++) {
+        uint32_t output = remat_op_outputs(op)[i];
+
+        if (output != VARVE_REMAT_NONE) {
+            if (!graph->tensors[output].is_defined) {
+                remat->is_broken |= !number_list_append(&remat->defined, output);
+            }
+            graph->tensors[output].is_defined = true;
+            graph->storages[graph->tensors[output].storage].is_resident = true;
+        }
+    }
+    for (uint32_t i = 0; i < remat->fresh.count; i++) {
+        evict_allow(remat, remat->fresh.numbers[i]);
+    }
+}
+
+static void update_neighbourhoods(struct varve_remat *remat)
+{
+    if (remat->has_regions && remat->fresh.count > 0) {
+        remat->is_broken |=
+            !regions_made(&remat->regions, &remat->graph, remat->fresh.numbers, remat->fresh.count);
+    }
+    for (uint32_t i = 0; remat->has_classes && i < remat->fresh.count; i++) {
+        struct remat_storage *storage = &remat->graph.storages[remat->fresh.numbers[i]];
+
+        classes_leave(&remat->classes, storage);
+        for (uint32_t j = 0; remat->has_tournament && j < storage->neighbours.count; j++) {
+            search_changed(remat, storage->neighbours.numbers[j]);
+        }
+    }
+    for (uint32_t i = 0; i < remat->fresh.count; i++) {
+        search_changed(remat, remat->fresh.numbers[i]);
+    }
+}
+
+static int run(struct varve_remat *remat, const struct remat_frame *frame, struct varve_message *message)
+{
+    struct remat_graph *graph = &remat->graph;
+    uint64_t cost, made_bytes = 0;
+    const struct remat_op *op;
+    int error = drive(remat, frame, &cost, message);
+
+    if (error != 0) {
+        return error;
+    }
+    op = &graph->ops[graph->tensors[frame->tensor].op];
+    remat->fresh.count = 0;
+    for (uint32_t i = 0; i < op->output_count; i++) {
+        uint32_t output = remat_op_outputs(op)[i];
+
+        if (output != VARVE_REMAT_NONE && output != frame->tensor) {
+            add_fresh(remat, output);
+        }
+    }
+    add_fresh(remat, frame->tensor);
+    for (uint32_t i = 0; i < remat->fresh.count; i++) {
+        made_bytes += graph->storages[remat->fresh.numbers[i]].size;
+    }
+    remat->clock += cost;
+    remat->used += op->total_size;
+    if (planner_used(remat) > remat->counters.max_used_bytes) {
+        remat->counters.max_used_bytes = planner_used(remat);
+    }
+    count_run(remat, frame, cost, made_bytes);
+    if (remat->options.driver.event != NULL) {
+        report_run(remat, frame, cost);
+    }
+    define_outputs(remat, op);
+    remat->used -= op->total_size - made_bytes;
+    update_neighbourhoods(remat);
+    return remat->is_broken ? VARVE_ERROR_NO_MEMORY : 0;
+}
+
+/* ---- one operator, with all that it needs ---- */
+
+static void unlock_inputs(struct varve_remat *remat, const struct remat_op *op)
+{
+    for (uint32_t i = 0; i < op->input_count; i++) {
+        unlock_storage(remat, remat->graph.tensors[op->inputs[i]].storage);
+    }
+}
+
+static void note_bottleneck(struct varve_remat *remat, const struct remat_op *op)
+{
+    uint64_t bytes = op->total_size;
+
+    for (uint32_t i = 0; i < op->input_count; i++) {
+        bytes += remat->graph.tensors[op->inputs[i]].size;
+    }
+    if (bytes > remat->counters.bottleneck_bytes) {
+        remat->counters.bottleneck_bytes = bytes;
+    }
+}
+
+/* All inputs of the frame on top are locked. */
+static int finish(struct varve_remat *remat, struct varve_message *message)
+{
+    const struct remat_frame frame = remat->frames[remat->frame_count - 1];
+    uint32_t number = remat->graph.tensors[frame.tensor].op;
+    int error = make_room(remat, number, message);
+
+    if (error == 0) {
+        error = run(remat, &frame, message);
+    }
+    if (error != 0) {
+        return error;
+    }
+    if (remat->options.dealloc == VARVE_REMAT_DEALLOC_BANISH) {
+        banish_unlock_inputs(remat, number);
+    } else {
+        unlock_inputs(remat, &remat->graph.ops[number]);
+    }
+    pop(remat);
+    if (remat->counters.remat_compute_ns > remat->options.remat_limit_ns) {
+        return varve_message_set(message, VARVE_ERROR_FULL,
+                                 "recomputation has cost %" PRIu64 " ns, more than the limit of %" PRIu64,
+                                 remat->counters.remat_compute_ns, remat->options.remat_limit_ns);
+    }
+    note_bottleneck(remat, &remat->graph.ops[number]);
+    return 0;
+}
+
+/* What the waiting operators have locked is free again. */
+static void unwind(struct varve_remat *remat)
+{
+    while (remat->frame_count > 0) {
+        for (uint32_t i = remat->locked.count; i > remat->frames[remat->frame_count - 1].locked_first; i--) {
+            unlock_storage(remat, remat->locked.numbers[i - 1]);
+        }
+        pop(remat);
+    }
+}
+
+int materialize(struct varve_remat *remat, uint32_t tensor, bool is_remat, struct varve_message *message)
+{
+    int error = push(remat, tensor, is_remat);
+
+    while (error == 0 && remat->frame_count > 0) {
+        struct remat_frame *frame = &remat->frames[remat->frame_count - 1];
+        uint32_t input;
+
+        if (frame->missing_next == frame->missing_end) {
+            error = finish(remat, message);
+            continue;
+        }
+        input = remat->missing.numbers[frame->missing_next];
+        if (!remat->graph.tensors[input].is_defined) {
+            error = push(remat, input, true);
+        } else {
+            frame->missing_next++;
+            error = lock_input(remat, input) ? 0 : VARVE_ERROR_NO_MEMORY;
+        }
+    }
+    if (error != 0) {
+        unwind(remat);
+    }
+    return error;
+}

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The planner's door: what a program says it runs, keeps and releases, and what can be asked.
+ */
+#include "storage/remat/planner.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SUM_LIMIT (UINT64_C(1) << 62) /* of sizes and of costs: sums stay below */
+
+/* ---- opening ---- */
+
+void varve_remat_options_init(struct varve_remat_options *options)
+{
+    *options = (struct varve_remat_options){.budget = VARVE_REMAT_UNLIMITED,
+                                            .remat_limit_ns = VARVE_REMAT_UNLIMITED};
+}
+
+static int check_options(const struct varve_remat_options *options,
+                         const struct varve_remat_heuristic *heuristic, struct varve_message *message)
+{
+    bool is_window = heuristic->is_window, is_random = heuristic->score == VARVE_REMAT_SCORE_RANDOM;
+
+    if ((is_window && options->driver.layout == NULL) ||
+        (heuristic->has_free_neighbours && options->driver.free_neighbours == NULL)) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "heuristic %s needs an allocator", heuristic->name);
+    }
+    if (options->search != VARVE_REMAT_SEARCH_SCAN &&
+        (is_window || is_random || heuristic->cost == VARVE_REMAT_COST_UNION ||
+         (options->search == VARVE_REMAT_SEARCH_SAMPLE &&
+          heuristic->score == VARVE_REMAT_SCORE_LAST_ACCESS))) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "heuristic %s can only be searched by a scan",
+                                 heuristic->name);
+    }
+    if (options->is_live && options->dealloc != VARVE_REMAT_DEALLOC_EAGER) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "a live planner evicts what is released");
+    }
+    return 0;
+}
+
+int varve_remat_open(const struct varve_remat_options *options, struct varve_remat **remat_out,
+                     struct varve_message *message)
+{
+    const struct varve_remat_heuristic *heuristic =
+        options->heuristic != NULL ? options->heuristic : varve_remat_heuristic_find("dtr");
+    struct varve_remat *remat;
+    int error = check_options(options, heuristic, message);
+
+    *remat_out = NULL;
+    if (error != 0) {
+        return error;
+    }
+    remat = calloc(1, sizeof(*remat));
+    if (remat == NULL) {
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a planner");
+    }
+    remat->options = *options;
+    remat->heuristic = heuristic;
+    remat->has_classes = heuristic->cost == VARVE_REMAT_COST_CLASSES;
+    remat->has_regions =
+        heuristic->cost == VARVE_REMAT_COST_NEIGHBOURS || heuristic->cost == VARVE_REMAT_COST_ANCESTORS;
+    remat->walks_regions = remat->has_regions || heuristic->cost == VARVE_REMAT_COST_UNION;
+    remat->has_tournament = options->search == VARVE_REMAT_SEARCH_KINETIC;
+    remat->graph.has_neighbours = remat->has_classes;
+    remat->classes.unused = VARVE_REMAT_NONE;
+    remat->clock = 1;
+    twister_seed(&remat->random, options->seed);
+    *remat_out = remat;
+    return 0;
+}
+
+void varve_remat_close(struct varve_remat *remat)
+{
+    if (remat == NULL) {
+        return;
+    }
+    graph_free(&remat->graph);
+    pool_free(&remat->pool);
+    classes_free(&remat->classes);
+    regions_free(&remat->regions);
+    tournament_free(&remat->tournament);
+    number_list_free(&remat->missing);
+    number_list_free(&remat->locked);
+    number_list_free(&remat->fresh);
+    number_list_free(&remat->defined);
+    number_list_free(&remat->collect);
+    free(remat->frames);
+    free(remat);
+}
+
+/* ---- for the other parts ---- */
+
+void planner_event(struct varve_remat *remat, const struct varve_remat_event *event)
+{
+    if (remat->options.driver.event != NULL) {
+        remat->options.driver.event(remat->options.driver.context, event);
+    }
+}
+
+uint64_t planner_used(const struct varve_remat *remat)
+{
+    return remat->options.driver.bytes_used != NULL
+               ? remat->options.driver.bytes_used(remat->options.driver.context)
+               : remat->used;
+}
+
+uint64_t planner_needed(const struct varve_remat *remat, uint32_t op)
+{
+    return remat->options.driver.bytes_needed != NULL
+               ? remat->options.driver.bytes_needed(remat->options.driver.context, op)
+               : remat->graph.ops[op].total_size;
+}
+
+/* ---- operators ---- */
+
+static bool is_tensor(const struct varve_remat *remat, uint32_t tensor)
+{
+    return tensor < remat->graph.tensor_count && remat->graph.tensors[tensor].storage != VARVE_REMAT_NONE;
+}
+
+static int check_op(const struct varve_remat *remat, const struct varve_remat_op *op,
+                    struct varve_message *message)
+{
+    uint64_t sizes = remat->used;
+
+    if (op->output_count == 0 || op->cost_ns >= SUM_LIMIT - remat->clock) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "an operator %s",
+                                 op->output_count == 0 ? "without outputs"
+                                                       : "by which costs would exceed 2^62 ns in sum");
+    }
+    for (unsigned i = 0; i < op->input_count; i++) {
+        if (!is_tensor(remat, op->inputs[i])) {
+            return varve_message_set(message, VARVE_ERROR_INVALID, "input %u is no tensor: %" PRIu32, i,
+                                     op->inputs[i]);
+        }
+    }
+    for (unsigned i = 0; i < op->output_count; i++) {
+        if (op->aliases[i] >= 0 && (unsigned)op->aliases[i] >= op->input_count) {
+            return varve_message_set(message, VARVE_ERROR_INVALID, "output %u is a view of input %" PRId32
+                                     " of %u", i, op->aliases[i], op->input_count);
+        }
+        if (op->aliases[i] < 0 && op->sizes[i] >= SUM_LIMIT - sizes) {
+            return varve_message_set(message, VARVE_ERROR_INVALID, "sizes exceed 2^62 bytes in sum");
+        }
+        sizes += op->aliases[i] < 0 ? op->sizes[i] : 0;
+    }
+    return 0;
+}
+
+/* What the structures for neighbourhoods keep of new storages, and of views that make old ones dearer. */
+static bool prepare(struct varve_remat *remat, uint32_t number)
+{
+    const struct remat_op *op = &remat->graph.ops[number];
+    bool is_done = true;
+
+    if (remat->walks_regions) {
+        is_done &= regions_reserve(&remat->regions, &remat->graph);
+    }
+    for (uint32_t i = 0; i < op->output_storage_count; i++) {
+        struct remat_storage *storage = &remat->graph.storages[remat_op_output_storages(op)[i]];
+        bool is_new = remat->graph.tensors[storage->tensor_first].op == number;
+
+        if (is_new) {
+            remat->size_sum += storage->size;
+            remat->size_count++;
+        }
+        if (remat->has_classes && is_new) {
+            is_done &= classes_add(&remat->classes, storage, 0);
+        }
+    }
+    if (remat->options.dealloc == VARVE_REMAT_DEALLOC_BANISH) {
+        is_done &= banish_add_dependents(remat, number);
+    }
+    return is_done;
+}
+
+/* An operator that did not run leaves nothing. */
+static void drop_outputs(struct varve_remat *remat, const uint32_t *outputs, unsigned count)
+{
+    for (unsigned i = 0; i < count && remat->options.is_live; i++) {
+        varve_remat_release(remat, outputs[i]);
+    }
+}
+
+int varve_remat_compute(struct varve_remat *remat, const struct varve_remat_op *op, uint32_t *outputs_out,
+                        struct varve_message *message)
+{
+    uint32_t number;
+    int error = remat->is_broken ? VARVE_ERROR_NO_MEMORY : check_op(remat, op, message);
+
+    if (error == 0) {
+        error = graph_add(&remat->graph, op, &number);
+        remat->is_broken |= error != 0;
+    }
+    if (remat->is_broken) {
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the planner's tables");
+    }
+    if (error != 0) {
+        return error;
+    }
+    memcpy(outputs_out, remat_op_outputs(&remat->graph.ops[number]), op->output_count * sizeof(*outputs_out));
+    remat->is_broken |= !prepare(remat, number);
+    error = materialize(remat, outputs_out[0], false, message);
+    if (error != 0) {
+        drop_outputs(remat, outputs_out, op->output_count);
+        return error;
+    }
+    for (unsigned i = 0; i < op->output_count; i++) {
+        uint32_t storage = remat->graph.tensors[outputs_out[i]].storage;
+
+        remat->graph.storages[storage].last_access = (int64_t)remat->clock;
+        search_changed(remat, storage);
+    }
+    return 0;
+}
+
+int varve_remat_materialize(struct varve_remat *remat, uint32_t tensor, struct varve_message *message)
+{
+    if (remat->is_broken) {
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the planner's tables");
+    }
+    return remat->graph.tensors[tensor].is_defined ? 0 : materialize(remat, tensor, true, message);
+}
+
+/* ---- references ---- */
+
+void varve_remat_retain(struct varve_remat *remat, uint32_t tensor)
+{
+    remat->graph.tensors[tensor].refs++;
+    remat->graph.storages[remat->graph.tensors[tensor].storage].refs++;
+}
+
+void varve_remat_release(struct varve_remat *remat, uint32_t tensor)
+{
+    uint32_t number = remat->graph.tensors[tensor].storage;
+    struct remat_storage *storage = &remat->graph.storages[number];
+
+    remat->graph.tensors[tensor].refs--;
+    if (--storage->refs > 0) {
+        return;
+    }
+    if (remat->options.dealloc == VARVE_REMAT_DEALLOC_BANISH) {
+        banish_try(remat, number);
+    } else if (remat->options.dealloc == VARVE_REMAT_DEALLOC_EAGER && storage->is_resident &&
+               storage->locks == 0) {
+        evict_storage(remat, number, VARVE_REMAT_CAUSE_RELEASED, NAN);
+    }
+    if (remat->options.is_live) {
+        collect_from(remat, number);
+    }
+}
+
+static void report_pin(struct varve_remat *remat, uint32_t number, enum varve_remat_event_kind kind)
+{
+    const struct remat_storage *storage = &remat->graph.storages[number];
+    const struct varve_remat_event event = {.kind = kind,
+                                            .cause = VARVE_REMAT_CAUSE_PINNED,
+                                            .op = remat->graph.tensors[storage->tensor_first].op,
+                                            .storage = number,
+                                            .bytes = storage->size,
+                                            .score = NAN,
+                                            .time = remat->clock};
+
+    planner_event(remat, &event);
+}
+
+void varve_remat_pin(struct varve_remat *remat, uint32_t tensor)
+{
+    uint32_t number = remat->graph.tensors[tensor].storage;
+    struct remat_storage *storage = &remat->graph.storages[number];
+
+    if (storage->is_pinned) {
+        return;
+    }
+    lock_storage(remat, number);
+    storage->is_pinned = true;
+    remat->pinned_bytes += storage->size;
+    report_pin(remat, number, VARVE_REMAT_EVENT_PIN);
+}
+
+void varve_remat_unpin(struct varve_remat *remat, uint32_t tensor)
+{
+    uint32_t number = remat->graph.tensors[tensor].storage;
+    struct remat_storage *storage = &remat->graph.storages[number];
+
+    if (!storage->is_pinned) {
+        return;
+    }
+    storage->is_pinned = false;
+    remat->pinned_bytes -= storage->size;
+    report_pin(remat, number, VARVE_REMAT_EVENT_UNPIN);
+    unlock_storage(remat, number);
+}
+
+void varve_remat_drop_recipe(struct varve_remat *remat, uint32_t tensor)
+{
+    uint32_t storage = remat->graph.tensors[tensor].storage;
+
+    varve_remat_pin(remat, tensor);
+    collect_drop_recipe(remat, tensor);
+    collect_from(remat, storage);
+}
+
+int varve_remat_evict(struct varve_remat *remat, uint32_t tensor, struct varve_message *message)
+{
+    uint32_t number = remat->graph.tensors[tensor].storage;
+    const struct remat_storage *storage = &remat->graph.storages[number];
+
+    if (!storage->is_resident || storage->locks > 0) {
+        return varve_message_set(message, VARVE_ERROR_BUSY, "storage %" PRIu32 " is %s", number,
+                                 !storage->is_resident ? "evicted already"
+                                 : storage->is_pinned  ? "pinned"
+                                                       : "in use");
+    }
+    evict_storage(remat, number, VARVE_REMAT_CAUSE_REQUESTED, NAN);
+    return 0;
+}
+
+void varve_remat_lock(struct varve_remat *remat, uint32_t tensor)
+{
+    lock_storage(remat, remat->graph.tensors[tensor].storage);
+}
+
+void varve_remat_unlock(struct varve_remat *remat, uint32_t tensor)
+{
+    uint32_t number = remat->graph.tensors[tensor].storage;
+
+    unlock_storage(remat, number);
+    if (remat->options.is_live && remat->graph.storages[number].refs == 0) {
+        collect_from(remat, number);
+    }
+}
+
+uint64_t varve_remat_make_room(struct varve_remat *remat, uint64_t bytes)
+{
+    return evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
+}
+
+/* ---- settings ---- */
+
+void varve_remat_set_budget(struct varve_remat *remat, uint64_t bytes)
+{
+    const struct varve_remat_event event = {.kind = VARVE_REMAT_EVENT_BUDGET,
+                                            .op = VARVE_REMAT_NONE,
+                                            .storage = VARVE_REMAT_NONE,
+                                            .bytes = bytes,
+                                            .score = NAN,
+                                            .time = remat->clock};
+
+    remat->options.budget = bytes;
+    planner_event(remat, &event);
+}
+
+/* All that may be evicted, under another rule. */
+static void refill_pool(struct varve_remat *remat)
+{
+    for (uint32_t i = 0; i < remat->graph.storage_count; i++) {
+        const struct remat_storage *storage = &remat->graph.storages[i];
+
+        if (storage->is_known && storage->is_resident && storage->locks == 0) {
+            evict_forbid(remat, i);
+            evict_allow(remat, i);
+        }
+    }
+}
+
+void varve_remat_set_search(struct varve_remat *remat, enum varve_remat_search search)
+{
+    remat->options.search = search;
+    remat->has_tournament = search == VARVE_REMAT_SEARCH_KINETIC;
+    refill_pool(remat);
+}
+
+void varve_remat_set_ignores_small(struct varve_remat *remat, bool is_on)
+{
+    remat->options.ignores_small = is_on;
+    refill_pool(remat);
+}
+
+/* ---- questions ---- */
+
+bool varve_remat_is_defined(const struct varve_remat *remat, uint32_t tensor)
+{
+    return remat->graph.tensors[tensor].is_defined;
+}
+
+uint32_t varve_remat_storage(const struct varve_remat *remat, uint32_t tensor)
+{
+    return remat->graph.tensors[tensor].storage;
+}
+
+uint32_t varve_remat_producer(const struct varve_remat *remat, uint32_t tensor)
+{
+    return remat->graph.tensors[tensor].op;
+}
+
+void *varve_remat_user(const struct varve_remat *remat, uint32_t op)
+{
+    return remat->graph.ops[op].user;
+}
+
+static uint64_t metadata(const struct varve_remat *remat)
+{
+    const struct remat_graph *graph = &remat->graph;
+    uint64_t bytes = sizeof(*remat) + graph->list_bytes + remat->regions.bytes;
+
+    bytes += (uint64_t)graph->storage_capacity * (sizeof(*graph->storages) + sizeof(*graph->stamps));
+    bytes += (uint64_t)graph->tensor_capacity * sizeof(*graph->tensors);
+    bytes += (uint64_t)graph->op_capacity * sizeof(*graph->ops);
+    bytes += (uint64_t)remat->classes.capacity * sizeof(*remat->classes.nodes);
+    bytes += (uint64_t)remat->regions.capacity * sizeof(*remat->regions.of);
+    bytes += (uint64_t)remat->pool.capacity * sizeof(*remat->pool.slots);
+    bytes += (uint64_t)remat->tournament.leaves *
+             (sizeof(*remat->tournament.entries) + 2 * sizeof(*remat->tournament.nodes));
+    for (uint32_t i = 0; i < graph->storage_count; i++) {
+        bytes += sizeof(uint32_t) *
+                 ((uint64_t)graph->storages[i].consumers.capacity + graph->storages[i].neighbours.capacity +
+                  graph->storages[i].dependents.capacity);
+    }
+    return bytes;
+}
+
+void varve_remat_get_counters(const struct varve_remat *remat, struct varve_remat_counters *counters_out)
+{
+    *counters_out = remat->counters;
+    counters_out->heuristic_accesses += remat->classes.accesses + remat->regions.accesses;
+    counters_out->clock = remat->clock;
+    counters_out->used_bytes = planner_used(remat);
+    counters_out->pinned_bytes = remat->pinned_bytes;
+    counters_out->storages = remat->graph.storages_known;
+    counters_out->candidates = remat->pool.count;
+    counters_out->metadata_bytes = metadata(remat);
+}
+
+void varve_remat_reset_counters(struct varve_remat *remat)
+{
+    remat->counters = (struct varve_remat_counters){.max_used_bytes = planner_used(remat),
+                                                    .locked_bytes_max = remat->locked_bytes};
+    remat->classes.accesses = 0;
+    remat->regions.accesses = 0;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The planner's structure, and what its parts do for each other: graph and pool hold the state, evict.c and materialize.c change it,
+ * search.c chooses.
+ */
+#ifndef VARVE_STORAGE_REMAT_PLANNER_H
+#define VARVE_STORAGE_REMAT_PLANNER_H
+
+#include "storage/remat/classes.h"
+#include "storage/remat/graph.h"
+#include "storage/remat/pool.h"
+#include "storage/remat/regions.h"
+#include "storage/remat/score.h"
+#include "storage/remat/tournament.h"
+#include "storage/remat/twister.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An operator whose inputs are being made resident. */
+struct remat_frame {
+    uint32_t tensor; /* that is needed */
+    bool is_remat;
+    uint32_t missing_first, missing_next, missing_end; /* inputs that were not defined, in planner.missing */
+    uint32_t locked_first;                             /* storages that it has locked, in planner.locked */
+};
+
+struct varve_remat {
+    struct varve_remat_options options;
+    const struct varve_remat_heuristic *heuristic;
+    struct remat_graph graph;
+    struct remat_pool pool;
+    struct remat_classes classes;
+    struct remat_regions regions;
+    struct remat_tournament tournament;
+    struct twister random;
+    bool has_classes, has_regions, walks_regions, has_tournament; /* what the heuristic and the search need */
+    bool is_broken; /* memory for the planner's own tables was missing: nothing works any more */
+
+    struct remat_frame *frames;
+    uint32_t frame_count, frame_capacity;
+    struct number_list missing, locked; /* of all frames */
+    struct number_list fresh, defined;  /* storages that the last run made resident, tensors that it made defined */
+    struct number_list collect;         /* storages to look at, whether anybody needs them still */
+
+    uint64_t used;         /* sizes of resident storages */
+    uint64_t locked_bytes; /* of storages with a lock */
+    uint64_t pinned_bytes;
+    uint64_t clock;
+    uint64_t size_sum, size_count; /* of storages so far, for the rule on small ones */
+    struct varve_remat_counters counters;
+};
+
+void planner_event(struct varve_remat *remat, const struct varve_remat_event *event);
+/// Bytes that count against the budget, and that an operator's outputs will take.
+uint64_t planner_used(const struct varve_remat *remat);
+uint64_t planner_needed(const struct varve_remat *remat, uint32_t op);
+
+/* ---- search.c ---- */
+
+/// The storage to evict, and its score (NaN: none); VARVE_REMAT_NONE: the pool is empty.
+uint32_t search_victim(struct varve_remat *remat, double *score_out);
+/// A storage's score now, as the heuristic has it.
+double search_score(struct varve_remat *remat, uint32_t storage);
+/// The cheapest run of pieces that serves `bytes`: from first to end - 1. False: there is none.
+bool search_window(struct varve_remat *remat, uint64_t bytes, const struct varve_remat_piece **pieces_out,
+                   size_t *first_out, size_t *end_out);
+/// The score's cost of a storage is, or may be, another one: for the tournament.
+void search_changed(struct varve_remat *remat, uint32_t storage);
+
+/* ---- evict.c ---- */
+
+/// The storage may be evicted from now on, or no more.
+void evict_allow(struct varve_remat *remat, uint32_t storage);
+void evict_forbid(struct varve_remat *remat, uint32_t storage);
+void evict_storage(struct varve_remat *remat, uint32_t storage, enum varve_remat_cause cause, double score);
+/// Evict what the heuristic says for a request of `bytes`; returns the bytes that went.
+uint64_t evict_for(struct varve_remat *remat, uint64_t bytes, enum varve_remat_cause cause);
+void lock_storage(struct varve_remat *remat, uint32_t storage);
+void unlock_storage(struct varve_remat *remat, uint32_t storage);
+
+/* ---- materialize.c ---- */
+
+/// The tensor, which is not defined, becomes so.
+int materialize(struct varve_remat *remat, uint32_t tensor, bool is_remat, struct varve_message *message);
+
+/* ---- banish.c ---- */
+
+/// For each new tensor of an operator, before its run.
+bool banish_add_dependents(struct varve_remat *remat, uint32_t op);
+/// The storage was evicted: those that its tensors are made of are needed.
+bool banish_evicted(struct varve_remat *remat, uint32_t storage);
+/// The operator has run: its inputs are unlocked, and go if nobody needs them.
+void banish_unlock_inputs(struct varve_remat *remat, uint32_t op);
+/// Let the storage go for good if nobody needs it.
+void banish_try(struct varve_remat *remat, uint32_t storage);
+
+/* ---- collect.c ---- */
+
+/// Forget the storage, and what was kept for its sake, if nobody can need it.
+void collect_from(struct varve_remat *remat, uint32_t storage);
+void collect_drop_recipe(struct varve_remat *remat, uint32_t tensor);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
