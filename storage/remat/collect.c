@@ -52,7 +52,7 @@ static void forget(struct varve_remat *remat, uint32_t number)
         classes_leave(&remat->classes, storage);
     }
     if (remat->has_regions) {
-        regions_forget(&remat->regions, graph, number);
+        remat->is_broken |= !regions_forget(&remat->regions, graph, number);
     }
     for (uint32_t t = storage->tensor_first; t != VARVE_REMAT_NONE; t = graph->tensors[t].next) {
         collect_drop_recipe(remat, t);

@@ -75,6 +75,8 @@ static void update_neighbourhood(struct varve_remat *remat, uint32_t number)
 
     if (remat->has_regions) {
         remat->is_broken |= !regions_evict(&remat->regions, &remat->graph, number);
+    } else if (remat->walks_regions) {
+        regions_set_resident(&remat->regions, number, false);
     }
     if (remat->has_classes) {
         remat->is_broken |= !classes_evict(&remat->classes, &remat->graph, number);

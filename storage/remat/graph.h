@@ -16,24 +16,25 @@
 extern "C" {
 #endif
 
+/* What searches and walks look at comes first. */
 struct remat_storage {
-    int64_t compute;     /* of the distinct operators that made its tensors */
+    int64_t compute; /* of the distinct operators that made its tensors */
     uint64_t size;
-    int64_t last_access; /* clock; 0: never */
-    uint32_t pool_slot;  /* VARVE_REMAT_NONE: not evictable */
-    uint32_t locks;      /* a pin is one, for ever */
-    uint32_t refs;       /* of the program, to any of its tensors */
-    uint32_t tensor_first, tensor_last; /* in the order of their making; the first is the root */
-    uint32_t class_node;                /* while evicted; VARVE_REMAT_NONE */
-    uint64_t parent_visits, child_visits; /* inputs of its tensors' operators, and outputs of the operators that use them: each as often
-                                           * as it occurs */
-    uint64_t evicted_at;            /* executions at its last eviction */
-    struct number_list consumers;   /* distinct operators */
-    struct number_list neighbours;  /* distinct other storages at the end of an edge, unless they were pinned then */
-    struct number_list dependents;  /* banishing: tensors that are made from it and not defined */
-    bool is_known;                  /* the number is in use */
+    int64_t last_access;                  /* clock; 0: never */
+    uint64_t parent_visits, child_visits; /* inputs of its tensors' operators, and outputs of the operators that use them: each as
+                                           * often as it occurs */
+    uint32_t pool_slot;                   /* VARVE_REMAT_NONE: not evictable */
+    uint32_t class_node;                  /* while evicted; VARVE_REMAT_NONE */
+    uint32_t tensor_first, tensor_last;   /* in the order of their making; the first is the root */
+    uint32_t locks;                       /* a pin is one, for ever */
+    uint32_t refs;                        /* of the program, to any of its tensors */
+    bool is_known;                        /* the number is in use */
     bool is_resident, is_pinned, is_banished;
     bool was_evicted;
+    uint64_t evicted_at;           /* executions at its last eviction */
+    struct number_list consumers;  /* distinct operators */
+    struct number_list neighbours; /* distinct other storages at the end of an edge, unless they were pinned then */
+    struct number_list dependents; /* banishing: tensors that are made from it and not defined */
 };
 
 struct remat_tensor {

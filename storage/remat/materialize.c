@@ -279,6 +279,9 @@ static void update_neighbourhoods(struct varve_remat *remat)
         remat->is_broken |=
             !regions_made(&remat->regions, &remat->graph, remat->fresh.numbers, remat->fresh.count);
     }
+    for (uint32_t i = 0; remat->walks_regions && !remat->has_regions && i < remat->fresh.count; i++) {
+        regions_set_resident(&remat->regions, remat->fresh.numbers[i], true);
+    }
     for (uint32_t i = 0; remat->has_classes && i < remat->fresh.count; i++) {
         struct remat_storage *storage = &remat->graph.storages[remat->fresh.numbers[i]];
 

@@ -24,10 +24,10 @@ static int64_t cost_of(struct varve_remat *remat, uint32_t number, int64_t *last
     case VARVE_REMAT_COST_CLASSES:
         return storage->compute + classes_cost(&remat->classes, &remat->graph, storage);
     case VARVE_REMAT_COST_NEIGHBOURS:
-        return storage->compute + regions_cost(&remat->regions, number, REGION_DOWN) +
-               regions_cost(&remat->regions, number, REGION_UP);
+        return storage->compute + regions_cost(&remat->regions, number, REACH_DOWN) +
+               regions_cost(&remat->regions, number, REACH_UP);
     case VARVE_REMAT_COST_ANCESTORS:
-        return storage->compute + regions_cost(&remat->regions, number, REGION_UP);
+        return storage->compute + regions_cost(&remat->regions, number, REACH_UP);
     case VARVE_REMAT_COST_UNION:
         remat->is_broken |=
             !regions_union_cost(&remat->regions, &remat->graph, number, &more, last_access);
