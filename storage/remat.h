@@ -18,7 +18,7 @@
 #ifndef VARVE_STORAGE_REMAT_H
 #define VARVE_STORAGE_REMAT_H
 
-#include "trace/trace.h"
+#include "alloc/alloc.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -264,6 +264,24 @@ void varve_remat_get_counters(const struct varve_remat *remat, struct varve_rema
 void varve_remat_reset_counters(struct varve_remat *remat);
 /// Walk every structure and sum. VARVE_ERROR_CORRUPT with the first thing that is wrong.
 int varve_remat_check(struct varve_remat *remat, struct varve_message *message);
+
+/* ---- Storages as blocks of an allocator ----
+ *
+ * A driver without elements: every resident storage is a block, so a log can be played against an allocator's rounding, fragmentation
+ * and limits. Storages without bytes have no block. */
+
+struct varve_remat_blocks;
+
+/// The allocator is borrowed, and nobody else uses it meanwhile. Owner: the caller, by varve_remat_blocks_close, after the planner's close.
+int varve_remat_blocks_open(struct varve_alloc *alloc, struct varve_remat_blocks **blocks_out,
+                            struct varve_message *message);
+/// Its blocks are freed.
+void varve_remat_blocks_close(struct varve_remat_blocks *blocks);
+/// Everything of a driver but `event`, for a planner that is about to be opened.
+void varve_remat_blocks_drive(struct varve_remat_blocks *blocks, struct varve_remat_driver *driver_out);
+/// The planner that was opened with it, before its first operator. Requests that the allocator can't serve evict then.
+int varve_remat_blocks_attach(struct varve_remat_blocks *blocks, struct varve_remat *remat,
+                              struct varve_message *message);
 
 #ifdef __cplusplus
 }
