@@ -271,6 +271,12 @@ int varve_alloc_add_miss_callback(struct varve_alloc *alloc,
                                   uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
                                   void *context);
 
+/// The same, called when all that PyTorch does for a request has failed, before the request does. What the calls free is searched,
+/// and the stages behind the callbacks are tried again, as long as the calls free anything. VARVE_ERROR_FULL. Not a rule of PyTorch's.
+int varve_alloc_add_last_resort(struct varve_alloc *alloc,
+                                uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
+                                void *context);
+
 enum varve_alloc_stage { /* of the chain that a request goes through once its pool has nothing */
                          VARVE_ALLOC_STAGE_CACHE,
                          VARVE_ALLOC_STAGE_CALLBACKS,
@@ -279,6 +285,7 @@ enum varve_alloc_stage { /* of the chain that a request goes through once its po
                          VARVE_ALLOC_STAGE_MEMPOOL_FALLBACK,
                          VARVE_ALLOC_STAGE_RELEASE_AVAILABLE,
                          VARVE_ALLOC_STAGE_RELEASE_CACHED,
+                         VARVE_ALLOC_STAGE_LAST_RESORT,
 };
 
 /* All that is known when a request fails. */

@@ -196,7 +196,8 @@
     X(105, OPERATOR_DELETE,                     "operator delete") \
     X(106, LEAK_CYCLE,                          "cycle") \
     X(107, LEAK_HELD,                           "held by views") \
-    X(108, LEAK_UNTOUCHED,                      "untouched")
+    X(108, LEAK_UNTOUCHED,                      "untouched") \
+    X(118, LAST_RESORT,                         "last_resort")
 /* clang-format on */
 
 /*

@@ -147,20 +147,34 @@ void varve_alloc_set_recorder(struct varve_alloc *alloc, const struct varve_allo
     alloc_unlock(alloc);
 }
 
-int varve_alloc_add_miss_callback(struct varve_alloc *alloc,
-                                  uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
-                                  void *context)
+static int add_callback(struct varve_alloc *alloc, struct callback_list *list,
+                        uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
+                        void *context)
 {
     int error = VARVE_ERROR_FULL;
 
     alloc_lock(alloc);
-    if (alloc->callback_count < CALLBACKS_MAX) {
-        alloc->callbacks[alloc->callback_count].call = callback;
-        alloc->callbacks[alloc->callback_count++].context = context;
+    if (list->count < CALLBACKS_MAX) {
+        list->entries[list->count].call = callback;
+        list->entries[list->count++].context = context;
         error = VARVE_OK;
     }
     alloc_unlock(alloc);
     return error;
+}
+
+int varve_alloc_add_miss_callback(struct varve_alloc *alloc,
+                                  uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
+                                  void *context)
+{
+    return add_callback(alloc, &alloc->misses, callback, context);
+}
+
+int varve_alloc_add_last_resort(struct varve_alloc *alloc,
+                                uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
+                                void *context)
+{
+    return add_callback(alloc, &alloc->last_resorts, callback, context);
 }
 
 int varve_alloc_add_oom_observer(struct varve_alloc *alloc,
