@@ -50,7 +50,7 @@ class LimitReached(Exception):
 
 
 class Impossible(Exception):
-    """The simulator stops with a failed assertion here: nothing can be expected of such a log, policy and budget."""
+    """The simulator stops with a failed assertion here, or does what its hash tables decide: nothing is to be expected."""
 
 
 # --- the log -------------------------------------------------------------------------------------------------------
@@ -418,6 +418,8 @@ class Run:
         return region
 
     def rebuild(self, storage, direction):
+        if not storage.is_resident:
+            raise Impossible("a region of what is evicted")
         storage.regions[direction] = self.walk(storage, direction)
 
     def rebuild_around(self, fresh):
@@ -442,8 +444,10 @@ class Run:
 
     def absorb(self, neighbour, storage, direction):
         region, absorbed = neighbour.regions[direction], storage.regions[direction]
-        if storage not in region.edge:
+        if storage not in region.edge:  # a view that brought in another input: it leads to no rebuild
             raise Impossible("a region does not know its neighbour")
+        if neighbour is storage:  # such a view can make a circle, too
+            raise Impossible("a region absorbs itself: what others absorb then depends on the order of a hash table")
         region.edge.remove(storage)
         region.edge |= absorbed.edge
         entering = absorbed.inside - region.inside | {storage}
