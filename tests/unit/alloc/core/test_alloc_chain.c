@@ -546,6 +546,9 @@ static void test_last_resort_gives_up(void **state)
     assert_int_equal(giver.calls, 2);
     assert_non_null(strstr(rig->message.text, "after the callbacks for the last resort"));
     assert_int_equal(varve_alloc_memory_allocated(rig->alloc), 20 * MIB);
+    varve_alloc_remove_callbacks(rig->alloc, &giver);
+    refused(rig, 60 * MIB, VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(giver.calls, 2);
 }
 
 int main(void)
