@@ -268,6 +268,15 @@ void varve_remat_reset_counters(struct varve_remat *remat);
 /// Walk every structure and sum. VARVE_ERROR_CORRUPT with the first thing that is wrong.
 int varve_remat_check(struct varve_remat *remat, struct varve_message *message);
 
+/* ---- Events as records of a trace: any thread, no errors ---- */
+
+/// `name`: number of the name of the operator that the event is about, or that made its storage; 0: it has none. The caller sets `callsite`,
+/// and `addr` and `device` where it knows them.
+void varve_remat_event_record(const struct varve_remat_event *event, uint16_t name,
+                              struct varve_record *record_out);
+/// What such a number means, from 1 on: before the first record that has it. Of longer names the first 32 bytes.
+void varve_remat_name_record(uint16_t number, const char *name, struct varve_record *record_out);
+
 /* ---- Storages as blocks of an allocator ----
  *
  * A driver without elements: every resident storage is a block, so a log can be played against an allocator's rounding, fragmentation
