@@ -21,14 +21,16 @@ What stands in the log:
   libraries' workspaces, tensors that Python does not see). With all_live=False only what operators take. A player keeps constants for
   good: drop what the step has no use for before it, as with optimizer.zero_grad().
 - CALL: an operator that made storages, with its own time: on a GPU from an idle device to an idle device. One that only reads (item(),
-  a copy to another device) makes a storage of no bytes. Views are not in the log, since a storage has one name.
-- MUTATE: an operator that wrote what it was given; of one that made storages too it comes after the CALL, and they share
-  the time by their bytes. Players make a copy, so that they can recompute from the old value, and keep the old value of a constant:
-  with the optimizer's step inside, the player's peak has parameters and states twice. Record forward and backward alone to avoid that.
+  a copy to another device) makes a storage of no bytes. What a kernel took from CUDA's allocator for itself meanwhile is one more
+  storage, released at once. Views are not in the log, since a storage has one name.
+- MUTATE: an operator that wrote what it was given; of one that made storages too it comes after the CALL, and they share the time by
+  their bytes. Players make a copy, so that they can recompute from the old value, and keep the old value of a constant: with the
+  optimizer's step inside, the player's peak has parameters and states twice. Record forward and backward alone to avoid that.
 - RELEASE: before the next operator, of each storage that nobody holds any more. A storage that an operator resized is a new one.
 
-The operators are those that reach kernels (below autograd); storages that an operator makes and drops inside itself are not seen. What
-torch.compile compiled is not seen either.
+The operators are those that reach kernels (below autograd); what torch.compile compiled is not seen, and CUDA graphs can't be captured
+meanwhile. Let a step or two run before: the first ones make what stays. On CUDA, torch.cuda.max_memory_allocated() and its like begin
+anew with each operator; what they would have said is `lent_peak_bytes`.
 """
 
 import argparse
@@ -116,21 +118,23 @@ class _Call:
 
     def __init__(self):
         self.arguments, self.sizes = [], []  # of storages: names and bytes
+        self.lent_bytes = 0                  # by the device's allocator, before
         self.written = []                    # index in arguments, the storage's key, tensor
 
 
 class Recording:
     """A recording, as record() makes it. Threads: autograd's are recorded with the one that entered; others are not.
 
-    device      what is recorded; None until the first operator
-    peak_bytes  the most that the storages in the log had at one time
-    other_bytes of the constant that stands for what no tensor of the program's explains
+    device           what is recorded; None until the first operator
+    peak_bytes       the most that the storages in the log had at one time
+    other_bytes      of the constant that stands for what no tensor of the program's explains
+    lent_peak_bytes  the most that CUDA's allocator was asked for at one time, while operators ran; 0 where it does not say
     """
 
     def __init__(self, path, device=None, all_live=True):
         self.path = os.fspath(path)
         self.device = device
-        self.peak_bytes = self.other_bytes = 0
+        self.peak_bytes = self.other_bytes = self.lent_peak_bytes = 0
         self._all_live = all_live
         self._has_begun = False
         self._live, self._live_bytes = {}, 0     # storages by their key
@@ -179,6 +183,7 @@ class Recording:
             self._release_dead()
             call = self._prepare(operator, args, kwargs)
         self._synchronize()
+        call.lent_bytes = self._reset_lent_peak()
         start = time.perf_counter_ns()
         result = operator(*args, **kwargs)
         self._synchronize()
@@ -232,18 +237,28 @@ class Recording:
 
     def _write(self, operator, call, made, mutated, has_result, time_ns):
         name = str(operator).removeprefix("aten.")
-        if made:
-            made_bytes = sum(storage.size for storage in made)
-            mutated_bytes = sum(call.sizes[index] for index in mutated)
-            mutate_ns = time_ns * mutated_bytes // ((made_bytes + mutated_bytes) or 1)
-            self._log.call(name, call.arguments, [(storage.name, storage.size) for storage in made], time_ns - mutate_ns)
-            time_ns = mutate_ns
+        results = [(storage.name, storage.size) for storage in made]
+        made_bytes, mutated_bytes = sum(storage.size for storage in made), sum(call.sizes[index] for index in mutated)
+        own_bytes = self._own_bytes(call, made_bytes)
+        own = None
+        if own_bytes or (call.arguments and not (made or mutated or has_result)):
+            own = self._log.new_name()
+            results.append((own, own_bytes))
+        mutate_ns = time_ns * mutated_bytes // ((made_bytes + mutated_bytes) or 1)
+        if results:
+            self._log.call(name, call.arguments, results, time_ns - mutate_ns)
+        if own:
+            self._log.release(own)
         if mutated:
-            self._log.mutate(name, call.arguments, mutated, time_ns)
-        if call.arguments and not (made or mutated or has_result):
-            token = self._log.new_name()
-            self._log.call(name, call.arguments, [(token, 0)], time_ns)
-            self._log.release(token)
+            self._log.mutate(name, call.arguments, mutated, mutate_ns if results else time_ns)
+
+    def _own_bytes(self, call, made_bytes):
+        """What the operator took for itself while it ran, beside what it made."""
+        _, peak = self._lent_bytes()
+        self.lent_peak_bytes = max(self.lent_peak_bytes, peak)
+        own_bytes = max(0, peak - call.lent_bytes - made_bytes)
+        self.peak_bytes = max(self.peak_bytes, self._live_bytes + own_bytes)
+        return own_bytes
 
     def _find_made(self, storage, made, outgrown):
         """Adds the storage to `made` if this operator made it, and what it was before its size changed to `outgrown`."""
@@ -274,6 +289,8 @@ class Recording:
     def _updates_statistics(self, operator):
         """Whether it is a batch normalization whose schema does not say when it writes its statistics, or that it does."""
         names = {name for name, _ in self._writes[operator]}
+        if operator._opname.endswith("_functional"):  # it makes new ones
+            return False
         return names >= _STATISTICS and ("training" in names or operator._opname in _STATISTICS_UPDATES)
 
     def _parts(self, value):
@@ -339,7 +356,7 @@ class Recording:
         for storage in found:
             if storage.device == self.device:
                 self._add_constant(storage)
-        self.other_bytes = max(0, self._lent_bytes() - self._live_bytes)
+        self.other_bytes = max(0, self._lent_bytes()[0] - self._live_bytes)
         if self.other_bytes:
             self._log.constant(self._log.new_name(), self.other_bytes)
             self._count(self.other_bytes)
@@ -362,14 +379,24 @@ class Recording:
                 sizes[storage.device] = sizes.get(storage.device, 0) + storage.nbytes()
         return max(sizes, key=sizes.get) if sizes else self._torch.device("cpu")
 
+    # ---- what the device's allocator says ----
+
     def _lent_bytes(self):
-        """Bytes that the device's allocator was asked for and has not got back; 0 where it does not say."""
+        """Bytes that it was asked for and has not got back, now and at most since the last reset; 0 where it does not say."""
         if self.device.type != "cuda":
-            return 0
+            return 0, 0
         try:
-            return self._torch.cuda.memory_stats(self.device).get("requested_bytes.all.current", 0)
+            requested = self._torch.cuda.memory_stats_as_nested_dict(self.device).get("requested_bytes")
         except RuntimeError:  # another allocator is plugged in
-            return 0
+            requested = None
+        return (requested["all"]["current"], requested["all"]["peak"]) if requested else (0, 0)
+
+    def _reset_lent_peak(self):
+        """What is lent now."""
+        lent_bytes, peak = self._lent_bytes()
+        if peak:
+            self._torch.cuda.reset_peak_memory_stats(self.device)
+        return lent_bytes
 
 
 def record(path, device=None, all_live=True):

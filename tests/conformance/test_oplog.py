@@ -346,6 +346,27 @@ class Operators(Torch):
         self.assertEqual({name for line in log.calls for name in line["ARGS"]} - set(log.names), set())
         self.assertIsNotNone(table.weight.grad)
 
+    def test_room_of_kernels(self):
+        """What an operator takes for itself is one more storage, for as long as it runs. CUDA's allocator says so; here a made-up one,
+        with 256 bytes more in use than there are storages, as each operator takes 64 for itself."""
+        class Lending(oplog.Recording):
+            def _lent_bytes(self):
+                return self._live_bytes + 256, self._live_bytes + 256 + 64
+
+        x = torch.ones(10)
+        with Lending(self.path, all_live=False) as log:
+            log._reset_lent_peak = lambda: log._live_bytes + 256
+            y = x * 2
+            y.add_(x)
+            y.sum().item()
+        del y
+        read = self.read(log)
+        self.assertEqual(read.operators(), ["mul.Tensor", "add_.Tensor", "sum.default", "_local_scalar_dense.default"])
+        sizes = {line["NAME"]: line["MEMORY"] for line in read.lines if line["INSTRUCTION"] == "MEMORY"}
+        self.assertEqual([[sizes[name] for name in line["RESULT"]] for line in read.calls], [["40", "64"], ["64"], ["4", "64"], ["64"]])
+        self.assertEqual((log.peak_bytes, log.lent_peak_bytes), (40 + 40 + 4 + 64, 84 + 256 + 64))
+        self.assertEqual(len(read.mutates), 1)
+
     def test_other_devices_are_ignored(self):
         x = torch.ones(10)
         log = self.record(lambda: (torch.empty(1000, device="meta") + 1, x + 1), all_live=False)
