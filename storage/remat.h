@@ -142,6 +142,8 @@ struct varve_remat_driver {
     void (*evict)(void *context, uint32_t storage);
     /* The planner forgets the storage, evicted or not; its number may be given to another. */
     void (*forget)(void *context, uint32_t storage);
+    /* The planner forgets an operator; what it was given as `user`. */
+    void (*forget_op)(void *context, void *user);
     /* Bytes that count against the budget now, and that the operator's outputs will take. NULL: sums of sizes. */
     uint64_t (*bytes_used)(void *context);
     uint64_t (*bytes_needed)(void *context, uint32_t op);
@@ -220,6 +222,9 @@ void varve_remat_set_ignores_small(struct varve_remat *remat, bool is_on);
 bool varve_remat_is_defined(const struct varve_remat *remat, uint32_t tensor);
 /// The storage of a tensor, and the operator that made it (VARVE_REMAT_NONE: none any more).
 uint32_t varve_remat_storage(const struct varve_remat *remat, uint32_t tensor);
+/// The tensors of a storage in the order of their making: the first is the root, the others are views. VARVE_REMAT_NONE at the end.
+uint32_t varve_remat_first_tensor(const struct varve_remat *remat, uint32_t storage);
+uint32_t varve_remat_next_tensor(const struct varve_remat *remat, uint32_t tensor);
 uint32_t varve_remat_producer(const struct varve_remat *remat, uint32_t tensor);
 /// What the operator was given as `user`.
 void *varve_remat_user(const struct varve_remat *remat, uint32_t op);

@@ -22,6 +22,9 @@ static void drop_op(struct varve_remat *remat, uint32_t number)
     for (uint32_t i = 0; i < op->input_storage_count; i++) {
         remat->is_broken |= !number_list_append(&remat->collect, remat_op_input_storages(op)[i]);
     }
+    if (remat->options.driver.forget_op != NULL) {
+        remat->options.driver.forget_op(remat->options.driver.context, op->user);
+    }
     graph_remove_op(&remat->graph, number);
 }
 

@@ -395,6 +395,16 @@ uint32_t varve_remat_storage(const struct varve_remat *remat, uint32_t tensor)
     return remat->graph.tensors[tensor].storage;
 }
 
+uint32_t varve_remat_first_tensor(const struct varve_remat *remat, uint32_t storage)
+{
+    return remat->graph.storages[storage].tensor_first;
+}
+
+uint32_t varve_remat_next_tensor(const struct varve_remat *remat, uint32_t tensor)
+{
+    return remat->graph.tensors[tensor].next;
+}
+
 uint32_t varve_remat_producer(const struct varve_remat *remat, uint32_t tensor)
 {
     return remat->graph.tensors[tensor].op;
