@@ -120,7 +120,8 @@ void classes_leave(struct remat_classes *classes, struct remat_storage *storage)
         return;
     }
     root = find_root(classes, storage->class_node);
-    classes->accesses += root == storage->class_node ? 1 : 2; /* the simulator looks it up again to write it */
+    classes->accesses +=
+        root == storage->class_node ? 1 : 2; /* the simulator looks it up again to write it */
     classes->nodes[root].cost -= storage->compute;
     drop_use(classes, storage->class_node);
     storage->class_node = VARVE_REMAT_NONE;

@@ -81,8 +81,8 @@ static void add_output(struct remat_graph *graph, const struct varve_remat_op *o
                        unsigned index)
 {
     int32_t alias = op->aliases[index];
-    uint32_t storage = alias >= 0 ? graph->tensors[op->inputs[alias]].storage
-                                  : new_storage(graph, op->sizes[index]);
+    uint32_t storage =
+        alias >= 0 ? graph->tensors[op->inputs[alias]].storage : new_storage(graph, op->sizes[index]);
     uint32_t number = new_number(&graph->free_tensors, &graph->tensor_count);
     struct remat_storage *in = &graph->storages[storage];
 
@@ -145,7 +145,6 @@ static bool add_edges(struct remat_graph *graph, uint32_t op_number)
     for (uint32_t i = 0; i < op->input_storage_count; i++) {
         is_done &= number_list_append(&graph->storages[from[i]].consumers, op_number);
         for (uint32_t j = 0; j < op->output_storage_count; j++) {
-            graph->has_back_edges |= to[j] < from[i];
             if (graph->has_neighbours) {
                 is_done &= add_neighbours(graph, from[i], to[j],
                                           graph->storages[to[j]].tensor_first == remat_op_outputs(op)[0]);

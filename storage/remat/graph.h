@@ -20,20 +20,22 @@ extern "C" {
 struct remat_storage {
     int64_t compute; /* of the distinct operators that made its tensors */
     uint64_t size;
-    int64_t last_access;                  /* clock; 0: never */
-    uint64_t parent_visits, child_visits; /* inputs of its tensors' operators, and outputs of the operators that use them: each as
+    int64_t last_access; /* clock; 0: never */
+    uint64_t parent_visits,
+        child_visits; /* inputs of its tensors' operators, and outputs of the operators that use them: each as
                                            * often as it occurs */
-    uint32_t pool_slot;                   /* VARVE_REMAT_NONE: not evictable */
-    uint32_t class_node;                  /* while evicted; VARVE_REMAT_NONE */
-    uint32_t tensor_first, tensor_last;   /* in the order of their making; the first is the root */
-    uint32_t locks;                       /* a pin is one, for ever */
-    uint32_t refs;                        /* of the program, to any of its tensors */
-    bool is_known;                        /* the number is in use */
+    uint32_t pool_slot;                 /* VARVE_REMAT_NONE: not evictable */
+    uint32_t class_node;                /* while evicted; VARVE_REMAT_NONE */
+    uint32_t tensor_first, tensor_last; /* in the order of their making; the first is the root */
+    uint32_t locks;                     /* a pin is one, for ever */
+    uint32_t refs;                      /* of the program, to any of its tensors */
+    bool is_known;                      /* the number is in use */
     bool is_resident, is_pinned, is_banished;
     bool was_evicted;
-    uint64_t evicted_at;           /* executions at its last eviction */
-    struct number_list consumers;  /* distinct operators */
-    struct number_list neighbours; /* distinct other storages at the end of an edge, unless they were pinned then */
+    uint64_t evicted_at;          /* executions at its last eviction */
+    struct number_list consumers; /* distinct operators */
+    struct number_list
+        neighbours; /* distinct other storages at the end of an edge, unless they were pinned then */
     struct number_list dependents; /* banishing: tensors that are made from it and not defined */
 };
 
@@ -49,7 +51,7 @@ struct remat_tensor {
 struct remat_op {
     uint64_t cost_ns, total_size;
     void *user;
-    uint32_t *inputs;      /* one array: inputs, outputs, distinct storages of the inputs, then of the outputs */
+    uint32_t *inputs; /* one array: inputs, outputs, distinct storages of the inputs, then of the outputs */
     uint32_t input_count, output_count;
     uint32_t input_storage_count, output_storage_count;
     uint32_t live_outputs; /* that still have it as recipe; 0: the number is not in use */
@@ -67,7 +69,6 @@ struct remat_graph {
     uint32_t stamp_capacity;
     uint64_t stamp;
     bool has_neighbours; /* keep remat_storage.neighbours */
-    bool has_back_edges; /* some edge leads to a smaller number */
     uint64_t list_bytes; /* of all operators' arrays */
     uint64_t storages_known;
 };

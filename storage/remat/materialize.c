@@ -136,11 +136,12 @@ static int make_room(struct varve_remat *remat, uint32_t op, struct varve_messag
     used = planner_used(remat);
     if (used + needed > budget) {
         report_blocked(remat, op, needed);
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY,
-                                 "operator %" PRIu32 " needs %" PRIu64 " bytes, and %" PRIu64
-                                 " can't be evicted (inputs of operators that wait for it, and what is pinned): a budget of %" PRIu64
-                                 " bytes would do here, it is %" PRIu64,
-                                 op, needed, remat->locked_bytes, remat->locked_bytes + needed, budget);
+        return varve_message_set(
+            message, VARVE_ERROR_NO_MEMORY,
+            "operator %" PRIu32 " needs %" PRIu64 " bytes, and %" PRIu64
+            " can't be evicted (inputs of operators that wait for it, and what is pinned): a budget of %" PRIu64
+            " bytes would do here, it is %" PRIu64,
+            op, needed, remat->locked_bytes, remat->locked_bytes + needed, budget);
     }
     remat->counters.wasted_bytes += evicted > missing ? evicted - missing : 0;
     return 0;
@@ -246,8 +247,8 @@ static void count_run(struct varve_remat *remat, const struct remat_frame *frame
     for (uint32_t i = 0; i < op->output_count; i++) {
         uint32_t output = remat_op_outputs(op)[i];
 
-        counters->duplicates +=
-            output != VARVE_REMAT_NONE && graph->tensors[output].is_defined && graph->tensors[output].size > 0;
+        counters->duplicates += output != VARVE_REMAT_NONE && graph->tensors[output].is_defined &&
+                                graph->tensors[output].size > 0;
     }
 }
 

@@ -26,7 +26,8 @@ static int check_options(const struct varve_remat_options *options,
 
     if ((is_window && options->driver.layout == NULL) ||
         (heuristic->has_free_neighbours && options->driver.free_neighbours == NULL)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "heuristic %s needs an allocator", heuristic->name);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "heuristic %s needs an allocator",
+                                 heuristic->name);
     }
     if (options->search != VARVE_REMAT_SEARCH_SCAN &&
         (is_window || is_random || heuristic->cost == VARVE_REMAT_COST_UNION ||
@@ -139,8 +140,9 @@ static int check_op(const struct varve_remat *remat, const struct varve_remat_op
     }
     for (unsigned i = 0; i < op->output_count; i++) {
         if (op->aliases[i] >= 0 && (unsigned)op->aliases[i] >= op->input_count) {
-            return varve_message_set(message, VARVE_ERROR_INVALID, "output %u is a view of input %" PRId32
-                                     " of %u", i, op->aliases[i], op->input_count);
+            return varve_message_set(message, VARVE_ERROR_INVALID,
+                                     "output %u is a view of input %" PRId32 " of %u", i, op->aliases[i],
+                                     op->input_count);
         }
         if (op->aliases[i] < 0 && op->sizes[i] >= SUM_LIMIT - sizes) {
             return varve_message_set(message, VARVE_ERROR_INVALID, "sizes exceed 2^62 bytes in sum");

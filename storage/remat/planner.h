@@ -41,8 +41,9 @@ struct varve_remat {
     struct remat_frame *frames;
     uint32_t frame_count, frame_capacity;
     struct number_list missing, locked; /* of all frames */
-    struct number_list fresh, defined;  /* storages that the last run made resident, tensors that it made defined */
-    struct number_list collect;         /* storages to look at, whether anybody needs them still */
+    struct number_list fresh,
+        defined;                /* storages that the last run made resident, tensors that it made defined */
+    struct number_list collect; /* storages to look at, whether anybody needs them still */
 
     uint64_t used;         /* sizes of resident storages */
     uint64_t locked_bytes; /* of storages with a lock */

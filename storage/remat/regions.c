@@ -147,8 +147,8 @@ bool regions_made(struct remat_regions *regions, const struct remat_graph *graph
     for (unsigned d = 0; d < REACH_DIRECTIONS; d++) {
         regions->ends[d].begin = regions->ends[d].end = 0;
         for (uint32_t i = 0; i < count; i += REACH_LANES) {
-            is_done &= rebuild(regions, graph, storages + i, count - i < REACH_LANES ? count - i : REACH_LANES,
-                               (enum reach_direction)d);
+            is_done &= rebuild(regions, graph, storages + i,
+                               count - i < REACH_LANES ? count - i : REACH_LANES, (enum reach_direction)d);
         }
         for (uint32_t i = 0; i < count; i++) {
             is_done &=
