@@ -69,7 +69,8 @@ int varve_remat_check(struct varve_remat *remat, struct varve_message *message)
     if (error == 0 && remat->has_classes) {
         error = classes_check(&remat->classes, &remat->graph, message);
     }
-    if (error == 0 && remat->has_regions) {
+    /* As in simrd, a view's run finds no region anew, even if it leads to its storage from elsewhere. */
+    if (error == 0 && remat->has_regions && !remat->graph.has_late_edges) {
         error = regions_check(&remat->regions, &remat->graph, message);
     }
     return error;

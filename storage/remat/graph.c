@@ -145,9 +145,11 @@ static bool add_edges(struct remat_graph *graph, uint32_t op_number)
     for (uint32_t i = 0; i < op->input_storage_count; i++) {
         is_done &= number_list_append(&graph->storages[from[i]].consumers, op_number);
         for (uint32_t j = 0; j < op->output_storage_count; j++) {
+            uint32_t root = graph->storages[to[j]].tensor_first;
+
+            graph->has_late_edges |= from[i] != to[j] && graph->tensors[root].op != op_number;
             if (graph->has_neighbours) {
-                is_done &= add_neighbours(graph, from[i], to[j],
-                                          graph->storages[to[j]].tensor_first == remat_op_outputs(op)[0]);
+                is_done &= add_neighbours(graph, from[i], to[j], root == remat_op_outputs(op)[0]);
             }
         }
     }

@@ -69,6 +69,7 @@ struct remat_graph {
     uint32_t stamp_capacity;
     uint64_t stamp;
     bool has_neighbours; /* keep remat_storage.neighbours */
+    bool has_late_edges; /* to a storage that was there already: its view has other inputs, too */
     uint64_t list_bytes; /* of all operators' arrays */
     uint64_t storages_known;
 };

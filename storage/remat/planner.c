@@ -283,12 +283,24 @@ void varve_remat_pin(struct varve_remat *remat, uint32_t tensor)
     report_pin(remat, number, VARVE_REMAT_EVENT_PIN);
 }
 
+/* Some tensor of it can't be made again. */
+static bool is_constant(const struct varve_remat *remat, uint32_t number)
+{
+    const struct remat_graph *graph = &remat->graph;
+    uint32_t t = graph->storages[number].tensor_first;
+
+    while (t != VARVE_REMAT_NONE && graph->tensors[t].op != VARVE_REMAT_NONE) {
+        t = graph->tensors[t].next;
+    }
+    return t != VARVE_REMAT_NONE;
+}
+
 void varve_remat_unpin(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
     struct remat_storage *storage = &remat->graph.storages[number];
 
-    if (!storage->is_pinned) {
+    if (!storage->is_pinned || is_constant(remat, number)) {
         return;
     }
     storage->is_pinned = false;
@@ -299,11 +311,15 @@ void varve_remat_unpin(struct varve_remat *remat, uint32_t tensor)
 
 void varve_remat_drop_recipe(struct varve_remat *remat, uint32_t tensor)
 {
-    uint32_t storage = remat->graph.tensors[tensor].storage;
+    uint32_t number = remat->graph.tensors[tensor].storage;
 
     varve_remat_pin(remat, tensor);
     collect_drop_recipe(remat, tensor);
-    collect_from(remat, storage);
+    remat->graph.storages[number].compute = graph_compute_of(&remat->graph, number);
+    if (remat->has_regions) {
+        remat->is_broken |= !regions_unlinked(&remat->regions, &remat->graph, number);
+    }
+    collect_from(remat, number);
 }
 
 int varve_remat_evict(struct varve_remat *remat, uint32_t tensor, struct varve_message *message)

@@ -159,6 +159,17 @@ bool regions_made(struct remat_regions *regions, const struct remat_graph *graph
            rebuild_set(regions, graph, &regions->ends[REACH_DOWN], REACH_UP);
 }
 
+bool regions_unlinked(struct remat_regions *regions, const struct remat_graph *graph, uint32_t storage)
+{
+    struct reach_set *ends = &regions->ends[REACH_UP];
+    bool is_done;
+
+    ends->begin = ends->end = 0;
+    is_done = reach_set_add(ends, &regions->of[storage][REACH_UP].frontier, &regions->bytes);
+    is_done &= rebuild(regions, graph, &storage, 1, REACH_UP);
+    return is_done && rebuild_set(regions, graph, ends, REACH_DOWN);
+}
+
 /* ---- walks for nobody's region ---- */
 
 static bool walk(struct remat_regions *regions, const struct remat_graph *graph, uint32_t storage,

@@ -40,6 +40,8 @@ bool regions_evict(struct remat_regions *regions, const struct remat_graph *grap
 /// These storages have become resident.
 bool regions_made(struct remat_regions *regions, const struct remat_graph *graph, const uint32_t *storages,
                   uint32_t count);
+/// Operators that made the storage, which is resident, have gone.
+bool regions_unlinked(struct remat_regions *regions, const struct remat_graph *graph, uint32_t storage);
 /// A storage that nobody needs is about to go.
 bool regions_forget(struct remat_regions *regions, const struct remat_graph *graph, uint32_t storage);
 static inline int64_t regions_cost(const struct remat_regions *regions, uint32_t storage,
