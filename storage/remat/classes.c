@@ -127,6 +127,13 @@ void classes_leave(struct remat_classes *classes, struct remat_storage *storage)
     storage->class_node = VARVE_REMAT_NONE;
 }
 
+void classes_change(struct remat_classes *classes, const struct remat_storage *storage, int64_t by)
+{
+    if (storage->class_node != VARVE_REMAT_NONE) {
+        classes->nodes[find_root(classes, storage->class_node)].cost += by;
+    }
+}
+
 int64_t classes_cost(struct remat_classes *classes, const struct remat_graph *graph,
                      const struct remat_storage *storage)
 {

@@ -37,6 +37,8 @@ bool classes_add(struct remat_classes *classes, struct remat_storage *storage, i
 bool classes_evict(struct remat_classes *classes, struct remat_graph *graph, uint32_t storage);
 /// The storage is resident again, or goes: its cost leaves the class.
 void classes_leave(struct remat_classes *classes, struct remat_storage *storage);
+/// The cost of the storage has become another one by that much.
+void classes_change(struct remat_classes *classes, const struct remat_storage *storage, int64_t by);
 /// Costs of the distinct classes that the storage touches.
 int64_t classes_cost(struct remat_classes *classes, const struct remat_graph *graph,
                      const struct remat_storage *storage);

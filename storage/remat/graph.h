@@ -45,6 +45,7 @@ struct remat_tensor {
     uint32_t op;      /* VARVE_REMAT_NONE: its recipe was dropped */
     uint32_t next;    /* in its storage */
     uint32_t refs;
+    uint32_t uses; /* as an input of operators, as often as it occurs */
     bool is_defined;
 };
 
@@ -107,6 +108,8 @@ bool graph_drop_recipe(struct remat_graph *graph, uint32_t tensor);
 void graph_remove_op(struct remat_graph *graph, uint32_t op);
 /// Is it an input of operators that make other storages?
 bool graph_is_needed(const struct remat_graph *graph, uint32_t storage);
+/// The tensor, which is not its storage's first, goes. Its recipe was dropped, nobody uses it.
+void graph_remove_view(struct remat_graph *graph, uint32_t tensor);
 /// The storage and its tensors go. Their recipes were dropped, nobody needs it.
 void graph_remove_storage(struct remat_graph *graph, uint32_t storage);
 /// Visits of the storage's edges: what the published simulator counts as it walks over tensors.

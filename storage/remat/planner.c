@@ -241,17 +241,15 @@ void varve_remat_release(struct varve_remat *remat, uint32_t tensor)
     struct remat_storage *storage = &remat->graph.storages[number];
 
     remat->graph.tensors[tensor].refs--;
-    if (--storage->refs > 0) {
-        return;
-    }
-    if (remat->options.dealloc == VARVE_REMAT_DEALLOC_BANISH) {
+    storage->refs--;
+    if (storage->refs == 0 && remat->options.dealloc == VARVE_REMAT_DEALLOC_BANISH) {
         banish_try(remat, number);
-    } else if (remat->options.dealloc == VARVE_REMAT_DEALLOC_EAGER && storage->is_resident &&
-               storage->locks == 0) {
+    } else if (storage->refs == 0 && remat->options.dealloc == VARVE_REMAT_DEALLOC_EAGER &&
+               storage->is_resident && storage->locks == 0) {
         evict_storage(remat, number, VARVE_REMAT_CAUSE_RELEASED, NAN);
     }
-    if (remat->options.is_live) {
-        collect_from(remat, number);
+    if (remat->options.is_live && remat->graph.tensors[tensor].refs == 0) {
+        collect_from(remat, tensor);
     }
 }
 
@@ -319,7 +317,7 @@ void varve_remat_drop_recipe(struct varve_remat *remat, uint32_t tensor)
     if (remat->has_regions) {
         remat->is_broken |= !regions_unlinked(&remat->regions, &remat->graph, number);
     }
-    collect_from(remat, number);
+    collect_from(remat, tensor);
 }
 
 int varve_remat_evict(struct varve_remat *remat, uint32_t tensor, struct varve_message *message)
@@ -347,9 +345,17 @@ void varve_remat_unlock(struct varve_remat *remat, uint32_t tensor)
     uint32_t number = remat->graph.tensors[tensor].storage;
 
     unlock_storage(remat, number);
-    if (remat->options.is_live && remat->graph.storages[number].refs == 0) {
-        collect_from(remat, number);
+    if (!remat->options.is_live) {
+        return;
     }
+    /* What was released meanwhile: the lock has kept it. */
+    for (uint32_t t = remat->graph.storages[number].tensor_first; t != VARVE_REMAT_NONE;
+         t = remat->graph.tensors[t].next) {
+        if (remat->graph.tensors[t].refs == 0 && remat->graph.tensors[t].uses == 0) {
+            remat->is_broken |= !number_list_append(&remat->collect, t);
+        }
+    }
+    collect_from(remat, tensor);
 }
 
 uint64_t varve_remat_make_room(struct varve_remat *remat, uint64_t bytes)
