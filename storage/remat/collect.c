@@ -53,6 +53,7 @@ static void forget(struct varve_remat *remat, uint32_t number)
     }
     if (remat->has_regions) {
         remat->is_broken |= !regions_forget(&remat->regions, graph, number);
+        search_regions_changed(remat);
     }
     for (uint32_t t = storage->tensor_first; t != VARVE_REMAT_NONE; t = graph->tensors[t].next) {
         collect_drop_recipe(remat, t);
@@ -80,6 +81,7 @@ static void forget_view(struct varve_remat *remat, uint32_t tensor)
     }
     if (remat->has_regions && has_edges && storage->is_resident) {
         remat->is_broken |= !regions_unlinked(&remat->regions, graph, number);
+        search_regions_changed(remat);
     }
     search_changed(remat, number);
 }

@@ -282,6 +282,7 @@ static void update_neighbourhoods(struct varve_remat *remat)
     if (remat->has_regions && remat->fresh.count > 0) {
         remat->is_broken |=
             !regions_made(&remat->regions, &remat->graph, remat->fresh.numbers, remat->fresh.count);
+        search_regions_changed(remat);
     }
     for (uint32_t i = 0; remat->walks_regions && !remat->has_regions && i < remat->fresh.count; i++) {
         regions_set_resident(&remat->regions, remat->fresh.numbers[i], true);

@@ -316,6 +316,7 @@ void varve_remat_drop_recipe(struct varve_remat *remat, uint32_t tensor)
     remat->graph.storages[number].compute = graph_compute_of(&remat->graph, number);
     if (remat->has_regions) {
         remat->is_broken |= !regions_unlinked(&remat->regions, &remat->graph, number);
+        search_regions_changed(remat);
     }
     collect_from(remat, tensor);
 }
@@ -395,6 +396,8 @@ void varve_remat_set_search(struct varve_remat *remat, enum varve_remat_search s
 {
     remat->options.search = search;
     remat->has_tournament = search == VARVE_REMAT_SEARCH_KINETIC;
+    tournament_free(&remat->tournament); /* it has missed what another search saw */
+    remat->tournament = (struct remat_tournament){0};
     refill_pool(remat);
 }
 

@@ -69,6 +69,8 @@ bool search_window(struct varve_remat *remat, uint64_t bytes, const struct varve
                    size_t *first_out, size_t *end_out);
 /// The score's cost of a storage is, or may be, another one: for the tournament.
 void search_changed(struct varve_remat *remat, uint32_t storage);
+/// The last call of regions_… has changed regions.
+void search_regions_changed(struct varve_remat *remat);
 
 /* ---- evict.c ---- */
 

@@ -26,8 +26,9 @@ struct remat_regions {
     struct region (*of)[REACH_DIRECTIONS]; /* by storage */
     uint32_t capacity;                     /* storages */
     struct reach reach;
-    struct reach_set ends[REACH_DIRECTIONS]; /* where regions of what was made end */
-    struct region spare[REACH_DIRECTIONS];   /* found for nobody in particular */
+    struct reach_set
+        ends[REACH_DIRECTIONS]; /* where regions of what was made, evicted, … last end: theirs have changed */
+    struct region spare[REACH_DIRECTIONS]; /* found for nobody in particular */
     uint64_t accesses;
     uint64_t bytes; /* of all sets */
 };

@@ -181,6 +181,16 @@ void search_changed(struct varve_remat *remat, uint32_t number)
     }
 }
 
+void search_regions_changed(struct varve_remat *remat)
+{
+    for (unsigned d = 0; remat->has_tournament && d < REACH_DIRECTIONS; d++) {
+        REACH_FOR_EACH(number, &remat->regions.ends[d])
+        {
+            search_changed(remat, number);
+        }
+    }
+}
+
 static uint32_t winner(struct varve_remat *remat, double *score_out)
 {
     uint32_t number = VARVE_REMAT_NONE;
