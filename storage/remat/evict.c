@@ -75,6 +75,7 @@ static void update_neighbourhood(struct varve_remat *remat, uint32_t number)
 
     if (remat->has_regions) {
         remat->is_broken |= !regions_evict(&remat->regions, &remat->graph, number);
+        search_regions_changed(remat);
     } else if (remat->walks_regions) {
         regions_set_resident(&remat->regions, number, false);
     }
