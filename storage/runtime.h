@@ -29,13 +29,15 @@ struct varve_runtime;
 struct varve_tensor;
 
 struct varve_runtime_options {
-    struct varve_memory *memory; /* blocks of an allocator (varve_memory_open), borrowed; tensors are made in it */
-    uint64_t stream;             /* of the memory's device, for all operators */
-    uint64_t budget;             /* 0: none */
-    const char *heuristic;       /* NULL: "dtr-eq" */
+    struct varve_memory
+        *memory;           /* blocks of an allocator (varve_memory_open), borrowed; tensors are made in it */
+    uint64_t stream;       /* of the memory's device, for all operators */
+    uint64_t budget;       /* 0: none */
+    const char *heuristic; /* NULL: "dtr-eq" */
     enum varve_remat_search search;
-    uint64_t seed;      /* of random choices of victims */
-    bool checks_values; /* hash what operators make, and compare when it is made again: costs a look at every byte */
+    uint64_t seed; /* of random choices of victims */
+    bool
+        checks_values; /* hash what operators make, and compare when it is made again: costs a look at every byte */
 };
 
 /// Owner: the caller, by varve_runtime_close. From now on the allocator has the budget as its limit of allocated bytes. Errors:
@@ -55,9 +57,10 @@ int varve_runtime_checkpoint(struct varve_runtime *runtime, struct varve_storage
 int varve_tensor_decheckpoint(struct varve_tensor *tensor, struct varve_storage **storage_out,
                               struct varve_message *message);
 /// One more handle of the same value.
-int varve_tensor_copy(struct varve_tensor *tensor, struct varve_tensor **copy_out, struct varve_message *message);
+int varve_tensor_copy(struct varve_tensor *tensor, struct varve_tensor **copy_out,
+                      struct varve_message *message);
 /// The handle gets the value of another one; what it had is released.
-int varve_tensor_assign(struct varve_tensor *tensor, const struct varve_tensor *value,
+int varve_tensor_assign(struct varve_tensor *tensor, struct varve_tensor *value,
                         struct varve_message *message);
 /// NULL is allowed.
 void varve_tensor_release(struct varve_tensor *tensor);
@@ -88,21 +91,25 @@ struct varve_tensor_type {
     const int64_t *shape;
 };
 
+#define VARVE_RECIPE_INPUTS_MAX 64
+#define VARVE_RECIPE_OUTPUTS_MAX 16
+
 /* How to make tensors from others. */
 struct varve_recipe {
     const char *name; /* copied */
     /* Fill the outputs, contiguous storages, from the inputs, on the stream; on a device the work may go on behind the call. Nothing else may
      * be written, and nothing be read that changes: numbers that make it random belong to the arguments. It may allocate
      * workspace_bytes in all from the allocator for the time of the call. An error ends the operator. */
-    int (*run)(const void *arguments, struct varve_storage *const *inputs, struct varve_storage *const *outputs,
-               uint64_t stream, struct varve_message *message);
+    int (*run)(const void *arguments, struct varve_storage *const *inputs,
+               struct varve_storage *const *outputs, uint64_t stream, struct varve_message *message);
     const void *arguments; /* copied, aligned to 16 bytes; NULL for 0 bytes */
     size_t argument_bytes;
     const struct varve_tensor_type *outputs; /* copied */
     unsigned input_count, output_count;
-    bool is_in_place;         /* output 0 begins as a copy of input 0, which has its type and shape */
+    bool is_in_place; /* output 0 begins as a copy of input 0, which has its type and shape */
     uint64_t workspace_bytes;
-    uint64_t cost_ns; /* 0: measured when an operator of that name and these types runs first, for which a device is waited for */
+    uint64_t
+        cost_ns; /* 0: measured when an operator of that name and these types runs first, for which a device is waited for */
 };
 
 /// Make `outputs` (recipe->output_count of them) from `inputs`. Errors: the function's; VARVE_ERROR_NO_MEMORY (the budget does not do; the
@@ -118,15 +125,15 @@ int varve_runtime_run(struct varve_runtime *runtime, const struct varve_recipe *
 #define VARVE_TENSOR_OPERATOR_ARGUMENTS_REDUCTION struct varve_tensor *a, int axis
 #define VARVE_TENSOR_OPERATOR_ARGUMENTS_SETTER \
     struct varve_runtime *runtime, const struct varve_tensor_type *type, struct varve_scalar value
-#define VARVE_TENSOR_OPERATOR_ARGUMENTS_SEQUENCE                                                      \
+#define VARVE_TENSOR_OPERATOR_ARGUMENTS_SEQUENCE                                                    \
     struct varve_runtime *runtime, const struct varve_tensor_type *type, struct varve_scalar start, \
         struct varve_scalar step
-#define VARVE_TENSOR_OPERATOR_ARGUMENTS_RANDOM                                                                   \
+#define VARVE_TENSOR_OPERATOR_ARGUMENTS_RANDOM                                                             \
     struct varve_runtime *runtime, const struct varve_tensor_type *type, uint64_t seed, uint64_t sequence, \
         double a, double b
 
 /// Errors: those of varve_storage_op_… and of varve_runtime_run. Reductions leave the axis out; all axes: shape ().
-#define VARVE_TENSOR_OPERATOR_FUNCTION(code, NAME, name, KIND)                         \
+#define VARVE_TENSOR_OPERATOR_FUNCTION(code, NAME, name, KIND)                                    \
     int varve_tensor_op_##name(VARVE_TENSOR_OPERATOR_ARGUMENTS_##KIND, struct varve_tensor **out, \
                                struct varve_message *message);
 VARVE_OPERATOR_LIST(VARVE_TENSOR_OPERATOR_FUNCTION)

@@ -76,6 +76,9 @@ static void forget_view(struct varve_remat *remat, uint32_t tensor)
     bool has_edges = op != VARVE_REMAT_NONE && graph->ops[op].input_storage_count > 1;
     int64_t before = storage->compute;
 
+    if (remat->options.driver.forget_view != NULL) {
+        remat->options.driver.forget_view(remat->options.driver.context, tensor);
+    }
     collect_drop_recipe(remat, tensor);
     graph_remove_view(graph, tensor);
     storage->compute = graph_compute_of(graph, number);

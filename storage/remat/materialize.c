@@ -141,10 +141,10 @@ static int make_room(struct varve_remat *remat, uint32_t op, struct varve_messag
         report_blocked(remat, op, needed, kept);
         return varve_message_set(
             message, VARVE_ERROR_NO_MEMORY,
-            "operator %" PRIu32 " needs %" PRIu64 " bytes, and %" PRIu64
-            " can't be evicted (inputs of operators that wait for it, and what is pinned): a budget of %" PRIu64
+            "%" PRIu64 " bytes are needed, and %" PRIu64
+            " can't be evicted (inputs of waiting operators, what is pinned): a budget of %" PRIu64
             " bytes would do here, it is %" PRIu64,
-            op, needed, kept, kept + needed, budget);
+            needed, kept, kept + needed, budget);
     }
     remat->counters.wasted_bytes += evicted > missing ? evicted - missing : 0;
     return 0;

@@ -120,11 +120,6 @@ uint64_t planner_needed(const struct varve_remat *remat, uint32_t op)
 
 /* ---- operators ---- */
 
-static bool is_tensor(const struct varve_remat *remat, uint32_t tensor)
-{
-    return tensor < remat->graph.tensor_count && remat->graph.tensors[tensor].storage != VARVE_REMAT_NONE;
-}
-
 static int check_op(const struct varve_remat *remat, const struct varve_remat_op *op,
                     struct varve_message *message)
 {
@@ -136,7 +131,7 @@ static int check_op(const struct varve_remat *remat, const struct varve_remat_op
                                                        : "by which costs would exceed 2^62 ns in sum");
     }
     for (unsigned i = 0; i < op->input_count; i++) {
-        if (!is_tensor(remat, op->inputs[i])) {
+        if (!varve_remat_is_tensor(remat, op->inputs[i])) {
             return varve_message_set(message, VARVE_ERROR_INVALID, "input %u is no tensor: %" PRIu32, i,
                                      op->inputs[i]);
         }
@@ -420,6 +415,23 @@ bool varve_remat_is_defined(const struct varve_remat *remat, uint32_t tensor)
 uint32_t varve_remat_storage(const struct varve_remat *remat, uint32_t tensor)
 {
     return remat->graph.tensors[tensor].storage;
+}
+
+bool varve_remat_is_tensor(const struct varve_remat *remat, uint32_t number)
+{
+    return number < remat->graph.tensor_count && remat->graph.tensors[number].storage != VARVE_REMAT_NONE;
+}
+
+uint64_t varve_remat_storage_bytes(const struct varve_remat *remat, uint32_t tensor)
+{
+    return remat->graph.storages[remat->graph.tensors[tensor].storage].size;
+}
+
+uint64_t varve_remat_cost(const struct varve_remat *remat, uint32_t tensor)
+{
+    uint32_t op = remat->graph.tensors[tensor].op;
+
+    return op != VARVE_REMAT_NONE ? remat->graph.ops[op].cost_ns : 0;
 }
 
 uint32_t varve_remat_first_tensor(const struct varve_remat *remat, uint32_t storage)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OUTPUTS_MAX VARVE_RECIPE_OUTPUTS_MAX
+#define COST_SAMPLES 2
 
 /* ---- costs by name and types ---- */
 
@@ -22,20 +22,26 @@ static struct cost_entry *find_cost(const struct varve_runtime *runtime, uint64_
     return &runtime->costs[slot];
 }
 
+/* 0: it is to be measured. */
 static uint64_t known_cost(const struct varve_runtime *runtime, uint64_t signature)
 {
-    return runtime->cost_capacity == 0 ? 0 : find_cost(runtime, signature)->ns;
+    const struct cost_entry *entry = runtime->cost_capacity == 0 ? NULL : find_cost(runtime, signature);
+
+    return entry == NULL || entry->samples < COST_SAMPLES ? 0 : entry->ns;
 }
 
-/* Without memory for it the next one is measured again. */
-static void keep_cost(struct varve_runtime *runtime, uint64_t signature, uint64_t ns)
+/* Returns the cost to go by. Without memory for it the next one is measured again. */
+static uint64_t keep_cost(struct varve_runtime *runtime, uint64_t signature, uint64_t ns)
 {
+    struct cost_entry *entry;
+
     if (runtime->cost_count * 2 >= runtime->cost_capacity) {
         size_t capacity = runtime->cost_capacity > 0 ? runtime->cost_capacity * 2 : 256;
-        struct varve_runtime grown = {.costs = calloc(capacity, sizeof(*grown.costs)), .cost_capacity = capacity};
+        struct varve_runtime grown = {.costs = calloc(capacity, sizeof(*grown.costs)),
+                                      .cost_capacity = capacity};
 
         if (grown.costs == NULL) {
-            return;
+            return ns;
         }
         for (size_t i = 0; i < runtime->cost_capacity; i++) {
             if (runtime->costs[i].ns != 0) {
@@ -46,8 +52,14 @@ static void keep_cost(struct varve_runtime *runtime, uint64_t signature, uint64_
         runtime->costs = grown.costs;
         runtime->cost_capacity = capacity;
     }
-    *find_cost(runtime, signature) = (struct cost_entry){signature, ns > 0 ? ns : 1};
-    runtime->cost_count++;
+    entry = find_cost(runtime, signature);
+    runtime->cost_count += entry->ns == 0;
+    if (entry->ns == 0 || ns < entry->ns) {
+        entry->ns = ns > 0 ? ns : 1;
+    }
+    entry->signature = signature;
+    entry->samples++;
+    return entry->ns;
 }
 
 /* ---- values ---- */
@@ -83,7 +95,8 @@ static int hash_of(struct varve_storage *storage, uint64_t *hash_out, struct var
 }
 
 /* The first run's hashes are kept, those of others compared. */
-static int check_values(struct recipe *recipe, struct varve_storage *const *outputs, struct varve_message *message)
+static int check_values(struct recipe *recipe, struct varve_storage *const *outputs,
+                        struct varve_message *message)
 {
     int error = VARVE_OK;
 
@@ -158,8 +171,7 @@ static int measured_call(struct varve_runtime *runtime, struct recipe *recipe,
     }
     if (error == VARVE_OK && cost == 0) {
         error = device->ops->stream_synchronize(device, runtime->stream);
-        cost = varve_clock_monotonic_ns() - begin;
-        keep_cost(runtime, recipe->signature, cost);
+        cost = keep_cost(runtime, recipe->signature, varve_clock_monotonic_ns() - begin);
     }
     *cost_ns = cost;
     return error;
@@ -168,7 +180,7 @@ static int measured_call(struct varve_runtime *runtime, struct recipe *recipe,
 static int run_operator(struct varve_runtime *runtime, struct recipe *recipe, struct varve_remat_run *run,
                         struct varve_message *message)
 {
-    struct varve_storage *inputs[VARVE_RECIPE_INPUTS_MAX], *outputs[OUTPUTS_MAX] = {NULL};
+    struct varve_storage *inputs[VARVE_RECIPE_INPUTS_MAX], *outputs[VARVE_RECIPE_OUTPUTS_MAX] = {NULL};
     int error = VARVE_OK;
 
     for (unsigned i = 0; i < run->input_count; i++) {
@@ -256,22 +268,34 @@ static int run(void *context, struct varve_remat_run *run, struct varve_message 
 
 /* ---- memory ---- */
 
+static void drop_value(void *context, uint32_t tensor)
+{
+    struct varve_runtime *runtime = context;
+
+    if (tensor < runtime->value_capacity && runtime->values[tensor] != NULL) {
+        varve_storage_release(runtime->values[tensor], NULL);
+        runtime->values[tensor] = NULL;
+    }
+}
+
 static void evict(void *context, uint32_t storage)
 {
     struct varve_runtime *runtime = context;
 
     for (uint32_t t = varve_remat_first_tensor(runtime->remat, storage); t != VARVE_REMAT_NONE;
          t = varve_remat_next_tensor(runtime->remat, t)) {
-        if (t < runtime->value_capacity && runtime->values[t] != NULL) {
-            varve_storage_release(runtime->values[t], NULL);
-            runtime->values[t] = NULL;
-        }
+        drop_value(runtime, t);
     }
 }
 
 static void forget_op(void *context, void *user)
 {
-    recipe_free(context, user);
+    struct varve_runtime *runtime = context;
+
+    if (runtime->pending == user) {
+        runtime->pending = NULL;
+    }
+    recipe_free(runtime, user);
 }
 
 uint64_t drive_needed(const struct varve_runtime *runtime, const struct recipe *recipe)
@@ -323,7 +347,14 @@ uint64_t drive_on_last_resort(void *context, const struct varve_alloc_miss *miss
 
 static void event(void *context, const struct varve_remat_event *event)
 {
-    emit_event(context, event);
+    struct varve_runtime *runtime = context;
+
+    if (event->kind == VARVE_REMAT_EVENT_FAILED) {
+        const struct recipe *recipe = varve_remat_user(runtime->remat, event->op);
+
+        snprintf(runtime->failed, sizeof(runtime->failed), "%s", recipe->call.name);
+    }
+    emit_event(runtime, event);
 }
 
 void drive_init(struct varve_runtime *runtime, struct varve_remat_driver *driver_out)
@@ -331,6 +362,7 @@ void drive_init(struct varve_runtime *runtime, struct varve_remat_driver *driver
     *driver_out = (struct varve_remat_driver){.context = runtime,
                                               .run = run,
                                               .evict = evict,
+                                              .forget_view = drop_value,
                                               .forget_op = forget_op,
                                               .bytes_used = bytes_used,
                                               .bytes_needed = bytes_needed,

@@ -27,8 +27,8 @@ static void put_text(FILE *file, const char *text)
 
 static void put_memory(FILE *file, uint64_t name, uint64_t bytes)
 {
-    fprintf(file, "{\"INSTRUCTION\":\"MEMORY\",\"MEMORY\":\"%" PRIu64 "\",\"NAME\":\"x%" PRIu64 "\"}\n", bytes,
-            name);
+    fprintf(file, "{\"INSTRUCTION\":\"MEMORY\",\"MEMORY\":\"%" PRIu64 "\",\"NAME\":\"x%" PRIu64 "\"}\n",
+            bytes, name);
 }
 
 /* A name for the handle, if it has none in this log; true: it is new. */

@@ -92,7 +92,7 @@ static int apply_REDUCTION(struct arguments arguments, struct varve_tensor *a, i
         type.dtype = sum_type(a->dtype);
     }
     if (axis != VARVE_OP_ALL_AXES) {
-        error = varve_geometry_without(&geometry, axis, message);
+        error = varve_geometry_select(&geometry, axis, 0, message);
         type.ndim = geometry.ndim;
     }
     return error == VARVE_OK ? apply(a->runtime, &arguments, &type, a, NULL, out, message) : error;
@@ -116,8 +116,8 @@ static int apply_SEQUENCE(struct arguments arguments, struct varve_runtime *runt
 }
 
 static int apply_RANDOM(struct arguments arguments, struct varve_runtime *runtime,
-                        const struct varve_tensor_type *type, uint64_t seed, uint64_t sequence, double a, double b,
-                        struct varve_tensor **out, struct varve_message *message)
+                        const struct varve_tensor_type *type, uint64_t seed, uint64_t sequence, double a,
+                        double b, struct varve_tensor **out, struct varve_message *message)
 {
     arguments.seed = seed;
     arguments.sequence = sequence;
@@ -132,10 +132,11 @@ static int apply_RANDOM(struct arguments arguments, struct varve_runtime *runtim
 #define PASS_SETTER runtime, type, value
 #define PASS_SEQUENCE runtime, type, start, step
 #define PASS_RANDOM runtime, type, seed, sequence, a, b
-#define DEFINE(code, NAME, name, KIND)                                                                    \
-    int varve_tensor_op_##name(VARVE_TENSOR_OPERATOR_ARGUMENTS_##KIND, struct varve_tensor **out,         \
-                               struct varve_message *message)                                             \
-    {                                                                                                     \
-        return apply_##KIND((struct arguments){.operation = VARVE_OPERATOR_##NAME}, PASS_##KIND, out, message); \
+#define DEFINE(code, NAME, name, KIND)                                                                \
+    int varve_tensor_op_##name(VARVE_TENSOR_OPERATOR_ARGUMENTS_##KIND, struct varve_tensor **out,     \
+                               struct varve_message *message)                                         \
+    {                                                                                                 \
+        return apply_##KIND((struct arguments){.operation = VARVE_OPERATOR_##NAME}, PASS_##KIND, out, \
+                            message);                                                                 \
     }
 VARVE_OPERATOR_LIST(DEFINE)

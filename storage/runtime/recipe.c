@@ -15,9 +15,11 @@ static size_t aligned(size_t bytes)
 }
 
 /* The structure, its outputs, arguments and name in one piece of memory. */
-struct recipe *recipe_new(struct varve_runtime *runtime, const struct varve_recipe *call, enum recipe_kind kind)
+struct recipe *recipe_new(struct varve_runtime *runtime, const struct varve_recipe *call,
+                          enum recipe_kind kind)
 {
-    size_t head = aligned(sizeof(struct recipe)), outputs = aligned(call->output_count * sizeof(struct recipe_output));
+    size_t head = aligned(sizeof(struct recipe)),
+           outputs = aligned(call->output_count * sizeof(struct recipe_output));
     size_t name_bytes = strlen(call->name) + 1;
     char *piece = NULL;
     struct recipe *recipe;
@@ -90,12 +92,19 @@ int recipe_compute(struct varve_runtime *runtime, struct recipe *recipe, const u
                                       .output_count = recipe->call.output_count,
                                       .cost_ns = recipe->call.cost_ns,
                                       .user = recipe};
+    int error;
 
     for (unsigned i = 0; i < recipe->call.output_count; i++) {
         sizes[i] = bytes_of(runtime, recipe, i);
         aliases[i] = recipe->kind == RECIPE_VIEW ? 0 : -1;
     }
-    return varve_remat_compute(runtime->remat, &op, outputs_out, message);
+    runtime->pending = recipe;
+    error = runtime_result(runtime, varve_remat_compute(runtime->remat, &op, outputs_out, message), message);
+    if (error != VARVE_OK && runtime->pending != NULL) {
+        recipe_free(runtime, recipe); /* the planner did not take it */
+    }
+    runtime->pending = NULL;
+    return error;
 }
 
 /* ---- running one for the program ---- */
@@ -137,8 +146,8 @@ static int check_call(const struct varve_runtime *runtime, const struct varve_re
     if (call->output_count == 0 || call->output_count > VARVE_RECIPE_OUTPUTS_MAX ||
         call->input_count > VARVE_RECIPE_INPUTS_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "operator %s: %u inputs and %u outputs; 0 to %d and 1 to %d can be", call->name,
-                                 call->input_count, call->output_count, VARVE_RECIPE_INPUTS_MAX,
+                                 "operator %s: %u inputs and %u outputs; 0 to %d and 1 to %d can be",
+                                 call->name, call->input_count, call->output_count, VARVE_RECIPE_INPUTS_MAX,
                                  VARVE_RECIPE_OUTPUTS_MAX);
     }
     for (unsigned i = 0; i < call->input_count; i++) {
@@ -157,11 +166,12 @@ static int check_call(const struct varve_runtime *runtime, const struct varve_re
     return VARVE_OK;
 }
 
-static int set_types(struct recipe *recipe, const struct varve_tensor_type *types, struct varve_message *message)
+static int set_types(struct recipe *recipe, const struct varve_tensor_type *types,
+                     struct varve_message *message)
 {
     for (unsigned i = 0; i < recipe->call.output_count; i++) {
-        int error = varve_geometry_contiguous(types[i].ndim, types[i].shape, &recipe->outputs[i].geometry,
-                                              message);
+        int error =
+            varve_geometry_contiguous(types[i].ndim, types[i].shape, &recipe->outputs[i].geometry, message);
 
         if (error != VARVE_OK) {
             return error;
@@ -200,7 +210,8 @@ static int make_handles(struct varve_runtime *runtime, const struct recipe *reci
 }
 
 int recipe_run(struct varve_runtime *runtime, const struct varve_recipe *call, bool is_ours,
-               struct varve_tensor *const *inputs, struct varve_tensor **outputs, struct varve_message *message)
+               struct varve_tensor *const *inputs, struct varve_tensor **outputs,
+               struct varve_message *message)
 {
     uint32_t numbers[VARVE_RECIPE_INPUTS_MAX], made[VARVE_RECIPE_OUTPUTS_MAX];
     int error = check_call(runtime, call, inputs, message);

@@ -67,9 +67,11 @@ int varve_runtime_open(const struct varve_runtime_options *options, struct varve
     if (error == VARVE_OK) {
         error = open_planner(runtime, options, message);
     }
-    if (error == VARVE_OK && (varve_alloc_add_miss_callback(alloc, drive_on_miss, runtime) != VARVE_OK ||
-                              varve_alloc_add_last_resort(alloc, drive_on_last_resort, runtime) != VARVE_OK)) {
-        error = varve_message_set(message, VARVE_ERROR_FULL, "the allocator has no room for another callback");
+    if (error == VARVE_OK &&
+        (varve_alloc_add_miss_callback(alloc, drive_on_miss, runtime) != VARVE_OK ||
+         varve_alloc_add_last_resort(alloc, drive_on_last_resort, runtime) != VARVE_OK)) {
+        error =
+            varve_message_set(message, VARVE_ERROR_FULL, "the allocator has no room for another callback");
     }
     if (error != VARVE_OK) {
         varve_runtime_close(runtime, NULL);
@@ -99,6 +101,17 @@ int varve_runtime_close(struct varve_runtime *runtime, struct varve_message *mes
     free(runtime->costs);
     free(runtime);
     return VARVE_OK;
+}
+
+int runtime_result(struct varve_runtime *runtime, int error, struct varve_message *message)
+{
+    if (error != VARVE_OK && runtime->failed[0] != '\0' && message != NULL) {
+        const struct varve_message reason = *message;
+
+        (void)varve_message_set(message, error, "operator %s: %.380s", runtime->failed, reason.text);
+    }
+    runtime->failed[0] = '\0';
+    return error;
 }
 
 /* ---- settings ---- */
@@ -155,12 +168,13 @@ void varve_runtime_get_times(const struct varve_runtime *runtime, struct varve_r
 static int check_values(const struct varve_runtime *runtime, struct varve_message *message)
 {
     for (uint32_t i = 0; i < runtime->value_capacity; i++) {
-        bool is_defined = varve_remat_is_tensor(runtime->remat, i) && varve_remat_is_defined(runtime->remat, i);
+        bool is_defined =
+            varve_remat_is_tensor(runtime->remat, i) && varve_remat_is_defined(runtime->remat, i);
 
         if (is_defined != (runtime->values[i] != NULL)) {
-            return varve_message_set(message, VARVE_ERROR_CORRUPT, "tensor %" PRIu32 " is %s, and its storage %s",
-                                     i, is_defined ? "defined" : "not defined",
-                                     runtime->values[i] != NULL ? "is there" : "is not");
+            return varve_message_set(
+                message, VARVE_ERROR_CORRUPT, "tensor %" PRIu32 " is %s, and its storage %s", i,
+                is_defined ? "defined" : "not defined", runtime->values[i] != NULL ? "is there" : "is not");
         }
         if (runtime->values[i] != NULL && varve_storage_check(runtime->values[i], message) != VARVE_OK) {
             return VARVE_ERROR_CORRUPT;

@@ -23,8 +23,8 @@ struct recipe_output {
 struct recipe {
     struct recipe *previous, *next; /* of the runtime's */
     enum recipe_kind kind;
-    struct varve_recipe call;        /* name and arguments are copies behind it, `outputs` is not set */
-    struct varve_storage *constant;  /* with a reference */
+    struct varve_recipe call;       /* name and arguments are copies behind it, `outputs` is not set */
+    struct varve_storage *constant; /* with a reference */
     struct recipe_output *outputs;
     uint64_t signature; /* of name and types: what costs are kept by */
     uint16_t name;      /* number in traces; 0: none yet */
@@ -34,6 +34,7 @@ struct recipe {
 
 struct cost_entry {
     uint64_t signature, ns; /* ns 0: unused */
+    unsigned samples;       /* the lower of two: the first one often loads a library */
 };
 
 struct varve_runtime {
@@ -50,7 +51,8 @@ struct varve_runtime {
     size_t cost_count, cost_capacity; /* a power of two */
     bool is_in_function;              /* a program's function is running, and has its workspace only */
     bool has_exceeded;                /* it asked for more */
-    bool is_making_room;              /* evictions free memory: nothing is evicted for that */
+    struct recipe *pending;           /* that the planner is being given; NULL: it has forgotten it again */
+    char failed[64];                  /* name of the operator that did not get its memory; "": none */
     FILE *log;                        /* NULL: none */
     uint64_t log_names, log_number;   /* names given in it; which one it is */
 };
@@ -65,22 +67,30 @@ struct varve_tensor {
     uint64_t log_name, log_number; /* name in the log of that number */
 };
 
+/* ---- runtime.c ---- */
+
+/// The error of an operation of the planner's, with the operator's name where only the planner's number was known.
+int runtime_result(struct varve_runtime *runtime, int error, struct varve_message *message);
+
 /* ---- tensor.c ---- */
 
 /// A handle of the planner's tensor, whose reference it takes. NULL: no memory.
-struct varve_tensor *tensor_new(struct varve_runtime *runtime, uint32_t number, const struct recipe_output *output);
+struct varve_tensor *tensor_new(struct varve_runtime *runtime, uint32_t number,
+                                const struct recipe_output *output);
 
 /* ---- recipe.c ---- */
 
 /// `types`: outputs of the call. The constant and the view's geometry are set by the caller. NULL: no memory.
-struct recipe *recipe_new(struct varve_runtime *runtime, const struct varve_recipe *call, enum recipe_kind kind);
+struct recipe *recipe_new(struct varve_runtime *runtime, const struct varve_recipe *call,
+                          enum recipe_kind kind);
 void recipe_free(struct varve_runtime *runtime, struct recipe *recipe);
 /// The planner's operator for the recipe; the recipe goes if it fails. Outputs are the planner's tensors.
 int recipe_compute(struct varve_runtime *runtime, struct recipe *recipe, const uint32_t *inputs,
                    uint32_t *outputs_out, struct varve_message *message);
 /// As varve_runtime_run, of an operator of operators.h.
 int recipe_run(struct varve_runtime *runtime, const struct varve_recipe *call, bool is_ours,
-               struct varve_tensor *const *inputs, struct varve_tensor **outputs, struct varve_message *message);
+               struct varve_tensor *const *inputs, struct varve_tensor **outputs,
+               struct varve_message *message);
 
 /* ---- drive.c ---- */
 

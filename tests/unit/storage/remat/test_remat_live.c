@@ -200,7 +200,7 @@ static void test_figure(void **state)
         varve_remat_set_budget(remat, i == 0 ? 100 : 119);
         varve_remat_get_counters(remat, &before);
         assert_int_equal(varve_remat_compute(remat, &op, &output, &message), VARVE_ERROR_NO_MEMORY);
-        assert_non_null(strstr(message.text, "needs 50 bytes, and 70 can't be evicted"));
+        assert_non_null(strstr(message.text, "50 bytes are needed, and 70 can't be evicted"));
         assert_non_null(strstr(message.text, "a budget of 120 bytes would do here"));
         varve_remat_get_counters(remat, &after);
         assert_int_equal(after.used_bytes, 100);
