@@ -101,6 +101,7 @@ void evict_storage(struct varve_remat *remat, uint32_t number, enum varve_remat_
 
     storage->is_resident = false;
     storage->was_evicted = true;
+    storage->was_released = cause == VARVE_REMAT_CAUSE_RELEASED;
     storage->evicted_at = remat->counters.executions;
     remat->used -= storage->size;
     evict_forbid(remat, number);

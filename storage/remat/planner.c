@@ -233,6 +233,17 @@ void varve_remat_retain(struct varve_remat *remat, uint32_t tensor)
     remat->graph.storages[remat->graph.tensors[tensor].storage].refs++;
 }
 
+/* The simulator evicts at once. A live planner first looks whether anything evicted is made from the storage: if it went for
+ * room, that was because it could be had again from here; from further back it may take more than there is. */
+static bool is_evicted_at_once(const struct varve_remat *remat, uint32_t number)
+{
+    const struct remat_storage *storage = &remat->graph.storages[number];
+
+    return remat->options.dealloc == VARVE_REMAT_DEALLOC_EAGER && storage->is_resident &&
+           storage->locks == 0 &&
+           (!remat->options.is_live || !graph_has_evicted_children(&remat->graph, number));
+}
+
 void varve_remat_release(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
@@ -242,8 +253,7 @@ void varve_remat_release(struct varve_remat *remat, uint32_t tensor)
     storage->refs--;
     if (storage->refs == 0 && remat->options.dealloc == VARVE_REMAT_DEALLOC_BANISH) {
         banish_try(remat, number);
-    } else if (storage->refs == 0 && remat->options.dealloc == VARVE_REMAT_DEALLOC_EAGER &&
-               storage->is_resident && storage->locks == 0) {
+    } else if (storage->refs == 0 && is_evicted_at_once(remat, number)) {
         evict_storage(remat, number, VARVE_REMAT_CAUSE_RELEASED, NAN);
     }
     if (remat->options.is_live && remat->graph.tensors[tensor].refs == 0) {
