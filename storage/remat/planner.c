@@ -89,6 +89,7 @@ void varve_remat_close(struct varve_remat *remat)
     number_list_free(&remat->defined);
     number_list_free(&remat->collect);
     free(remat->frames);
+    free(remat->sums);
     free(remat);
 }
 

@@ -42,7 +42,9 @@ struct varve_remat {
     uint32_t frame_count, frame_capacity;
     struct number_list missing, locked; /* of all frames */
     struct number_list fresh,
-        defined;                /* storages that the last run made resident, tensors that it made defined */
+        defined;  /* storages that the last run made resident, tensors that it made defined */
+    double *sums; /* of window.c */
+    uint32_t sum_capacity;
     struct number_list collect; /* tensors to look at, whether anybody needs them still */
 
     uint64_t used;         /* sizes of resident storages */

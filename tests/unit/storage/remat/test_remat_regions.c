@@ -37,7 +37,8 @@ static uint32_t add_op(struct remat_graph *graph, uint32_t near, bool has_wide_v
 
         aliases[i] = is_view ? (int32_t)below(op.input_count) : -1;
         sizes[i] = is_view ? 0 : 1 + below(100);
-        op.cost_ns = is_view ? 0 : op.cost_ns; /* regions have the costs of the moment at which they were found */
+        op.cost_ns =
+            is_view ? 0 : op.cost_ns; /* regions have the costs of the moment at which they were found */
     }
     assert_int_equal(graph_add(graph, &op, &number), 0);
     return number;
