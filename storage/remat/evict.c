@@ -144,7 +144,7 @@ uint64_t evict_for(struct varve_remat *remat, uint64_t bytes, enum varve_remat_c
     uint32_t victim;
     double score;
 
-    if (remat->pool.count == 0) {
+    if (remat->pool.count == 0 || remat->is_broken) {
         return 0;
     }
     remat->counters.searches++;

@@ -58,6 +58,7 @@ static int push(struct varve_remat *remat, uint32_t tensor, bool is_remat)
 
     if (!growth_reserve(&remat->frames, &remat->frame_capacity, (uint64_t)remat->frame_count + 1,
                         sizeof(*remat->frames))) {
+        remat->is_broken = true;
         return VARVE_ERROR_NO_MEMORY;
     }
     touch_inputs(remat, op);
@@ -129,11 +130,14 @@ static int make_room(struct varve_remat *remat, uint32_t op, struct varve_messag
     missing = used + needed - budget;
     /* Where what can't be evicted leaves no room it is no use to evict the rest. */
     if (!remat->options.is_live || remat->locked_bytes + needed <= budget) {
-        while (planner_used(remat) + needed > budget && remat->pool.count > 0) {
+        while (planner_used(remat) + needed > budget && remat->pool.count > 0 && !remat->is_broken) {
             evicted += evict_for(remat, planner_used(remat) + needed - budget, VARVE_REMAT_CAUSE_BUDGET);
         }
     }
     used = planner_used(remat);
+    if (remat->is_broken) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
     if (used + needed > budget) {
         /* Small storages are kept, too, under the rule on them. */
         uint64_t kept = remat->pool.count == 0 ? used : remat->locked_bytes;
@@ -415,11 +419,12 @@ int materialize(struct varve_remat *remat, uint32_t tensor, bool is_remat, struc
             error = push(remat, input, true);
         } else {
             frame->missing_next++;
-            error = lock_input(remat, input) ? 0 : VARVE_ERROR_NO_MEMORY;
+            remat->is_broken |= !lock_input(remat, input);
+            error = remat->is_broken ? VARVE_ERROR_NO_MEMORY : 0;
         }
     }
     if (error != 0) {
         unwind(remat);
     }
-    return error;
+    return remat->is_broken ? planner_no_memory(message) : error;
 }

@@ -95,6 +95,11 @@ void varve_remat_close(struct varve_remat *remat)
 
 /* ---- for the other parts ---- */
 
+int planner_no_memory(struct varve_message *message)
+{
+    return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the planner's tables");
+}
+
 void planner_event(struct varve_remat *remat, const struct varve_remat_event *event)
 {
     if (remat->options.driver.event != NULL) {
@@ -183,7 +188,7 @@ static bool prepare(struct varve_remat *remat, uint32_t number)
 /* An operator that did not run leaves nothing. */
 static void drop_outputs(struct varve_remat *remat, const uint32_t *outputs, unsigned count)
 {
-    for (unsigned i = 0; i < count && remat->options.is_live; i++) {
+    for (unsigned i = 0; i < count && remat->options.is_live && !remat->is_broken; i++) {
         varve_remat_release(remat, outputs[i]);
     }
 }
@@ -196,16 +201,15 @@ int varve_remat_compute(struct varve_remat *remat, const struct varve_remat_op *
 
     if (error == 0) {
         error = graph_add(&remat->graph, op, &number);
-        remat->is_broken |= error != 0;
+        remat->is_broken |= error != 0 || !prepare(remat, number);
     }
     if (remat->is_broken) {
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the planner's tables");
+        return planner_no_memory(message);
     }
     if (error != 0) {
         return error;
     }
     memcpy(outputs_out, remat_op_outputs(&remat->graph.ops[number]), op->output_count * sizeof(*outputs_out));
-    remat->is_broken |= !prepare(remat, number);
     error = materialize(remat, outputs_out[0], false, message);
     if (error != 0) {
         drop_outputs(remat, outputs_out, op->output_count);
@@ -223,7 +227,7 @@ int varve_remat_compute(struct varve_remat *remat, const struct varve_remat_op *
 int varve_remat_materialize(struct varve_remat *remat, uint32_t tensor, struct varve_message *message)
 {
     if (remat->is_broken) {
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the planner's tables");
+        return planner_no_memory(message);
     }
     return remat->graph.tensors[tensor].is_defined ? 0 : materialize(remat, tensor, true, message);
 }
@@ -243,6 +247,9 @@ void varve_remat_release(struct varve_remat *remat, uint32_t tensor)
 
     remat->graph.tensors[tensor].refs--;
     storage->refs--;
+    if (remat->is_broken) {
+        return;
+    }
     if (storage->refs == 0 && remat->options.dealloc == VARVE_REMAT_DEALLOC_BANISH) {
         banish_try(remat, number);
     } else if (storage->refs == 0 && remat->options.dealloc == VARVE_REMAT_DEALLOC_EAGER &&
@@ -273,7 +280,7 @@ void varve_remat_pin(struct varve_remat *remat, uint32_t tensor)
     uint32_t number = remat->graph.tensors[tensor].storage;
     struct remat_storage *storage = &remat->graph.storages[number];
 
-    if (storage->is_pinned) {
+    if (storage->is_pinned || remat->is_broken) {
         return;
     }
     lock_storage(remat, number);
@@ -299,7 +306,7 @@ void varve_remat_unpin(struct varve_remat *remat, uint32_t tensor)
     uint32_t number = remat->graph.tensors[tensor].storage;
     struct remat_storage *storage = &remat->graph.storages[number];
 
-    if (!storage->is_pinned || is_constant(remat, number)) {
+    if (!storage->is_pinned || remat->is_broken || is_constant(remat, number)) {
         return;
     }
     storage->is_pinned = false;
@@ -312,6 +319,9 @@ void varve_remat_drop_recipe(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
 
+    if (remat->is_broken) {
+        return;
+    }
     varve_remat_pin(remat, tensor);
     collect_drop_recipe(remat, tensor);
     remat->graph.storages[number].compute = graph_compute_of(&remat->graph, number);
@@ -327,6 +337,9 @@ int varve_remat_evict(struct varve_remat *remat, uint32_t tensor, struct varve_m
     uint32_t number = remat->graph.tensors[tensor].storage;
     const struct remat_storage *storage = &remat->graph.storages[number];
 
+    if (remat->is_broken) {
+        return planner_no_memory(message);
+    }
     if (!storage->is_resident || storage->locks > 0) {
         return varve_message_set(message, VARVE_ERROR_BUSY, "storage %" PRIu32 " is %s", number,
                                  !storage->is_resident ? "evicted already"
@@ -339,13 +352,18 @@ int varve_remat_evict(struct varve_remat *remat, uint32_t tensor, struct varve_m
 
 void varve_remat_lock(struct varve_remat *remat, uint32_t tensor)
 {
-    lock_storage(remat, remat->graph.tensors[tensor].storage);
+    if (!remat->is_broken) {
+        lock_storage(remat, remat->graph.tensors[tensor].storage);
+    }
 }
 
 void varve_remat_unlock(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
 
+    if (remat->is_broken) {
+        return;
+    }
     unlock_storage(remat, number);
     if (!remat->options.is_live) {
         return;
@@ -383,7 +401,7 @@ void varve_remat_set_budget(struct varve_remat *remat, uint64_t bytes)
 /* All that may be evicted, under another rule. */
 static void refill_pool(struct varve_remat *remat)
 {
-    for (uint32_t i = 0; i < remat->graph.storage_count; i++) {
+    for (uint32_t i = 0; i < remat->graph.storage_count && !remat->is_broken; i++) {
         const struct remat_storage *storage = &remat->graph.storages[i];
 
         if (storage->is_known && storage->is_resident && storage->locks == 0) {

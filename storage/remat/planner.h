@@ -55,6 +55,8 @@ struct varve_remat {
     struct varve_remat_counters counters;
 };
 
+/// VARVE_ERROR_NO_MEMORY, said of the planner's own tables.
+int planner_no_memory(struct varve_message *message);
 void planner_event(struct varve_remat *remat, const struct varve_remat_event *event);
 /// Bytes that count against the budget, and that an operator's outputs will take.
 uint64_t planner_used(const struct varve_remat *remat);
