@@ -82,6 +82,11 @@ static void enlist(struct remat_world *world, uint32_t tensor)
 
 /* ---- the driver ---- */
 
+static uint64_t pick(struct remat_world *world, uint64_t limit)
+{
+    return world->choose(world->source, limit);
+}
+
 static int drive_run(void *context, struct varve_remat_run *run, struct varve_message *message)
 {
     struct remat_world *world = context;
@@ -93,6 +98,10 @@ static int drive_run(void *context, struct varve_remat_run *run, struct varve_me
     }
     if (world->runs_until_failure > 0 && --world->runs_until_failure == 0) {
         return varve_message_set(message, VARVE_ERROR_IO, "a run that fails");
+    }
+    /* As if an allocator had no such block. */
+    while (world->options.stumbles && pick(world, 4) == 0 && varve_remat_make_room(world->remat, 1) > 0) {
+        world->stumbles++;
     }
     run->cost_ns = hash % 7 == 0 ? 0 : hash % 1000;
     for (unsigned i = 0; i < run->input_count; i++) {
@@ -180,7 +189,8 @@ static void drive_event(void *context, const struct varve_remat_event *event)
     case VARVE_REMAT_EVENT_EVICT:
         world->seen.evictions[event->cause]++;
         world->seen.evicted_bytes += event->bytes;
-        if (event->cause == VARVE_REMAT_CAUSE_BUDGET && world->options.checks_victims) {
+        if ((event->cause == VARVE_REMAT_CAUSE_BUDGET || event->cause == VARVE_REMAT_CAUSE_ALLOCATOR) &&
+            world->options.checks_victims) {
             check_victim(world, event);
         }
         break;
@@ -291,11 +301,6 @@ static void check(struct remat_world *world)
 
 /* ---- what the program does ---- */
 
-static uint64_t choose(struct remat_world *world, uint64_t limit)
-{
-    return world->choose(world->source, limit);
-}
-
 /* An operation ended with this. */
 static bool is_done(struct remat_world *world, int error)
 {
@@ -344,25 +349,25 @@ static void choose_op(struct remat_world *world, struct chosen *chosen)
 
     *op =
         (struct varve_remat_op){.inputs = chosen->inputs, .sizes = chosen->sizes, .aliases = chosen->aliases};
-    op->input_count = world->handle_count > 0 ? (unsigned)choose(world, INPUTS_MOST) : 0;
-    op->output_count = choose(world, 4) == 0 ? 1 + (unsigned)choose(world, OUTPUTS_MOST) : 1;
+    op->input_count = world->handle_count > 0 ? (unsigned)pick(world, INPUTS_MOST) : 0;
+    op->output_count = pick(world, 4) == 0 ? 1 + (unsigned)pick(world, OUTPUTS_MOST) : 1;
     op->cost_ns = 1;
     op->user = (void *)(uintptr_t)++world->serial; /* NOLINT: a number */
     for (unsigned i = 0; i < op->input_count; i++) {
         /* recent ones mostly, so that chains are deep */
-        unsigned from = choose(world, 2) == 0 && world->handle_count > 6 ? world->handle_count - 6 : 0;
+        unsigned from = pick(world, 2) == 0 && world->handle_count > 6 ? world->handle_count - 6 : 0;
 
-        chosen->inputs[i] = world->handles[from + choose(world, world->handle_count - from)].tensor;
+        chosen->inputs[i] = world->handles[from + pick(world, world->handle_count - from)].tensor;
     }
     for (unsigned i = 0; i < op->output_count; i++) {
-        bool is_view = world->options.has_views && op->input_count > 0 && choose(world, 5) == 0;
+        bool is_view = world->options.has_views && op->input_count > 0 && pick(world, 5) == 0;
 
         if (is_view && !world->options.has_wide_views) {
             op->input_count = op->output_count = 1;
             i = 0;
         }
-        chosen->aliases[i] = is_view ? (int32_t)choose(world, op->input_count) : -1;
-        chosen->sizes[i] = is_view || choose(world, 16) == 0 ? 0 : 1 + choose(world, BYTES_MOST);
+        chosen->aliases[i] = is_view ? (int32_t)pick(world, op->input_count) : -1;
+        chosen->sizes[i] = is_view || pick(world, 16) == 0 ? 0 : 1 + pick(world, BYTES_MOST);
     }
 }
 
@@ -381,7 +386,7 @@ static void take_outputs(struct remat_world *world, const struct chosen *chosen,
     }
     for (unsigned i = 0; i < chosen->op.output_count; i++) {
         while (world->handle_count == REMAT_WORLD_HANDLES) {
-            drop(world, (unsigned)choose(world, world->handle_count));
+            drop(world, (unsigned)pick(world, world->handle_count));
         }
         world->handles[world->handle_count++] = (struct remat_world_handle){.tensor = outputs[i], .refs = 1};
     }
@@ -394,8 +399,8 @@ static void step_compute(struct remat_world *world)
     int error;
 
     choose_op(world, &chosen);
-    if (world->options.fails && choose(world, 8) == 0) {
-        world->runs_until_failure = 1 + choose(world, 4);
+    if (world->options.fails && pick(world, 8) == 0) {
+        world->runs_until_failure = 1 + pick(world, 4);
     }
     error = varve_remat_compute(world->remat, &chosen.op, outputs, &world->message);
     reserve(world);
@@ -412,8 +417,8 @@ static bool make_defined(struct remat_world *world, uint32_t tensor)
 {
     int error;
 
-    if (world->options.fails && choose(world, 8) == 0) {
-        world->runs_until_failure = 1 + choose(world, 3);
+    if (world->options.fails && pick(world, 8) == 0) {
+        world->runs_until_failure = 1 + pick(world, 3);
     }
     error = varve_remat_materialize(world->remat, tensor, &world->message);
     world->runs_until_failure = 0;
@@ -441,12 +446,12 @@ static void step_pin(struct remat_world *world, uint32_t tensor)
 {
     struct remat_world_storage *storage = &world->storages[world->tensors[tensor].storage];
 
-    if (storage->is_pinned && choose(world, 2) == 0) {
+    if (storage->is_pinned && pick(world, 2) == 0) {
         varve_remat_unpin(world->remat, tensor);
         storage->is_pinned = world->remat->graph.storages[world->tensors[tensor].storage].is_pinned;
     } else if (pins(world) < PINS_MOST && make_defined(world, tensor)) {
         storage->is_pinned = true;
-        if (world->options.is_live && choose(world, 3) == 0) {
+        if (world->options.is_live && pick(world, 3) == 0) {
             varve_remat_drop_recipe(world->remat, tensor);
         } else {
             varve_remat_pin(world->remat, tensor);
@@ -465,8 +470,8 @@ static void unlock(struct remat_world *world, unsigned which)
 
 static void step_lock(struct remat_world *world, uint32_t tensor)
 {
-    if (world->lock_count == LOCKS_MOST || (world->lock_count > 0 && choose(world, 2) == 0)) {
-        unlock(world, (unsigned)choose(world, world->lock_count));
+    if (world->lock_count == LOCKS_MOST || (world->lock_count > 0 && pick(world, 2) == 0)) {
+        unlock(world, (unsigned)pick(world, world->lock_count));
     } else if (make_defined(world, tensor)) {
         varve_remat_lock(world->remat, tensor);
         world->storages[world->tensors[tensor].storage].locks++;
@@ -493,16 +498,16 @@ static void step_setting(struct remat_world *world)
 {
     uint64_t budget = world->options.budget;
 
-    switch (choose(world, 3)) {
+    switch (pick(world, 3)) {
     case 0:
-        varve_remat_set_budget(world->remat, choose(world, 2) == 0 ? budget : budget + choose(world, budget));
+        varve_remat_set_budget(world->remat, pick(world, 2) == 0 ? budget : budget + pick(world, budget));
         break;
     case 1:
         varve_remat_set_search(world->remat,
-                               choose(world, 2) == 0 ? VARVE_REMAT_SEARCH_SCAN : world->options.search);
+                               pick(world, 2) == 0 ? VARVE_REMAT_SEARCH_SCAN : world->options.search);
         break;
     default:
-        varve_remat_set_ignores_small(world->remat, choose(world, 2) == 0);
+        varve_remat_set_ignores_small(world->remat, pick(world, 2) == 0);
         break;
     }
 }
@@ -522,7 +527,7 @@ static void step_live(struct remat_world *world, uint32_t tensor, uint64_t kind)
 
 bool remat_world_step(struct remat_world *world)
 {
-    uint64_t kind = choose(world, 100);
+    uint64_t kind = pick(world, 100);
     unsigned which;
 
     if (world->is_over || world->wrong[0] != '\0') {
@@ -532,7 +537,7 @@ bool remat_world_step(struct remat_world *world)
     if (kind < 40 || world->handle_count == 0) {
         step_compute(world);
     } else {
-        which = (unsigned)choose(world, world->handle_count);
+        which = (unsigned)pick(world, world->handle_count);
         if (kind < 70) {
             drop(world, which);
         } else if (kind < 76) {
@@ -551,11 +556,11 @@ bool remat_world_step(struct remat_world *world)
 /* ---- beginning and end ---- */
 
 int remat_world_open(struct remat_world *world, const struct remat_world_options *options,
-                     uint64_t (*choose_)(void *source, uint64_t limit), void *source)
+                     uint64_t (*choose)(void *source, uint64_t limit), void *source)
 {
     struct varve_remat_options planner;
 
-    *world = (struct remat_world){.options = *options, .choose = choose_, .source = source};
+    *world = (struct remat_world){.options = *options, .choose = choose, .source = source};
     varve_remat_options_init(&planner);
     planner.heuristic = varve_remat_heuristic_find(options->heuristic);
     planner.dealloc = options->dealloc;
@@ -580,7 +585,7 @@ bool remat_world_finish(struct remat_world *world)
         unlock(world, 0);
     }
     while (world->handle_count > 0 && world->wrong[0] == '\0') {
-        drop(world, (unsigned)choose(world, world->handle_count));
+        drop(world, (unsigned)pick(world, world->handle_count));
         world->steps++;
         check(world);
     }

@@ -39,6 +39,7 @@ static void play_all(bool has_views, bool has_wide_views)
                                                   .seed = seed,
                                                   .has_views = has_views,
                                                   .has_wide_views = has_wide_views,
+                                                  .stumbles = i / 9 == 1,
                                                   .check_every = 1};
 
             if (is_served(h, options.search)) {

@@ -27,6 +27,7 @@ static void play_all(enum varve_remat_search search, uint64_t steps)
                                                   .has_views = j != 0,
                                                   .has_wide_views = j > 1,
                                                   .fails = j % 2 == 1,
+                                                  .stumbles = j > 1,
                                                   .check_every = 1};
             const struct varve_remat_heuristic *heuristic = varve_remat_heuristic_find(heuristics[i]);
 
