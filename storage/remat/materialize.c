@@ -231,8 +231,7 @@ static void report_run(struct varve_remat *remat, const struct remat_frame *fram
     }
 }
 
-static void count_run(struct varve_remat *remat, const struct remat_frame *frame, uint64_t cost,
-                      uint64_t made_bytes)
+static void count_run(struct varve_remat *remat, const struct remat_frame *frame, uint64_t cost)
 {
     const struct remat_graph *graph = &remat->graph;
     struct varve_remat_counters *counters = &remat->counters;
@@ -242,7 +241,6 @@ static void count_run(struct varve_remat *remat, const struct remat_frame *frame
     counters->operators += !frame->is_remat;
     *(frame->is_remat ? &counters->remat_compute_ns : &counters->model_compute_ns) += cost;
     counters->remats_direct += frame->is_remat;
-    counters->duplicate_bytes += op->total_size - made_bytes;
     for (uint32_t i = 0; i < remat->fresh.count; i++) {
         const struct remat_storage *storage = &graph->storages[remat->fresh.numbers[i]];
 
@@ -253,9 +251,11 @@ static void count_run(struct varve_remat *remat, const struct remat_frame *frame
     }
     for (uint32_t i = 0; i < op->output_count; i++) {
         uint32_t output = remat_op_outputs(op)[i];
+        bool is_duplicate = output != VARVE_REMAT_NONE && graph->tensors[output].is_defined &&
+                            graph->tensors[output].size > 0;
 
-        counters->duplicates += output != VARVE_REMAT_NONE && graph->tensors[output].is_defined &&
-                                graph->tensors[output].size > 0;
+        counters->duplicates += is_duplicate;
+        counters->duplicate_bytes += is_duplicate ? graph->tensors[output].size : 0;
     }
 }
 
@@ -332,7 +332,7 @@ static int run(struct varve_remat *remat, const struct remat_frame *frame, struc
     if (planner_used(remat) > remat->counters.max_used_bytes) {
         remat->counters.max_used_bytes = planner_used(remat);
     }
-    count_run(remat, frame, cost, made_bytes);
+    count_run(remat, frame, cost);
     if (remat->options.driver.event != NULL) {
         report_run(remat, frame, cost);
     }

@@ -19,20 +19,23 @@ void varve_remat_options_init(struct varve_remat_options *options)
                                             .remat_limit_ns = VARVE_REMAT_UNLIMITED};
 }
 
+static bool can_search(const struct varve_remat_heuristic *heuristic, enum varve_remat_search search)
+{
+    return search == VARVE_REMAT_SEARCH_SCAN ||
+           (!heuristic->is_window && heuristic->score != VARVE_REMAT_SCORE_RANDOM &&
+            heuristic->cost != VARVE_REMAT_COST_UNION &&
+            (search == VARVE_REMAT_SEARCH_KINETIC || heuristic->score != VARVE_REMAT_SCORE_LAST_ACCESS));
+}
+
 static int check_options(const struct varve_remat_options *options,
                          const struct varve_remat_heuristic *heuristic, struct varve_message *message)
 {
-    bool is_window = heuristic->is_window, is_random = heuristic->score == VARVE_REMAT_SCORE_RANDOM;
-
-    if ((is_window && options->driver.layout == NULL) ||
+    if ((heuristic->is_window && options->driver.layout == NULL) ||
         (heuristic->has_free_neighbours && options->driver.free_neighbours == NULL)) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "heuristic %s needs an allocator",
                                  heuristic->name);
     }
-    if (options->search != VARVE_REMAT_SEARCH_SCAN &&
-        (is_window || is_random || heuristic->cost == VARVE_REMAT_COST_UNION ||
-         (options->search == VARVE_REMAT_SEARCH_SAMPLE &&
-          heuristic->score == VARVE_REMAT_SCORE_LAST_ACCESS))) {
+    if (!can_search(heuristic, options->search)) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "heuristic %s can only be searched by a scan",
                                  heuristic->name);
     }
@@ -413,8 +416,8 @@ static void refill_pool(struct varve_remat *remat)
 
 void varve_remat_set_search(struct varve_remat *remat, enum varve_remat_search search)
 {
-    remat->options.search = search;
-    remat->has_tournament = search == VARVE_REMAT_SEARCH_KINETIC;
+    remat->options.search = can_search(remat->heuristic, search) ? search : VARVE_REMAT_SEARCH_SCAN;
+    remat->has_tournament = remat->options.search == VARVE_REMAT_SEARCH_KINETIC;
     tournament_free(&remat->tournament); /* it has missed what another search saw */
     remat->tournament = (struct remat_tournament){0};
     refill_pool(remat);

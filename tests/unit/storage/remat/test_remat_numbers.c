@@ -77,7 +77,7 @@ static void test_choices(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
-        struct twister twister;
+        struct twister twister = {.next = 0};
         uint32_t later = 0;
 
         twister_seed(&twister, choices[i].seed);

@@ -48,7 +48,7 @@ static void test_pool(void **state)
 {
     struct remat_graph graph = {0};
     struct remat_pool pool = {0};
-    uint32_t model[STORAGES + 8], count = 0;
+    uint32_t model[STORAGES + 8] = {0}, count = 0;
 
     (void)state;
     random_state = test_first_seed(1);
