@@ -160,7 +160,7 @@ uint64_t evict_for(struct varve_remat *remat, uint64_t bytes, enum varve_remat_c
 {
     uint64_t begin_ns = now_ns(remat), freed = 0;
 
-    if (remat->pool.count == 0) {
+    if (remat->pool.count == 0 || remat->is_broken) {
         return 0;
     }
     remat->counters.searches++;

@@ -58,6 +58,7 @@ static int push(struct varve_remat *remat, uint32_t tensor, bool is_remat)
 
     if (!growth_reserve(&remat->frames, &remat->frame_capacity, (uint64_t)remat->frame_count + 1,
                         sizeof(*remat->frames))) {
+        remat->is_broken = true;
         return VARVE_ERROR_NO_MEMORY;
     }
     touch_inputs(remat, op);
@@ -129,11 +130,14 @@ static int make_room(struct varve_remat *remat, uint32_t op, struct varve_messag
     missing = used + needed - budget;
     /* Where what can't be evicted leaves no room it is no use to evict the rest. */
     if (!remat->options.is_live || remat->locked_bytes + needed <= budget) {
-        while (planner_used(remat) + needed > budget && remat->pool.count > 0) {
+        while (planner_used(remat) + needed > budget && remat->pool.count > 0 && !remat->is_broken) {
             evicted += evict_for(remat, planner_used(remat) + needed - budget, VARVE_REMAT_CAUSE_BUDGET);
         }
     }
     used = planner_used(remat);
+    if (remat->is_broken) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
     if (used + needed > budget) {
         /* Small storages are kept, too, under the rule on them. */
         uint64_t kept = remat->pool.count == 0 ? used : remat->locked_bytes;
@@ -227,8 +231,7 @@ static void report_run(struct varve_remat *remat, const struct remat_frame *fram
     }
 }
 
-static void count_run(struct varve_remat *remat, const struct remat_frame *frame, uint64_t cost,
-                      uint64_t made_bytes)
+static void count_run(struct varve_remat *remat, const struct remat_frame *frame, uint64_t cost)
 {
     const struct remat_graph *graph = &remat->graph;
     struct varve_remat_counters *counters = &remat->counters;
@@ -238,7 +241,6 @@ static void count_run(struct varve_remat *remat, const struct remat_frame *frame
     counters->operators += !frame->is_remat;
     *(frame->is_remat ? &counters->remat_compute_ns : &counters->model_compute_ns) += cost;
     counters->remats_direct += frame->is_remat;
-    counters->duplicate_bytes += op->total_size - made_bytes;
     for (uint32_t i = 0; i < remat->fresh.count; i++) {
         const struct remat_storage *storage = &graph->storages[remat->fresh.numbers[i]];
 
@@ -249,9 +251,11 @@ static void count_run(struct varve_remat *remat, const struct remat_frame *frame
     }
     for (uint32_t i = 0; i < op->output_count; i++) {
         uint32_t output = remat_op_outputs(op)[i];
+        bool is_duplicate = output != VARVE_REMAT_NONE && graph->tensors[output].is_defined &&
+                            graph->tensors[output].size > 0;
 
-        counters->duplicates += output != VARVE_REMAT_NONE && graph->tensors[output].is_defined &&
-                                graph->tensors[output].size > 0;
+        counters->duplicates += is_duplicate;
+        counters->duplicate_bytes += is_duplicate ? graph->tensors[output].size : 0;
     }
 }
 
@@ -328,7 +332,7 @@ static int run(struct varve_remat *remat, const struct remat_frame *frame, struc
     if (planner_used(remat) > remat->counters.max_used_bytes) {
         remat->counters.max_used_bytes = planner_used(remat);
     }
-    count_run(remat, frame, cost, made_bytes);
+    count_run(remat, frame, cost);
     if (remat->options.driver.event != NULL) {
         report_run(remat, frame, cost);
     }
@@ -415,11 +419,12 @@ int materialize(struct varve_remat *remat, uint32_t tensor, bool is_remat, struc
             error = push(remat, input, true);
         } else {
             frame->missing_next++;
-            error = lock_input(remat, input) ? 0 : VARVE_ERROR_NO_MEMORY;
+            remat->is_broken |= !lock_input(remat, input);
+            error = remat->is_broken ? VARVE_ERROR_NO_MEMORY : 0;
         }
     }
     if (error != 0) {
         unwind(remat);
     }
-    return error;
+    return remat->is_broken ? planner_no_memory(message) : error;
 }

@@ -42,7 +42,9 @@ struct varve_remat {
     uint32_t frame_count, frame_capacity;
     struct number_list missing, locked; /* of all frames */
     struct number_list fresh,
-        defined;                /* storages that the last run made resident, tensors that it made defined */
+        defined;  /* storages that the last run made resident, tensors that it made defined */
+    double *sums; /* of window.c */
+    uint32_t sum_capacity;
     struct number_list collect; /* tensors to look at, whether anybody needs them still */
 
     uint64_t used;         /* sizes of resident storages */
@@ -53,6 +55,8 @@ struct varve_remat {
     struct varve_remat_counters counters;
 };
 
+/// VARVE_ERROR_NO_MEMORY, said of the planner's own tables.
+int planner_no_memory(struct varve_message *message);
 void planner_event(struct varve_remat *remat, const struct varve_remat_event *event);
 /// Bytes that count against the budget, and that an operator's outputs will take.
 uint64_t planner_used(const struct varve_remat *remat);

@@ -27,6 +27,7 @@ static void play_all(enum varve_remat_search search, uint64_t steps)
                                                   .has_views = j != 0,
                                                   .has_wide_views = j > 1,
                                                   .fails = j % 2 == 1,
+                                                  .stumbles = j > 1,
                                                   .check_every = 1};
             const struct varve_remat_heuristic *heuristic = varve_remat_heuristic_find(heuristics[i]);
 
@@ -85,7 +86,7 @@ static void test_forgets(void **state)
         remat_world_close(&world);
         print_message("%s: %" PRIu64 " bytes after 50,000 operators, at most %" PRIu64 " later\n", names[i],
                       warm, most);
-        assert_true(most <= 2 * warm);
+        assert_true(most <= 3 * warm);
     }
 }
 
@@ -214,6 +215,46 @@ static void test_figure(void **state)
     varve_remat_close(remat);
 }
 
+/* An output that was forgotten is no duplicate when its operator runs again. */
+static void test_forgotten_output(void **state)
+{
+    struct varve_remat *remat = open_live("dtr", VARVE_REMAT_UNLIMITED);
+    const struct varve_remat_op op = {.sizes = (const uint64_t[]){10, 20, 40},
+                                      .aliases = (const int32_t[]){-1, -1, -1},
+                                      .output_count = 3,
+                                      .cost_ns = 1};
+    uint32_t outputs[3];
+    struct varve_remat_counters c;
+
+    (void)state;
+    assert_int_equal(varve_remat_compute(remat, &op, outputs, NULL), 0);
+    varve_remat_release(remat, outputs[1]);
+    assert_int_equal(varve_remat_evict(remat, outputs[0], NULL), 0);
+    assert_int_equal(varve_remat_materialize(remat, outputs[0], NULL), 0);
+    varve_remat_get_counters(remat, &c);
+    assert_int_equal(c.duplicates, 1);
+    assert_int_equal(c.duplicate_bytes, 40);
+    assert_int_equal(c.used_bytes, 50);
+    assert_int_equal(c.storages, 2);
+    assert_int_equal(varve_remat_check(remat, NULL), 0);
+    varve_remat_close(remat);
+}
+
+/* A search that the heuristic can't be searched by is a scan, whenever it is asked for. */
+static void test_search_of_another_heuristic(void **state)
+{
+    struct varve_remat *remat = open_live("lru", 100);
+    uint32_t tensors[9];
+
+    (void)state;
+    varve_remat_set_search(remat, VARVE_REMAT_SEARCH_SAMPLE);
+    for (unsigned i = 0; i < 9; i++) {
+        tensors[i] = make(remat, NULL, 12, false);
+        assert_true(i < 8 || !varve_remat_is_defined(remat, tensors[0]));
+    }
+    varve_remat_close(remat);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +265,8 @@ int main(void)
         cmocka_unit_test(test_views_of_a_constant),
         cmocka_unit_test(test_deep_chain),
         cmocka_unit_test(test_figure),
+        cmocka_unit_test(test_forgotten_output),
+        cmocka_unit_test(test_search_of_another_heuristic),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
