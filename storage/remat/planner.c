@@ -391,7 +391,10 @@ void varve_remat_unlock(struct varve_remat *remat, uint32_t tensor)
 
 uint64_t varve_remat_make_room(struct varve_remat *remat, uint64_t bytes)
 {
-    return evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
+    uint64_t freed = evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
+
+    return freed > 0 || !materialize_let_go(remat) ? freed
+                                                   : evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
 }
 
 /* ---- settings ---- */
