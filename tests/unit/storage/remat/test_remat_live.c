@@ -44,19 +44,19 @@ static void play_all(enum varve_remat_search search, uint64_t steps)
 static void test_programs(void **state)
 {
     (void)state;
-    play_all(VARVE_REMAT_SEARCH_SCAN, 3000);
+    play_all(VARVE_REMAT_SEARCH_SCAN, 1500);
 }
 
 static void test_programs_sample(void **state)
 {
     (void)state;
-    play_all(VARVE_REMAT_SEARCH_SAMPLE, 1500);
+    play_all(VARVE_REMAT_SEARCH_SAMPLE, 800);
 }
 
 static void test_programs_kinetic(void **state)
 {
     (void)state;
-    play_all(VARVE_REMAT_SEARCH_KINETIC, 1500);
+    play_all(VARVE_REMAT_SEARCH_KINETIC, 800);
 }
 
 /* A window of tensors moves over 200,000 operators, some of them views of a constant: what the planner keeps does not grow. */
