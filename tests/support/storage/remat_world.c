@@ -155,7 +155,7 @@ static void drive_forget(void *context, uint32_t storage)
     world->forgotten++;
 }
 
-/* The victim has left the pool already, its neighbours have not noticed. */
+/* The victim has left the pool already, its neighbours have not noticed. A scan ends at 0, even before sums of classes below it. */
 static void check_victim(struct remat_world *world, const struct varve_remat_event *event)
 {
     struct varve_remat *remat = world->remat;
@@ -169,7 +169,7 @@ static void check_victim(struct remat_world *world, const struct varve_remat_eve
 
         if (other != VARVE_REMAT_NONE) {
             least = is_time ? (double)remat->graph.storages[other].last_access : search_score(remat, other);
-            if (least < score - 1e-6 * fabs(score)) {
+            if (score != 0 && least < score - 1e-6 * fabs(score)) {
                 WRONG(world, "step %" PRIu64 ": storage %u with score %g was evicted, not %u with %g",
                       world->steps, event->storage, score, other, least);
             }

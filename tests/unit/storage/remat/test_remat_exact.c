@@ -71,6 +71,42 @@ static void test_wide_views(void **state)
     play_all(true, true);
 }
 
+/* Which of four equal storages goes: the last, but the first whose score is exactly 0. */
+static void expect_victim(const char *heuristic, uint64_t cost_ns, uint32_t expected)
+{
+    struct varve_remat_options options;
+    struct varve_remat *remat;
+    uint32_t outputs[5];
+
+    varve_remat_options_init(&options);
+    options.heuristic = varve_remat_heuristic_find(heuristic);
+    options.budget = 40;
+    assert_int_equal(varve_remat_open(&options, &remat, NULL), 0);
+    for (uint32_t i = 0; i < 5; i++) {
+        const struct varve_remat_op op = {.sizes = (const uint64_t[]){10},
+                                          .aliases = (const int32_t[]){-1},
+                                          .output_count = 1,
+                                          .cost_ns = i == 3 ? cost_ns + 1 : cost_ns};
+
+        assert_int_equal(varve_remat_compute(remat, &op, &outputs[i], NULL), 0);
+    }
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_true(varve_remat_is_defined(remat, outputs[i]) == (i != expected));
+    }
+    varve_remat_close(remat);
+}
+
+static void test_equal_scores(void **state)
+{
+    (void)state;
+    expect_victim("size", 5, 3);
+    expect_victim("ab-local", 5, 2); /* the fourth costs more */
+    expect_victim("ab-local", 0, 0);
+    expect_victim("ab-local-size", 0, 0);
+    expect_victim("lru", 0, 2);
+    expect_victim("lru", 5, 0);
+}
+
 static void expect_open(const char *heuristic, enum varve_remat_search search, bool is_live,
                         enum varve_remat_dealloc dealloc, int expected)
 {
@@ -159,9 +195,9 @@ static void test_refused_operators(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_programs),          cmocka_unit_test(test_views),
-        cmocka_unit_test(test_wide_views),        cmocka_unit_test(test_refused_options),
-        cmocka_unit_test(test_refused_operators),
+        cmocka_unit_test(test_programs),        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_wide_views),      cmocka_unit_test(test_equal_scores),
+        cmocka_unit_test(test_refused_options), cmocka_unit_test(test_refused_operators),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
