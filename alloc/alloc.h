@@ -111,6 +111,9 @@ const char *const *varve_alloc_policies(void);
 uint64_t varve_alloc_block_size(const char *policy, const struct varve_alloc_config *config, uint64_t bytes);
 uint64_t varve_alloc_segment_size(const char *policy, const struct varve_alloc_config *config,
                                   uint64_t rounded);
+/// Size of the block that this allocator cuts for a request of `bytes` now, and which pool that is (NULL: not wanted). 0 for 0 bytes, and
+/// for 2^60 bytes or more.
+uint64_t varve_alloc_rounded_size(struct varve_alloc *alloc, uint64_t bytes, bool *is_small_out);
 /// Record somewhere else from now on; NULL: nowhere. `emits_names` must stay what it was. Within the
 /// allocator's lock no decision falls between this and what the caller does beside it.
 void varve_alloc_set_recorder(struct varve_alloc *alloc, const struct varve_alloc_recorder *recorder);
@@ -271,6 +274,15 @@ int varve_alloc_add_miss_callback(struct varve_alloc *alloc,
                                   uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
                                   void *context);
 
+/// The same, called when all that PyTorch does for a request has failed, before the request does. What the calls free is searched,
+/// and the stages behind the callbacks are tried again, as long as the calls free anything. VARVE_ERROR_FULL. Not a rule of PyTorch's.
+int varve_alloc_add_last_resort(struct varve_alloc *alloc,
+                                uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
+                                void *context);
+
+/// Callbacks of both kinds that were registered with that context are not called any more. Not from within one.
+void varve_alloc_remove_callbacks(struct varve_alloc *alloc, const void *context);
+
 enum varve_alloc_stage { /* of the chain that a request goes through once its pool has nothing */
                          VARVE_ALLOC_STAGE_CACHE,
                          VARVE_ALLOC_STAGE_CALLBACKS,
@@ -279,6 +291,7 @@ enum varve_alloc_stage { /* of the chain that a request goes through once its po
                          VARVE_ALLOC_STAGE_MEMPOOL_FALLBACK,
                          VARVE_ALLOC_STAGE_RELEASE_AVAILABLE,
                          VARVE_ALLOC_STAGE_RELEASE_CACHED,
+                         VARVE_ALLOC_STAGE_LAST_RESORT,
 };
 
 /* All that is known when a request fails. */

@@ -31,12 +31,12 @@ extern "C" {
 
 /* Which costs a score has. */
 enum varve_remat_cost {
-    VARVE_REMAT_COST_NONE,      /* 1 */
-    VARVE_REMAT_COST_LOCAL,     /* of the operators that made the storage and its views */
-    VARVE_REMAT_COST_CLASSES,   /* and of the classes of evicted storages that it touches (union-find; classes never split) */
+    VARVE_REMAT_COST_NONE,  /* 1 */
+    VARVE_REMAT_COST_LOCAL, /* of the operators that made the storage and its views */
+    VARVE_REMAT_COST_CLASSES, /* and of the classes of evicted storages that it touches (union-find; classes never split) */
     VARVE_REMAT_COST_NEIGHBOURS, /* and of the evicted storages that need it, and that it needs, counted for each direction */
     VARVE_REMAT_COST_ANCESTORS, /* and of the evicted storages that it needs */
-    VARVE_REMAT_COST_UNION,     /* and of the evicted neighbours, each once; staleness is the youngest's of them all */
+    VARVE_REMAT_COST_UNION, /* and of the evicted neighbours, each once; staleness is the youngest's of them all */
 };
 
 enum varve_remat_score {
@@ -50,8 +50,10 @@ struct varve_remat_heuristic {
     enum varve_remat_score score;
     enum varve_remat_cost cost;
     bool has_size, has_staleness;
-    bool has_free_neighbours; /* size includes the free bytes on both sides of the block (MegEngine); wants a driver that knows */
-    bool is_window;           /* evict the cheapest run of neighbouring blocks that together with what is free among them would
+    bool
+        has_free_neighbours; /* size includes the free bytes on both sides of the block (MegEngine); wants a driver that knows */
+    bool
+        is_window; /* evict the cheapest run of neighbouring blocks that together with what is free among them would
                                * serve the request (Coop); wants a driver that knows */
     const char *summary;
 };
@@ -63,10 +65,10 @@ const struct varve_remat_heuristic *varve_remat_heuristic_find(const char *name)
 
 /* ---- Options ---- */
 
-enum varve_remat_dealloc {   /* what the release of a storage's last reference does */
-    VARVE_REMAT_DEALLOC_EAGER,  /* it is evicted at once, and may be recomputed for others */
-    VARVE_REMAT_DEALLOC_IGNORE, /* nothing */
-    VARVE_REMAT_DEALLOC_BANISH, /* it goes for good once no evicted storage needs it; what was made of it stays from then on */
+enum varve_remat_dealloc { /* what the release of a storage's last reference does */
+                           VARVE_REMAT_DEALLOC_EAGER, /* it is evicted at once, and may be recomputed for others */
+                           VARVE_REMAT_DEALLOC_IGNORE, /* nothing */
+                           VARVE_REMAT_DEALLOC_BANISH, /* it goes for good once no evicted storage needs it; what was made of it stays from then on */
 };
 
 enum varve_remat_search {
@@ -77,27 +79,27 @@ enum varve_remat_search {
 };
 
 enum varve_remat_cause { /* of an eviction, or of what can't be evicted */
-    VARVE_REMAT_CAUSE_NONE,
-    VARVE_REMAT_CAUSE_RELEASED,    /* its last reference was released */
-    VARVE_REMAT_CAUSE_BUDGET,      /* an operator needed room below the budget */
-    VARVE_REMAT_CAUSE_ALLOCATOR,   /* the allocator had no such block */
-    VARVE_REMAT_CAUSE_REQUESTED,   /* the program said so */
-    VARVE_REMAT_CAUSE_BANISHED,    /* VARVE_REMAT_DEALLOC_BANISH */
-    VARVE_REMAT_CAUSE_DIRECT,      /* of a recomputation: this storage was needed */
-    VARVE_REMAT_CAUSE_COLLATERAL,  /* its operator made it beside the one that was needed */
-    VARVE_REMAT_CAUSE_PINNED,      /* the program pinned it */
-    VARVE_REMAT_CAUSE_INPUT,       /* an operator that is waiting needs it */
+                         VARVE_REMAT_CAUSE_NONE,
+                         VARVE_REMAT_CAUSE_RELEASED,  /* its last reference was released */
+                         VARVE_REMAT_CAUSE_BUDGET,    /* an operator needed room below the budget */
+                         VARVE_REMAT_CAUSE_ALLOCATOR, /* the allocator had no such block */
+                         VARVE_REMAT_CAUSE_REQUESTED, /* the program said so */
+                         VARVE_REMAT_CAUSE_BANISHED,  /* VARVE_REMAT_DEALLOC_BANISH */
+                         VARVE_REMAT_CAUSE_DIRECT,    /* of a recomputation: this storage was needed */
+                         VARVE_REMAT_CAUSE_COLLATERAL, /* its operator made it beside the one that was needed */
+                         VARVE_REMAT_CAUSE_PINNED,     /* the program pinned it */
+                         VARVE_REMAT_CAUSE_INPUT,      /* an operator that is waiting needs it */
 };
 
 /* What happened, as it happens. */
 enum varve_remat_event_kind {
-    VARVE_REMAT_EVENT_OP,      /* an operator of the program ran: op, bytes of its outputs, cost */
-    VARVE_REMAT_EVENT_EVICT,   /* storage, bytes, score, cause */
-    VARVE_REMAT_EVENT_REMAT,   /* storage, bytes, cause, depth (1: needed by the program's operator), cost (0 if collateral) */
-    VARVE_REMAT_EVENT_PIN,     /* storage, bytes */
+    VARVE_REMAT_EVENT_OP,    /* an operator of the program ran: op, bytes of its outputs, cost */
+    VARVE_REMAT_EVENT_EVICT, /* storage, bytes, score, cause */
+    VARVE_REMAT_EVENT_REMAT, /* storage, bytes, cause, depth (1: needed by the program's operator), cost (0 if collateral) */
+    VARVE_REMAT_EVENT_PIN, /* storage, bytes */
     VARVE_REMAT_EVENT_UNPIN,
-    VARVE_REMAT_EVENT_BUDGET,  /* bytes: the new budget */
-    VARVE_REMAT_EVENT_FAILED,  /* op, bytes it needs, cost: bytes that can't be evicted */
+    VARVE_REMAT_EVENT_BUDGET, /* bytes: the new budget */
+    VARVE_REMAT_EVENT_FAILED, /* op, bytes it needs, cost: bytes that can't be evicted */
     VARVE_REMAT_EVENT_BLOCKED, /* after a failure, for each storage that can't be evicted: storage, bytes, cause */
 };
 
@@ -107,7 +109,7 @@ struct varve_remat_event {
     uint32_t op, storage; /* VARVE_REMAT_NONE where there is none; of a storage the operator that made it */
     uint32_t depth;
     uint64_t bytes, cost_ns, input_bytes;
-    double score; /* NaN: it had none */
+    double score;  /* NaN: it had none */
     uint64_t time; /* the planner's clock */
 };
 
@@ -125,7 +127,7 @@ struct varve_remat_run {
 /* A piece of an allocator's memory. */
 struct varve_remat_piece {
     uint64_t bytes;
-    uint32_t storage;   /* VARVE_REMAT_NONE: free, or used by somebody else */
+    uint32_t storage; /* VARVE_REMAT_NONE: free, or used by somebody else */
     bool is_free;
     bool begins_segment; /* it does not continue the piece before it */
 };
@@ -157,7 +159,8 @@ struct varve_remat_options {
     uint64_t budget;                               /* VARVE_REMAT_UNLIMITED */
     uint64_t remat_limit_ns; /* stop when recomputation has cost more; VARVE_REMAT_UNLIMITED */
     uint64_t seed;           /* of SAMPLE and `random` */
-    bool is_live;     /* forget what nobody can need any more; fail at once where pinned bytes leave no room; failures leave the
+    bool
+        is_live; /* forget what nobody can need any more; fail at once where pinned bytes leave no room; failures leave the
                        * planner as it was. Not as the simulator does, which never goes on after a failure */
     bool ignores_small; /* storages below 1 % of the mean size of all are never evicted */
     struct varve_remat_driver driver;
@@ -174,12 +177,12 @@ int varve_remat_open(const struct varve_remat_options *options, struct varve_rem
 void varve_remat_close(struct varve_remat *remat);
 
 struct varve_remat_op {
-    const uint32_t *inputs; /* tensors, may repeat */
-    const uint64_t *sizes;  /* of each output; 0 for views */
-    const int32_t *aliases; /* of each output: which of the inputs it is a view of, or -1 */
+    const uint32_t *inputs;             /* tensors, may repeat */
+    const uint64_t *sizes;              /* of each output; 0 for views */
+    const int32_t *aliases;             /* of each output: which of the inputs it is a view of, or -1 */
     unsigned input_count, output_count; /* at least one output */
-    uint64_t cost_ns;                   /* below 2^62, as sums of costs and of sizes are; with a driver its first run says */
-    void *user;                         /* the driver's, see varve_remat_user */
+    uint64_t cost_ns; /* below 2^62, as sums of costs and of sizes are; with a driver its first run says */
+    void *user;       /* the driver's, see varve_remat_user */
 };
 
 /// An operator of the program: inputs become resident, room is made, it runs. Each output is a new tensor with one reference, the
@@ -222,28 +225,28 @@ uint32_t varve_remat_producer(const struct varve_remat *remat, uint32_t tensor);
 void *varve_remat_user(const struct varve_remat *remat, uint32_t op);
 
 /* X(name, meaning): sums since the planner was opened, or reset. */
-#define VARVE_REMAT_COUNTER_LIST(X)                                                                      \
-    X(operators, "operators of the program that ran")                                                    \
-    X(executions, "runs of operators, recomputations included")                                          \
-    X(model_compute_ns, "cost of the program's operators")                                               \
-    X(remat_compute_ns, "cost of recomputations")                                                        \
-    X(evictions, "storages evicted")                                                                     \
-    X(evictions_released, "of these: released by the program")                                           \
-    X(evictions_budget, "of these: for room below the budget")                                           \
-    X(evictions_allocator, "of these: for a block that the allocator did not have")                      \
-    X(evictions_requested, "of these: as the program said")                                              \
-    X(evictions_banished, "of these: banished")                                                          \
-    X(evicted_bytes, "bytes of evicted storages")                                                        \
-    X(remats_direct, "runs of operators for a tensor that was needed again")                             \
-    X(remats_collateral, "other storages that became resident by these")                                 \
-    X(duplicates, "resident outputs that an operator made a second time")                                \
-    X(duplicate_bytes, "bytes of these")                                                                 \
-    X(wasted_evictions, "evictions whose storage was recomputed within the next 16 runs")                \
-    X(wasted_bytes, "bytes evicted that the request did not need: what was left over after it")          \
-    X(heuristic_evals, "scores computed")                                                                \
-    X(heuristic_accesses, "scores, and tensors, classes and storages looked at for them")                \
-    X(searches, "searches for a victim")                                                                 \
-    X(search_ns, "time in searches; measured with is_live alone")                                        \
+#define VARVE_REMAT_COUNTER_LIST(X)                                                             \
+    X(operators, "operators of the program that ran")                                           \
+    X(executions, "runs of operators, recomputations included")                                 \
+    X(model_compute_ns, "cost of the program's operators")                                      \
+    X(remat_compute_ns, "cost of recomputations")                                               \
+    X(evictions, "storages evicted")                                                            \
+    X(evictions_released, "of these: released by the program")                                  \
+    X(evictions_budget, "of these: for room below the budget")                                  \
+    X(evictions_allocator, "of these: for a block that the allocator did not have")             \
+    X(evictions_requested, "of these: as the program said")                                     \
+    X(evictions_banished, "of these: banished")                                                 \
+    X(evicted_bytes, "bytes of evicted storages")                                               \
+    X(remats_direct, "runs of operators for a tensor that was needed again")                    \
+    X(remats_collateral, "other storages that became resident by these")                        \
+    X(duplicates, "resident outputs that an operator made a second time")                       \
+    X(duplicate_bytes, "bytes of these")                                                        \
+    X(wasted_evictions, "evictions whose storage was recomputed within the next 16 runs")       \
+    X(wasted_bytes, "bytes evicted that the request did not need: what was left over after it") \
+    X(heuristic_evals, "scores computed")                                                       \
+    X(heuristic_accesses, "scores, and tensors, classes and storages looked at for them")       \
+    X(searches, "searches for a victim")                                                        \
+    X(search_ns, "time in searches; measured with is_live alone")                               \
     X(failures, "operators that did not get their memory")
 
 struct varve_remat_counters {
@@ -251,19 +254,28 @@ struct varve_remat_counters {
     VARVE_REMAT_COUNTER_LIST(VARVE_REMAT_COUNTER_FIELD)
 #undef VARVE_REMAT_COUNTER_FIELD
     /* states and maxima */
-    uint64_t clock;                           /* 1 and the costs of all runs */
-    uint64_t used_bytes, max_used_bytes;      /* of resident storages, as bytes_used counts them */
-    uint64_t pinned_bytes, locked_bytes_max;  /* pinned now; pinned or inputs of waiting operators at most */
-    uint64_t depth_max;                       /* recomputations that waited for each other */
-    uint64_t storages, candidates;            /* known now, and of these evictable */
-    uint64_t metadata_bytes;                  /* what the planner itself takes */
-    uint64_t bottleneck_bytes;                /* the largest sum of an operator's outputs and inputs */
+    uint64_t clock;                          /* 1 and the costs of all runs */
+    uint64_t used_bytes, max_used_bytes;     /* of resident storages, as bytes_used counts them */
+    uint64_t pinned_bytes, locked_bytes_max; /* pinned now; pinned or inputs of waiting operators at most */
+    uint64_t depth_max;                      /* recomputations that waited for each other */
+    uint64_t storages, candidates;           /* known now, and of these evictable */
+    uint64_t metadata_bytes;                 /* what the planner itself takes */
+    uint64_t bottleneck_bytes;               /* the largest sum of an operator's outputs and inputs */
 };
 
 void varve_remat_get_counters(const struct varve_remat *remat, struct varve_remat_counters *counters_out);
 void varve_remat_reset_counters(struct varve_remat *remat);
 /// Walk every structure and sum. VARVE_ERROR_CORRUPT with the first thing that is wrong.
 int varve_remat_check(struct varve_remat *remat, struct varve_message *message);
+
+/* ---- Events as records of a trace: any thread, no errors ---- */
+
+/// `name`: number of the name of the operator that the event is about, or that made its storage; 0: it has none. The caller sets `callsite`,
+/// and `addr` and `device` where it knows them.
+void varve_remat_event_record(const struct varve_remat_event *event, uint16_t name,
+                              struct varve_record *record_out);
+/// What such a number means, from 1 on: before the first record that has it. Of longer names the first 32 bytes.
+void varve_remat_name_record(uint16_t number, const char *name, struct varve_record *record_out);
 
 /* ---- Storages as blocks of an allocator ----
  *
@@ -272,14 +284,15 @@ int varve_remat_check(struct varve_remat *remat, struct varve_message *message);
 
 struct varve_remat_blocks;
 
-/// The allocator is borrowed, and nobody else uses it meanwhile. Owner: the caller, by varve_remat_blocks_close, after the planner's close.
+/// The allocator is borrowed, and nobody else uses it meanwhile. Owner: the caller, by varve_remat_blocks_close.
 int varve_remat_blocks_open(struct varve_alloc *alloc, struct varve_remat_blocks **blocks_out,
                             struct varve_message *message);
-/// Its blocks are freed.
+/// Its blocks are freed. The planner is closed before, the allocator afterwards.
 void varve_remat_blocks_close(struct varve_remat_blocks *blocks);
 /// Everything of a driver but `event`, for a planner that is about to be opened.
 void varve_remat_blocks_drive(struct varve_remat_blocks *blocks, struct varve_remat_driver *driver_out);
-/// The planner that was opened with it, before its first operator. Requests that the allocator can't serve evict then.
+/// The planner that was opened with it, before its first operator. Requests that the allocator can't serve, or that would exceed its
+/// limit of allocated bytes, evict then. VARVE_ERROR_FULL: the allocator has no room for another callback.
 int varve_remat_blocks_attach(struct varve_remat_blocks *blocks, struct varve_remat *remat,
                               struct varve_message *message);
 

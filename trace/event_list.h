@@ -42,12 +42,12 @@
     X(23, SHARE,            share,            storage,   "data address", "bytes", "", "", "a storage was created in shared memory, or attached to") \
     X(24, MAP,              map,              storage,   "data address", "bytes", "", "file offset", "a storage was mapped from a file") \
     X(25, LEAK,             leak,             storage,   "data address", "bytes", "references to it", "age in ns", "the tracker found that a storage looks leaked; the cause says what of it the trace does not show: it is on a cycle or kept by one, held by views, untouched") \
-    X(26, OP,               op,               remat,     "", "bytes of the outputs", "bytes of the inputs", "cost in ns", "an operator ran") \
-    X(27, EVICT,            evict,            remat,     "data address", "bytes", "", "score", "a storage was evicted; cause says why") \
-    X(28, REMAT,            remat,            remat,     "data address", "bytes", "recursion depth", "cost in ns", "a storage was computed again") \
-    X(29, PIN,              pin,              remat,     "data address", "bytes", "", "", "a storage was protected from eviction") \
-    X(30, UNPIN,            unpin,            remat,     "data address", "bytes", "", "", "a storage may be evicted again") \
-    X(31, BUDGET,           budget,           remat,     "", "budget", "", "", "the memory budget changed") \
+    X(26, OP,               op,               remat,     "", "bytes of the outputs", "bytes of the inputs", "cost in ns", "an operator of the program ran; id: its number, pool: number of its name") \
+    X(27, EVICT,            evict,            remat,     "data address, 0 if unknown", "bytes", "the planner's clock: 1 and the ns of all runs", "score, bits of a double; NaN: it had none", "a storage was evicted; cause says why, id: number of the storage, pool: of the name of the operator that made it") \
+    X(28, REMAT,            remat,            remat,     "data address, 0 if unknown", "bytes", "depth; 1: the program's operator needs it", "cost in ns, 0 if collateral", "a storage was computed again; cause: it was needed, or made beside one that was; id and pool as of evict") \
+    X(29, PIN,              pin,              remat,     "data address, 0 if unknown", "bytes", "", "", "a storage was protected from eviction; failed: after a failed budget, a storage that could not be evicted, and cause why; id and pool as of evict") \
+    X(30, UNPIN,            unpin,            remat,     "data address, 0 if unknown", "bytes", "", "", "a storage may be evicted again; id and pool as of evict") \
+    X(31, BUDGET,           budget,           remat,     "", "budget, all bits set: none; failed: bytes that the operator needs", "", "failed: bytes that can't be evicted", "the memory budget is set; failed: an operator did not get its memory below it; id: its number, pool: number of its name") \
     X(32, HEAP_ALLOC,       heap_alloc,       heap,      "address returned, 0 if it failed", "bytes asked for", "the same, filled by the collector", "alignment asked for, else 0", "malloc and its kin; cause names the function") \
     X(33, HEAP_FREE,        heap_free,        heap,      "address", "bytes of the allocation", "", "", "free; with cause realloc: a realloc call is about to give the block up") \
     X(34, HEAP_REALLOC,     heap_realloc,     heap,      "address returned", "bytes asked for", "the same, filled by the collector", "old address", "a realloc call ended; flag failed: the old block is still valid") \
@@ -79,7 +79,8 @@
     X(60, STREAM,           stream,           device,    "handle of the stream", "", "", "", "what the number of a stream means in this process and device") \
     X(61, POOL,             pool,             allocator, "capture id", "user id", "", "1 if it is the small pool", "what the number of a pool means in this allocator") \
     X(62, CUPTI_MEMORY,     cupti_memory,     device,    "address", "bytes", "CUPTI's time of the operation, ns of CLOCK_REALTIME", "correlation id in bits 0-31, operation (1 allocation, 2 release) in bits 32-39", "an activity record of CUPTI; pool: kind of memory (bits 12-15)") \
-    X(63, CUPTI_STATE,      cupti_state,      device,    "", "of cupti_refused: the kind of activity record, 0: CUPTI as a whole", "CUPTI's time, ns of CLOCK_REALTIME", "begin: CUPTI's version; refused, fatal: CUptiResult; end: 1 if the subscription was given up; dropped: records", "CUPTI's recorder says what became of it; cause says what")
+    X(63, CUPTI_STATE,      cupti_state,      device,    "", "of cupti_refused: the kind of activity record, 0: CUPTI as a whole", "CUPTI's time, ns of CLOCK_REALTIME", "begin: CUPTI's version; refused, fatal: CUptiResult; end: 1 if the subscription was given up; dropped: records", "CUPTI's recorder says what became of it; cause says what") \
+    X(64, OP_NAME,          op_name,          remat,     "name, bytes 0-7", "name, bytes 8-15", "name, bytes 16-23", "name, bytes 24-31", "what the number of an operator's name (pool of other events of this group, 1 to 65535) means in this process; id: the number")
 /* clang-format on */
 
 /*
@@ -196,7 +197,17 @@
     X(105, OPERATOR_DELETE,                     "operator delete") \
     X(106, LEAK_CYCLE,                          "cycle") \
     X(107, LEAK_HELD,                           "held by views") \
-    X(108, LEAK_UNTOUCHED,                      "untouched")
+    X(108, LEAK_UNTOUCHED,                      "untouched") \
+    X(109, EVICT_RELEASED,                      "released") \
+    X(110, EVICT_BUDGET,                        "budget") \
+    X(111, EVICT_ALLOCATOR,                     "allocator") \
+    X(112, EVICT_REQUESTED,                     "requested") \
+    X(113, EVICT_BANISHED,                      "banished") \
+    X(114, REMAT_DIRECT,                        "direct") \
+    X(115, REMAT_COLLATERAL,                    "collateral") \
+    X(116, BLOCKED_PINNED,                      "pinned") \
+    X(117, BLOCKED_INPUT,                       "input") \
+    X(118, LAST_RESORT,                         "last_resort")
 /* clang-format on */
 
 /*

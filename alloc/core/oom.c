@@ -123,6 +123,7 @@ static const char *const stage_texts[] = {
     [VARVE_ALLOC_STAGE_MEMPOOL_FALLBACK] = "the pools for use on OOM",
     [VARVE_ALLOC_STAGE_RELEASE_AVAILABLE] = "the release of oversize blocks",
     [VARVE_ALLOC_STAGE_RELEASE_CACHED] = "the release of all unused segments",
+    [VARVE_ALLOC_STAGE_LAST_RESORT] = "the callbacks for the last resort",
 };
 
 int oom_message(const struct varve_alloc_oom *oom, struct varve_message *message)

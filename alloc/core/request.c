@@ -92,7 +92,8 @@ static void emit_stage(struct varve_alloc *alloc, const struct request *request,
 }
 
 /* All of them, whatever the first one returns. The bytes that they have freed. */
-static uint64_t run_callbacks(struct varve_alloc *alloc, struct request *request, uint64_t excess)
+static uint64_t run_callbacks(struct varve_alloc *alloc, struct request *request,
+                              const struct callback_list *list, uint64_t excess)
 {
     const struct private_pool *owner = request->pool->owner;
     const struct varve_alloc_miss miss = {
@@ -106,9 +107,8 @@ static uint64_t run_callbacks(struct varve_alloc *alloc, struct request *request
     };
     uint64_t freed = 0;
 
-    request->stage = VARVE_ALLOC_STAGE_CALLBACKS;
-    for (uint32_t i = 0; i < alloc->callback_count; i++) {
-        freed += alloc->callbacks[i].call(alloc->callbacks[i].context, &miss);
+    for (uint32_t i = 0; i < list->count; i++) {
+        freed += list->entries[i].call(list->entries[i].context, &miss);
     }
     return freed;
 }
@@ -122,10 +122,11 @@ static struct block *search_after_callbacks(struct varve_alloc *alloc, struct re
     struct block *block = NULL;
 
     *has_freed_out = false;
-    if (alloc->callback_count == 0) {
+    if (alloc->misses.count == 0) {
         return NULL;
     }
-    if (run_callbacks(alloc, request, excess) > 0) {
+    request->stage = VARVE_ALLOC_STAGE_CALLBACKS;
+    if (run_callbacks(alloc, request, &alloc->misses, excess) > 0) {
         *has_freed_out = true;
         block = search(alloc, request);
         request->source = VARVE_CAUSE_AFTER_CALLBACKS;
@@ -222,22 +223,20 @@ static int retry_after_release_cached(struct varve_alloc *alloc, struct request 
     return error;
 }
 
-/* The stages after the pool has failed, up to the first success. */
-static int alloc_in_stages(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+static int reserve_after_callbacks(struct varve_alloc *alloc, struct request *request)
 {
-    bool has_freed;
-    int error;
+    int error = request_reserve(alloc);
 
-    request->segment_bytes = request_segment_size(alloc, request);
-    *block_out = search_after_callbacks(alloc, request, 0, &has_freed);
-    error = alloc->callback_count > 0 ? request_reserve(alloc) : VARVE_OK;
-    if (error != VARVE_OK) {
-        return varve_message_set(request->message, error, "no memory for the allocator's own descriptors");
-    }
-    if (*block_out != NULL) {
-        return VARVE_OK;
-    }
-    error = alloc_after_gc(alloc, request, block_out);
+    return error == VARVE_OK
+               ? VARVE_OK
+               : varve_message_set(request->message, error, "no memory for the allocator's own descriptors");
+}
+
+/* The stages behind the callbacks, up to the first success. */
+static int alloc_from_device(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+{
+    int error = alloc_after_gc(alloc, request, block_out);
+
     if (error == VARVE_ERROR_NO_MEMORY) {
         *block_out = mempool_fallback(alloc, request);
         error = *block_out != NULL ? VARVE_OK : error;
@@ -247,6 +246,50 @@ static int alloc_in_stages(struct varve_alloc *alloc, struct request *request, s
     }
     if (error == VARVE_ERROR_NO_MEMORY && alloc->capture_count == 0) {
         error = retry_after_release_cached(alloc, request, block_out);
+    }
+    return error;
+}
+
+/* All has failed: as long as somebody gives up more, search again and ask the device again. */
+static int alloc_after_last_resort(struct varve_alloc *alloc, struct request *request,
+                                   struct block **block_out)
+{
+    int error = VARVE_ERROR_NO_MEMORY;
+
+    while (error == VARVE_ERROR_NO_MEMORY) {
+        uint64_t freed = run_callbacks(alloc, request, &alloc->last_resorts, 0);
+
+        request->stage = VARVE_ALLOC_STAGE_LAST_RESORT;
+        if (freed == 0) {
+            break;
+        }
+        error = reserve_after_callbacks(alloc, request);
+        if (error != VARVE_OK) {
+            return error;
+        }
+        *block_out = search(alloc, request);
+        request->source = VARVE_CAUSE_AFTER_CALLBACKS;
+        error = *block_out != NULL ? VARVE_OK : alloc_from_device(alloc, request, block_out);
+        emit_stage(alloc, request, VARVE_CAUSE_LAST_RESORT, freed, error == VARVE_OK);
+    }
+    return error;
+}
+
+/* The stages after the pool has failed, up to the first success. */
+static int alloc_in_stages(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+{
+    bool has_freed;
+    int error;
+
+    request->segment_bytes = request_segment_size(alloc, request);
+    *block_out = search_after_callbacks(alloc, request, 0, &has_freed);
+    error = alloc->misses.count > 0 ? reserve_after_callbacks(alloc, request) : VARVE_OK;
+    if (error != VARVE_OK || *block_out != NULL) {
+        return error;
+    }
+    error = alloc_from_device(alloc, request, block_out);
+    if (error == VARVE_ERROR_NO_MEMORY && alloc->last_resorts.count > 0) {
+        error = alloc_after_last_resort(alloc, request, block_out);
     }
     return error;
 }

@@ -7,6 +7,7 @@
 #include "alloc/core/state/counters.h"
 #include "alloc/core/state/emit.h"
 #include "alloc/core/state/walk.h"
+#include "alloc/policy/pytorch.h"
 
 /* Settings that took effect, so that a trace explains the decisions after them; the number is in `arg`. */
 enum config_number {
@@ -140,6 +141,23 @@ int varve_alloc_set_config(struct varve_alloc *alloc, const struct varve_alloc_c
     return VARVE_OK;
 }
 
+uint64_t varve_alloc_rounded_size(struct varve_alloc *alloc, uint64_t bytes, bool *is_small_out)
+{
+    uint64_t rounded = 0;
+    bool is_small;
+
+    alloc_lock(alloc);
+    if (bytes > 0 && bytes < ROUNDING_REQUEST_LIMIT) {
+        rounded = POLICY_CALL(alloc->policy, block_size, &alloc->config, bytes);
+    }
+    is_small = POLICY_CALL(alloc->policy, is_small, &alloc->config, rounded);
+    alloc_unlock(alloc);
+    if (is_small_out != NULL) {
+        *is_small_out = is_small;
+    }
+    return rounded;
+}
+
 void varve_alloc_set_recorder(struct varve_alloc *alloc, const struct varve_alloc_recorder *recorder)
 {
     alloc_lock(alloc);
@@ -147,20 +165,54 @@ void varve_alloc_set_recorder(struct varve_alloc *alloc, const struct varve_allo
     alloc_unlock(alloc);
 }
 
-int varve_alloc_add_miss_callback(struct varve_alloc *alloc,
-                                  uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
-                                  void *context)
+static int add_callback(struct varve_alloc *alloc, struct callback_list *list,
+                        uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
+                        void *context)
 {
     int error = VARVE_ERROR_FULL;
 
     alloc_lock(alloc);
-    if (alloc->callback_count < CALLBACKS_MAX) {
-        alloc->callbacks[alloc->callback_count].call = callback;
-        alloc->callbacks[alloc->callback_count++].context = context;
+    if (list->count < CALLBACKS_MAX) {
+        list->entries[list->count].call = callback;
+        list->entries[list->count++].context = context;
         error = VARVE_OK;
     }
     alloc_unlock(alloc);
     return error;
+}
+
+int varve_alloc_add_miss_callback(struct varve_alloc *alloc,
+                                  uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
+                                  void *context)
+{
+    return add_callback(alloc, &alloc->misses, callback, context);
+}
+
+int varve_alloc_add_last_resort(struct varve_alloc *alloc,
+                                uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
+                                void *context)
+{
+    return add_callback(alloc, &alloc->last_resorts, callback, context);
+}
+
+static void remove_callbacks(struct callback_list *list, const void *context)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < list->count; i++) {
+        if (list->entries[i].context != context) {
+            list->entries[kept++] = list->entries[i];
+        }
+    }
+    list->count = kept;
+}
+
+void varve_alloc_remove_callbacks(struct varve_alloc *alloc, const void *context)
+{
+    alloc_lock(alloc);
+    remove_callbacks(&alloc->misses, context);
+    remove_callbacks(&alloc->last_resorts, context);
+    alloc_unlock(alloc);
 }
 
 int varve_alloc_add_oom_observer(struct varve_alloc *alloc,

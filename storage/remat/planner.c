@@ -69,6 +69,9 @@ int varve_remat_open(const struct varve_remat_options *options, struct varve_rem
     remat->clock = 1;
     twister_seed(&remat->random, options->seed);
     *remat_out = remat;
+    if (options->budget != VARVE_REMAT_UNLIMITED) {
+        varve_remat_set_budget(remat, options->budget);
+    }
     return 0;
 }
 

@@ -148,10 +148,12 @@ class Maker:
             self.random.choice((
                 self.copy, self.copy_from, self.mutate, self.constant, lambda: self.release(self.pick()),
                 lambda: self.call(self.picks(3), self.random.randrange(1, 4)), lambda: self.call([self.pick()] * 2),
+                lambda: self.call(list(self.live)[-8:]),  # equally stale from then on
                 lambda: self.line("RELEASE", NAME="unknown")))()
         while self.maybe(self.view_share):
             if self.live:
-                self.call([self.pick()] + self.picks(1 if self.views_join else 0), view=0)
+                base = self.pick() if self.maybe(0.5) else self.random.choice(list(self.live))  # old ones may be evicted
+                self.call([base] + self.picks(1 if self.views_join else 0), view=0)
 
     # ---- shapes ----
 
@@ -276,6 +278,27 @@ def linear_network(nodes):
         call(f"g{node}", *([f"f{node - 1}"] if node else []), f"g{node + 1}")
         maker.line("RELEASE", NAME=f"g{node + 1}")
     return maker.entries
+
+
+def near_tie(seed):
+    """(log, budget): one of two values must go, and rounding the score's divisor before the division would choose the other one."""
+    draw = random.Random(seed).randrange
+    while True:
+        costs, sizes = [2**38 + draw(64) for _ in range(2)], [2**38 + draw(64) for _ in range(2)]
+        staleness = draw(2**39, 2**40)
+        exact = [cost / (size * staleness) for cost, size in zip(costs, sizes)]
+        rounded = [cost / float(size * staleness) for cost, size in zip(costs, sizes)]
+        if costs[0] != costs[1] and (exact[1] <= exact[0]) != (rounded[1] <= rounded[0]):
+            break
+    maker = Maker.__new__(Maker)
+    maker.entries = []
+    maker.line("ANNOTATE", ANNOTATION="START")
+    for name, arguments, cost, size in (("a", [], costs[0], sizes[0]), ("b", [], costs[1], sizes[1]),
+                                        ("c", ["a", "b"], staleness, 1), ("d", [], 1, 1)):
+        maker.line("CALL", NAME="op", RESULT=[name], ARGS=arguments, TIME=str(cost))
+        maker.line("MEMORY", NAME=name, MEMORY=str(size))
+        maker.line("ALIAS", NAME=name, ALIAS="-1")
+    return maker.entries, sum(sizes) + 1
 
 
 def as_text(entries):

@@ -81,6 +81,18 @@ class Equal(lttng_recording.Case):
             if status == 0:
                 self.assertEqual([self.sql(one) for one in query], recorded)
 
+    def test_rematerialization(self):
+        queries = ["SELECT * FROM remat_total", "SELECT * FROM operator_total", "SELECT * FROM eviction_total",
+                   "SELECT * FROM remat_storage ORDER BY id", "SELECT * FROM remat_blocked", "SELECT * FROM remat_failure",
+                   "SELECT seq, number, operator, score, cause FROM eviction ORDER BY seq",
+                   "SELECT seq, number, depth, cost_ns, is_wasted FROM rematerialization ORDER BY seq"]
+        self.record_both(recording.program("storage_remats"), "5000", options=["--stacks", "none"])
+        self.assertGreater(self.assert_equal_sinks(), 10000)
+        rebuilt = [self.sql(query) for query in queries]
+        self.open()
+        self.assertEqual(rebuilt, [self.sql(query) for query in queries])
+        self.assertGreater(len(rebuilt[6]), 1000)
+
     def test_dropped_records_are_gaps_in_both(self):
         self.record(recording.program("churn"), "--ops", "20000",
                     options=["--lttng", "--overflow", "drop", "--ring-size", "4K", "--stacks", "none"])

@@ -199,8 +199,8 @@ class Hunt(recording.Case):
         self.assert_finished()
         names = [name for name, in self.sql("SELECT DISTINCT name FROM help ORDER BY name")]
         self.assertEqual(names, [name for name, in self.sql(
-            "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND (name LIKE 'storage%' OR name IN"
-            " ('mark', 'element_type')) ORDER BY name")])
+            "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND (name LIKE 'storage%' OR name LIKE 'remat%'"
+            " OR name LIKE 'operator_%' OR name LIKE 'eviction%' OR name IN ('mark', 'element_type', 'op')) ORDER BY name")])
         for name in names:
             columns = {row[1] for row in self.sql(f"PRAGMA table_info({name})")}
             described = {column for column, in self.sql("SELECT column FROM help WHERE name = ? AND meaning <> ''", name)}

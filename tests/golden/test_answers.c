@@ -69,6 +69,8 @@ static const struct {
     {"report_storages.txt", {"report", "--top", "2", "storages.db"}},
     {"report_storages.json", {"report", "--top", "1", "--frames", "1", "--json", "storages.db"}},
     {"info_storages.txt", {"info", "storages.db"}},
+    {"report_remat.txt", {"report", "remat.db"}},
+    {"report_remat.json", {"report", "--json", "remat.db"}},
     {"leaks_gpu.txt", {"leaks", "--domain", "device", "gpu.db"}},
     {"peak_gpu.txt", {"peak", "--domain=device", "--frames=1", "gpu.db"}},
     {"timeline_gpu.txt", {"timeline", "--domain", "device", "--points", "40", "gpu.db"}},
@@ -88,6 +90,7 @@ static int enter(void **state)
     static const char *const blocks[] = {"blocks.sql", NULL};
     static const char *const gpu[] = {"gpu.sql", NULL};
     static const char *const storages[] = {"storages.sql", NULL};
+    static const char *const remat[] = {"remat.sql", NULL};
     static const char *const lossy[] = {"small.sql", "lossy.sql", NULL};
 
     *state = test_folder_enter();
@@ -97,6 +100,7 @@ static int enter(void **state)
     trace_database_make("blocks.db", blocks);
     trace_database_make("gpu.db", gpu);
     trace_database_make("storages.db", storages);
+    trace_database_make("remat.db", remat);
     return 0;
 }
 

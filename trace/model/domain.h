@@ -96,6 +96,12 @@ static inline bool kind_is_storage(unsigned kind)
     return kind < VARVE_KIND_LIMIT && kind_groups[kind] == KIND_GROUP_storage;
 }
 
+/* What planners of rematerialization emit. */
+static inline bool kind_is_remat(unsigned kind)
+{
+    return kind < VARVE_KIND_LIMIT && kind_groups[kind] == KIND_GROUP_remat;
+}
+
 /* The domains of the CUDA API, whose events have durations where those of others have sizes. */
 static inline bool domain_is_api(unsigned domain)
 {

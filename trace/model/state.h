@@ -33,6 +33,8 @@
 struct derive_api_thread;
 struct derive_calls;
 struct derive_names;
+struct derive_remat;
+struct derive_remat_process;
 struct derive_streams;
 struct event;
 struct varve_message;
@@ -60,6 +62,7 @@ struct derive_process {
     struct total **totals[DOMAIN_LIMIT]; /* by domain, then by device; NULL until the domain is used */
     struct derive_device **devices;      /* DEVICE_LIMIT of them; NULL until an allocator is */
     struct derive_api *api;              /* NULL until the CUDA API is */
+    struct derive_remat_process *remat;  /* NULL until a planner is */
     uint8_t *device_numbers;             /* of the trace, by ordinal; NULL: they are equal */
 };
 
@@ -163,6 +166,7 @@ struct derive {
     struct derive_names *names; /* model/device/names.h */
     struct derive_calls *calls;
     struct derive_streams *streams;
+    struct derive_remat *remat; /* model/derive/remat.h */
     uint64_t last_seq;
     uint64_t opened; /* allocations */
     uint64_t

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the derivation gathered becomes the tables callsite_stat, total_stat, sample, segment, oom, mark, keyframe and those of
- * the CUDA API, after those allocations and storages that are not in the database yet (allocations.c, storages.c). Until store_finish sets meta.complete,
+ * the CUDA API and of rematerialization, after those allocations and storages that are not in the database yet (allocations.c, storages.c). Until store_finish sets meta.complete,
  * what is here is not final.
  */
 #include "trace/store/derived.h"
 
 #include "trace/error.h"
 #include "trace/model/derive/keyframes.h"
+#include "trace/model/derive/remat.h"
 #include "trace/model/device/calls.h"
 #include "trace/model/device/names.h"
 #include "trace/model/device/streams.h"
@@ -303,7 +304,91 @@ static int write_event(void *context, uint64_t seq, unsigned kind)
 
 static int write_events(const struct writer *writer)
 {
-    return calls_each_event(writer->derive, write_event, (void *)writer, writer->message);
+    return seqs_each(&writer->derive->calls->events, write_event, (void *)writer, writer->message);
+}
+
+/* ---- rematerialization ---- */
+
+/* Sums of damaged records, and budgets that are none, may be larger than a column. */
+static struct store_value value_clamped(uint64_t value)
+{
+    return value_integer(value > INT64_MAX ? INT64_MAX : (int64_t)value);
+}
+
+static struct store_value value_budget(uint64_t bytes)
+{
+    return bytes >= INT64_MAX ? VALUE_NULL : VALUE(bytes);
+}
+
+static int write_operator(const struct writer *writer, const struct derive_operator *row)
+{
+    int error = WRITE_ROW(writer, STATEMENT_OPERATOR, VALUE(row->process_id), VALUE(row->number),
+                          VALUE(row->name[0] != '\0' ? (const char *)row->name : NULL), VALUE(row->runs),
+                          value_clamped(row->run_ns), value_clamped(row->input_bytes),
+                          value_clamped(row->output_bytes), VALUE(row->remats), VALUE(row->collateral),
+                          value_clamped(row->remat_ns), VALUE(row->depth_max), VALUE(row->wasted));
+    for (unsigned i = 0; i < EVICT_CAUSES && error == VARVE_OK; i++) {
+        if (row->evictions[i] != 0) {
+            error = WRITE_ROW(writer, STATEMENT_EVICTION, VALUE(row->process_id), VALUE(row->number),
+                              VALUE(i != 0 ? VARVE_CAUSE_EVICT_RELEASED + i - 1 : VARVE_CAUSE_NONE),
+                              VALUE(row->evictions[i]), value_clamped(row->evicted_bytes[i]));
+        }
+    }
+    return error;
+}
+
+static int write_operators(const struct writer *writer)
+{
+    const struct derive_remat *remat = writer->derive->remat;
+    int error = VARVE_OK;
+    for (size_t i = 0; i < remat->operator_count && error == VARVE_OK; i++) {
+        error = write_operator(writer, &remat->operators[i]);
+    }
+    for (size_t i = 0; i < remat->storage_count && error == VARVE_OK; i++) {
+        const struct derive_remat_storage *row = &remat->storages[i];
+        error =
+            WRITE_ROW(writer, STATEMENT_REMAT_STORAGE, VALUE(i + 1), VALUE(row->process_id),
+                      VALUE(row->number), VALUE(row->maker), value_clamped(row->size), VALUE(row->evictions),
+                      VALUE(row->remats), VALUE(row->collateral), value_clamped(row->remat_ns),
+                      VALUE(row->wasted), VALUE(row->is_evicted), VALUE(row->is_pinned));
+    }
+    return error;
+}
+
+static int write_budgets(const struct writer *writer)
+{
+    const struct derive_remat *remat = writer->derive->remat;
+    int error = VARVE_OK;
+    for (size_t i = 0; i < remat->budget_count && error == VARVE_OK; i++) {
+        const struct derive_budget *row = &remat->budgets[i];
+        error = WRITE_ROW(writer, STATEMENT_REMAT_BUDGET, VALUE(row->seq), VALUE(row->ts_ns),
+                          VALUE(row->process_id), value_budget(row->bytes));
+    }
+    for (size_t i = 0; i < remat->failure_count && error == VARVE_OK; i++) {
+        const struct derive_remat_failure *row = &remat->failures[i];
+        error =
+            WRITE_ROW(writer, STATEMENT_REMAT_FAILURE, VALUE(row->seq), VALUE(row->ts_ns),
+                      VALUE(row->process_id), VALUE(row->op), VALUE(row->maker), value_clamped(row->needed),
+                      row->budget != 0 ? value_budget(remat->budgets[row->budget - 1].bytes) : VALUE_NULL,
+                      value_clamped(row->blocked));
+    }
+    for (size_t i = 0; i < remat->blocked_count && error == VARVE_OK; i++) {
+        const struct derive_blocked *row = &remat->blocked[i];
+        error = WRITE_ROW(writer, STATEMENT_REMAT_BLOCKED, VALUE(row->failure_seq), VALUE(row->maker),
+                          VALUE(row->cause), VALUE(row->storages), value_clamped(row->bytes));
+    }
+    return error;
+}
+
+static int write_remat_event(void *context, uint64_t seq, unsigned tag)
+{
+    return WRITE_ROW((const struct writer *)context, STATEMENT_REMAT_EVENT, VALUE(seq),
+                     VALUE(tag & ~REMAT_WASTED), VALUE((tag & REMAT_WASTED) != 0));
+}
+
+static int write_remat_events(const struct writer *writer)
+{
+    return seqs_each(&writer->derive->remat->events, write_remat_event, (void *)writer, writer->message);
 }
 
 /* ---- all of it ---- */
@@ -312,8 +397,9 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
                   struct varve_message *message)
 {
     static int (*const parts[])(const struct writer *writer) = {
-        write_callsites, write_totals,   write_segments, write_ooms,    write_marks, write_keyframes,
-        write_devices,   write_meanings, write_calls,    write_streams, write_events};
+        write_callsites, write_totals,    write_segments, write_ooms,        write_marks,
+        write_keyframes, write_devices,   write_meanings, write_calls,       write_streams,
+        write_events,    write_operators, write_budgets,  write_remat_events};
     const struct writer writer = {.derive = derive, .store = store, .message = message};
     int error = allocations_finish(store, derive, progress, context, message);
     if (error == VARVE_OK) {
@@ -329,7 +415,10 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
                                "DELETE FROM sample; DELETE FROM segment; DELETE FROM oom; DELETE FROM mark;"
                                "DELETE FROM keyframe; DELETE FROM process_device; DELETE FROM device_event;"
                                "DELETE FROM device_call_stat; DELETE FROM device_memory;"
-                               "DELETE FROM stream_stat;",
+                               "DELETE FROM stream_stat; DELETE FROM remat_event; DELETE FROM operator_stat;"
+                               "DELETE FROM eviction_stat; DELETE FROM remat_storage_stat;"
+                               "DELETE FROM remat_budget; DELETE FROM remat_failure_stat;"
+                               "DELETE FROM remat_blocked_stat;",
                                message);
     }
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && error == VARVE_OK; i++) {

@@ -251,13 +251,16 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
                                  "it can go on with it",
                                  path, (long long)version, VARVE_DATABASE_SCHEMA_VERSION);
     }
-    /* Columns may be added without another version, which matters to those who write rows of all columns. */
-    error = schema_query(db, path, "SELECT count(*) FROM pragma_table_info('storage') WHERE name = 'number'",
+    /* Columns and tables may be added without another version, which matters to those who write all of them. */
+    error = schema_query(db, path,
+                         "SELECT count(*) FROM sqlite_schema WHERE name = 'remat_event' AND EXISTS"
+                         " (SELECT 1 FROM pragma_table_info('storage') WHERE name = 'number')",
                          &tables, message);
     if (error == VARVE_OK && tables == 0) {
         return varve_message_set(
             message, VARVE_ERROR_VERSION,
-            "%s: its storages have no numbers: only the varve that began it can go on with it", path);
+            "%s: some of its tables are of an older varve: only the varve that began it can go on with it",
+            path);
     }
     return error;
 }

@@ -89,8 +89,6 @@ CREATE TABLE storage(number INTEGER NOT NULL, -- event.id: their own number in t
     leak_seq INTEGER,                         -- the tracker's last word that it looks leaked, if no copy followed
     leak_cause INTEGER, leak_references INTEGER, -- as event.cause; references to it then
     id INTEGER PRIMARY KEY) STRICT;
-CREATE TABLE op(seq INTEGER PRIMARY KEY, ts_ns INTEGER, id INTEGER, name TEXT, cost_ns INTEGER, input_bytes INTEGER,
-    output_bytes INTEGER, callsite_id INTEGER) STRICT;
 -- Named phases of a program; end NULL: it did not end.
 CREATE TABLE mark(id INTEGER PRIMARY KEY, name TEXT, pid INTEGER, tid INTEGER, begin_seq INTEGER, end_seq INTEGER,
     begin_ns INTEGER, end_ns INTEGER, process_id INTEGER) STRICT;
@@ -146,6 +144,31 @@ CREATE TABLE stream_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, d
 -- What the driver said of a device as a whole, and what was live in domain device then, of all processes.
 CREATE TABLE device_memory(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL, process_id INTEGER NOT NULL,
     device INTEGER NOT NULL, total_bytes INTEGER NOT NULL, free_bytes INTEGER NOT NULL, live_bytes INTEGER NOT NULL) STRICT;
+
+-- Rematerialization: which events are of the group `remat`; is_wasted, of a remat: within 16 runs of operators after the eviction.
+CREATE TABLE remat_event(seq INTEGER PRIMARY KEY, kind INTEGER NOT NULL, is_wasted INTEGER NOT NULL) STRICT;
+-- By operator: its runs in the program, and what became of the storages that it made. number: as event.pool, of its name in the
+-- process; 0: it had none.
+CREATE TABLE operator_stat(process_id INTEGER NOT NULL, number INTEGER NOT NULL, name TEXT, runs INTEGER NOT NULL,
+    run_ns INTEGER NOT NULL, input_bytes INTEGER NOT NULL, output_bytes INTEGER NOT NULL, remats INTEGER NOT NULL,
+    collateral INTEGER NOT NULL, remat_ns INTEGER NOT NULL, depth_max INTEGER NOT NULL, wasted INTEGER NOT NULL,
+    PRIMARY KEY(process_id, number)) STRICT, WITHOUT ROWID;
+CREATE TABLE eviction_stat(process_id INTEGER NOT NULL, operator INTEGER NOT NULL, -- operator_stat.number
+    cause INTEGER NOT NULL, evictions INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    PRIMARY KEY(process_id, operator, cause)) STRICT, WITHOUT ROWID;
+-- Storages that were evicted, recomputed or pinned. A planner may give the number of one that it has forgotten to another: one of
+-- another operator or size has a row of its own.
+CREATE TABLE remat_storage_stat(id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, number INTEGER NOT NULL,
+    operator INTEGER NOT NULL, size INTEGER NOT NULL, evictions INTEGER NOT NULL, remats INTEGER NOT NULL,
+    collateral INTEGER NOT NULL, remat_ns INTEGER NOT NULL, wasted INTEGER NOT NULL, is_evicted INTEGER NOT NULL,
+    is_pinned INTEGER NOT NULL) STRICT;
+CREATE TABLE remat_budget(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL, process_id INTEGER NOT NULL,
+    budget INTEGER) STRICT; -- NULL: none from here on
+-- Operators that did not get their memory, and what was in the way, by the operators that made it.
+CREATE TABLE remat_failure_stat(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL, process_id INTEGER NOT NULL,
+    op_id INTEGER NOT NULL, operator INTEGER NOT NULL, needed INTEGER NOT NULL, budget INTEGER, blocked INTEGER NOT NULL) STRICT;
+CREATE TABLE remat_blocked_stat(failure_seq INTEGER NOT NULL, operator INTEGER NOT NULL, cause INTEGER NOT NULL,
+    storages INTEGER NOT NULL, bytes INTEGER NOT NULL, PRIMARY KEY(failure_seq, operator, cause)) STRICT, WITHOUT ROWID;
 
 -- Health of the recording: severity 'info', 'error' or 'data_loss'.
 CREATE TABLE stats(name TEXT NOT NULL, idx INTEGER, severity TEXT NOT NULL, source TEXT NOT NULL, value INTEGER NOT NULL)

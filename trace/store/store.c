@@ -402,7 +402,9 @@ int store_finish(struct store *store, store_progress progress, void *context, st
         error = writer_fail(store, "cannot build indexes", message);
     }
     if (error == VARVE_OK && store->drops_events) {
-        error = writer_execute(store, "DELETE FROM event_row; DELETE FROM device_event; DELETE FROM keyframe",
+        error = writer_execute(store,
+                               "DELETE FROM event_row; DELETE FROM device_event; DELETE FROM remat_event;"
+                               "DELETE FROM keyframe",
                                message);
     }
     report(progress, context, "statistics", 1);

@@ -51,6 +51,13 @@ static const char *const statement_sql[STATEMENT_BATCH] = {
     [STATEMENT_DEVICE_MEMORY] = "INSERT INTO device_memory VALUES",
     [STATEMENT_STREAM_STAT] = "INSERT INTO stream_stat VALUES",
     [STATEMENT_DEVICE_EVENT] = "INSERT INTO device_event VALUES",
+    [STATEMENT_REMAT_EVENT] = "INSERT INTO remat_event VALUES",
+    [STATEMENT_OPERATOR] = "INSERT INTO operator_stat VALUES",
+    [STATEMENT_EVICTION] = "INSERT INTO eviction_stat VALUES",
+    [STATEMENT_REMAT_STORAGE] = "INSERT INTO remat_storage_stat VALUES",
+    [STATEMENT_REMAT_BUDGET] = "INSERT INTO remat_budget VALUES",
+    [STATEMENT_REMAT_FAILURE] = "INSERT INTO remat_failure_stat VALUES",
+    [STATEMENT_REMAT_BLOCKED] = "INSERT INTO remat_blocked_stat VALUES",
 };
 
 sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement, unsigned count)

@@ -346,6 +346,97 @@ CREATE VIEW cupti_difference AS
         AND a.process_id IN (SELECT process_id FROM total_stat WHERE domain = 7 AND allocations > 0)
     GROUP BY a.process_id, a.device, a.addr, a.size HAVING by_cuda <> by_cupti;
 
+-- ---- Rematerialization. remat_event says which events matter, and CROSS JOIN that it is read first. operator: the name of the
+-- operator that made the storage, NULL: it has none; number: of the storage in its planner, from 0 on, while it knows it.
+
+-- Operators of the program, run by run.
+CREATE VIEW op AS
+    SELECT e.seq, e.ts_ns, coalesce(e.id, 0) AS id, o.name, e.arg AS cost_ns, e.requested AS input_bytes, e.size AS output_bytes,
+        e.callsite_id, t.process_id, e.pid
+    FROM remat_event r CROSS JOIN event e ON e.seq = r.seq LEFT JOIN thread t ON t.id = e.thread_id
+        LEFT JOIN operator_stat o ON o.process_id = t.process_id AND o.number = e.pool
+    WHERE r.kind = 26;
+
+-- score: NULL where it had none; SQLite has no way to read the bits of a double: sign 0, 11 bits of exponent, 52 of mantissa. scale
+-- is the power of two of the exponent's absolute value, exact, as everything here is but for scores below 2^-1022.
+CREATE VIEW eviction AS
+    SELECT seq, ts_ns, process_id, pid, number, operator, addr, size,
+        CASE WHEN exponent = 1024 THEN iif(mantissa = 0, 9e999, NULL) WHEN exponent = -1023 THEN 0.0
+            ELSE (1.0 + mantissa / 4503599627370496.0) * iif(exponent < 0, 1.0 / scale, scale) END AS score,
+        clock_ns, cause, callsite_id
+    FROM (SELECT *, (1 << (abs(exponent) & 31)) * iif(abs(exponent) & 32, word, 1.0) * iif(abs(exponent) & 64, word * word, 1.0)
+                * iif(abs(exponent) & 128, word * word * (word * word), 1.0)
+                * iif(abs(exponent) & 256, word * word * (word * word) * (word * word * (word * word)), 1.0)
+                * iif(abs(exponent) & 512, word * word * (word * word) * (word * word * (word * word))
+                    * (word * word * (word * word) * (word * word * (word * word))), 1.0) AS scale
+        FROM (SELECT e.seq, e.ts_ns, t.process_id, e.pid, coalesce(e.id, 0) AS number, o.name AS operator, nullif(e.addr, 0) AS addr,
+                e.size, (e.arg >> 52 & 2047) - 1023 AS exponent, e.arg & 4503599627370495 AS mantissa, 4294967296.0 AS word,
+                e.requested AS clock_ns, c.text AS cause, e.callsite_id
+            FROM remat_event r CROSS JOIN event e ON e.seq = r.seq LEFT JOIN thread t ON t.id = e.thread_id
+                LEFT JOIN operator_stat o ON o.process_id = t.process_id AND o.number = e.pool
+                LEFT JOIN event_cause c ON c.code = e.cause
+            WHERE r.kind = 27));
+
+-- cause: 'direct', or 'collateral': made beside a storage that was needed, whose row has the cost; is_wasted: its eviction was no more
+-- than 16 runs of operators ago.
+CREATE VIEW rematerialization AS
+    SELECT e.seq, e.ts_ns, t.process_id, e.pid, coalesce(e.id, 0) AS number, o.name AS operator, nullif(e.addr, 0) AS addr, e.size,
+        e.requested AS depth, e.arg AS cost_ns, c.text AS cause, r.is_wasted, e.callsite_id
+    FROM remat_event r CROSS JOIN event e ON e.seq = r.seq LEFT JOIN thread t ON t.id = e.thread_id
+        LEFT JOIN operator_stat o ON o.process_id = t.process_id AND o.number = e.pool
+        LEFT JOIN event_cause c ON c.code = e.cause
+    WHERE r.kind = 28;
+
+-- By operator: runs of the program, recomputations of what it made, evictions of what it made.
+CREATE VIEW operator_total AS
+    SELECT o.process_id, p.pid, o.name, o.runs, o.run_ns, o.input_bytes, o.output_bytes, o.remats, o.collateral, o.remat_ns,
+        o.depth_max, coalesce(v.evictions, 0) AS evictions, coalesce(v.bytes, 0) AS evicted_bytes,
+        coalesce(v.released, 0) AS released, o.wasted
+    FROM operator_stat o LEFT JOIN process p ON p.id = o.process_id
+        LEFT JOIN (SELECT process_id, operator, sum(evictions) AS evictions, sum(bytes) AS bytes,
+                sum(iif(cause = 109, evictions, 0)) AS released
+            FROM eviction_stat GROUP BY process_id, operator) v ON v.process_id = o.process_id AND v.operator = o.number;
+
+-- By process and cause.
+CREATE VIEW eviction_total AS
+    SELECT v.process_id, p.pid, c.text AS cause, sum(v.evictions) AS evictions, sum(v.bytes) AS bytes
+    FROM eviction_stat v LEFT JOIN event_cause c ON c.code = v.cause LEFT JOIN process p ON p.id = v.process_id
+    GROUP BY v.process_id, v.cause;
+
+-- Per process; overhead: time of recomputations by the time of the program's operators; budget: the last one, NULL: none.
+CREATE VIEW remat_total AS
+    SELECT o.process_id, p.pid, (SELECT b.budget FROM remat_budget b WHERE b.process_id = o.process_id ORDER BY b.seq DESC LIMIT 1)
+            AS budget, o.runs, o.run_ns, o.remats, o.collateral, o.remat_ns, CAST(o.remat_ns AS REAL) / nullif(o.run_ns, 0) AS overhead,
+        o.depth_max, coalesce(v.evictions, 0) AS evictions, coalesce(v.bytes, 0) AS evicted_bytes, o.wasted,
+        (SELECT count(*) FROM remat_failure_stat f WHERE f.process_id = o.process_id) AS failures
+    FROM (SELECT process_id, sum(runs) AS runs, sum(run_ns) AS run_ns, sum(remats) AS remats, sum(collateral) AS collateral,
+            sum(remat_ns) AS remat_ns, max(depth_max) AS depth_max, sum(wasted) AS wasted
+        FROM operator_stat GROUP BY process_id) o
+        LEFT JOIN (SELECT process_id, sum(evictions) AS evictions, sum(bytes) AS bytes FROM eviction_stat GROUP BY process_id) v
+            ON v.process_id = o.process_id
+        LEFT JOIN process p ON p.id = o.process_id;
+
+-- Storages that were evicted, recomputed or pinned.
+CREATE VIEW remat_storage AS
+    SELECT s.id, s.process_id, p.pid, s.number, o.name AS operator, s.size, s.evictions, s.remats, s.collateral, s.remat_ns, s.wasted,
+        s.is_evicted, s.is_pinned
+    FROM remat_storage_stat s LEFT JOIN operator_stat o ON o.process_id = s.process_id AND o.number = s.operator
+        LEFT JOIN process p ON p.id = s.process_id;
+
+-- Operators that did not get their memory: bytes that they needed, and bytes that could not be evicted then.
+CREATE VIEW remat_failure AS
+    SELECT f.seq, f.ts_ns, f.process_id, p.pid, f.op_id, o.name AS operator, f.needed, f.budget, f.blocked
+    FROM remat_failure_stat f LEFT JOIN operator_stat o ON o.process_id = f.process_id AND o.number = f.operator
+        LEFT JOIN process p ON p.id = f.process_id;
+
+-- What could not be evicted at such a failure, by the operators that made it. cause: 'pinned' by the program, or 'input' of an operator
+-- that was waiting.
+CREATE VIEW remat_blocked AS
+    SELECT b.failure_seq, f.process_id, o.name AS operator, c.text AS cause, b.storages, b.bytes
+    FROM remat_blocked_stat b JOIN remat_failure_stat f ON f.seq = b.failure_seq
+        LEFT JOIN operator_stat o ON o.process_id = f.process_id AND o.number = b.operator
+        LEFT JOIN event_cause c ON c.code = b.cause;
+
 -- ---- Rows that others than varve write ----
 
 CREATE TRIGGER event_insert INSTEAD OF INSERT ON event BEGIN

@@ -43,6 +43,14 @@ struct capture {
     void *context;
 };
 
+struct callback_list {
+    struct {
+        uint64_t (*call)(void *context, const struct varve_alloc_miss *miss);
+        void *context;
+    } entries[CALLBACKS_MAX];
+    uint32_t count;
+};
+
 struct observer {
     void (*call)(void *context, const struct varve_alloc_oom *oom);
     void *context;
@@ -104,11 +112,7 @@ struct varve_alloc {
 
     struct alloc_counters counters;
 
-    struct {
-        uint64_t (*call)(void *context, const struct varve_alloc_miss *miss);
-        void *context;
-    } callbacks[CALLBACKS_MAX];
-    uint32_t callback_count;
+    struct callback_list misses, last_resorts;
     struct observer observers[CALLBACKS_MAX];
     uint32_t observer_count;
     int *peers; /* devices that have access; as many as the device lets in */

@@ -14,6 +14,7 @@
 #include "analysis/query/loss.h"
 #include "analysis/query/print.h"
 #include "analysis/query/report/gpu.h"
+#include "analysis/query/report/remat.h"
 #include "analysis/query/report/rule.h"
 #include "analysis/query/report/storages.h"
 #include "analysis/query/totals.h"
@@ -174,6 +175,7 @@ void report_text(FILE *out, struct database *database, const struct report_optio
     report_totals_free(&totals);
     callsite_shown_free(&shown);
     report_storages_text(out, database, options->top);
+    report_remat_text(out, database);
 }
 
 /* ---- JSON ---- */
@@ -221,7 +223,7 @@ struct cJSON *report_json(struct database *database, const struct report_options
 {
     struct cJSON *object = json_object();
     struct cJSON *domains = json_array();
-    struct cJSON *storages;
+    struct cJSON *storages, *remat;
     struct report_totals totals;
     struct report_loss loss;
 
@@ -243,6 +245,10 @@ struct cJSON *report_json(struct database *database, const struct report_options
     storages = report_storages_json(database, options->top, options->stacks.frames);
     if (storages != NULL) {
         json_add(object, "storages", storages);
+    }
+    remat = report_remat_json(database);
+    if (remat != NULL) {
+        json_add(object, "rematerialization", remat);
     }
     return object;
 }

@@ -13,6 +13,7 @@
 #include "trace/model/derive/keyframes.h"
 #include "trace/model/derive/mapping.h"
 #include "trace/model/derive/marks.h"
+#include "trace/model/derive/remat.h"
 #include "trace/model/derive/storages.h"
 #include "trace/model/device/api.h"
 #include "trace/model/device/calls.h"
@@ -62,10 +63,11 @@ int derive_open(const char *scratch_path, struct derive **derive_out, struct var
     derive->names = calloc(1, sizeof(*derive->names));
     derive->calls = calls_open();
     derive->streams = calloc(1, sizeof(*derive->streams));
-    int error =
-        derive->path != NULL && derive->names != NULL && derive->calls != NULL && derive->streams != NULL
-            ? scratch_open(&derive->scratch, scratch_path, message)
-            : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to pair allocations");
+    derive->remat = derive_remat_open();
+    int error = derive->path != NULL && derive->names != NULL && derive->calls != NULL &&
+                        derive->streams != NULL && derive->remat != NULL
+                    ? scratch_open(&derive->scratch, scratch_path, message)
+                    : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to pair allocations");
     if (error != VARVE_OK) {
         derive_close(derive);
         return error;
@@ -91,6 +93,7 @@ static void process_free(struct derive_process *process)
     }
     derive_devices_free(process);
     derive_api_free(process);
+    derive_remat_end(process);
     free(process->device_numbers);
     free(process);
 }
@@ -127,6 +130,7 @@ void derive_close(struct derive *derive)
     names_close(derive->names);
     calls_close(derive->calls);
     streams_close(derive->streams);
+    derive_remat_close(derive->remat);
     free(derive->keyframes.dirty);
     free(derive->segments);
     free(derive->ooms);
@@ -173,6 +177,7 @@ void derive_process_end(struct derive *derive, uint32_t process_id)
     }
     derive_devices_end(derive, process);
     derive_api_end(process);
+    derive_remat_end(process);
     process->has_ended = true;
 }
 
@@ -309,6 +314,9 @@ static int event_derive(struct derive *derive, struct event *event, struct varve
     if (kind_is_storage(event->kind)) {
         return plain_event_derive(derive, event, derive_storage, message);
     }
+    if (kind_is_remat(event->kind)) {
+        return plain_event_derive(derive, event, derive_remat, message);
+    }
     if (is_mark(event)) {
         return plain_event_derive(derive, event, derive_mark, message);
     }
@@ -337,7 +345,8 @@ void derive_forget(struct derive *derive)
     derive->forgets_from = scratch_next(&derive->scratch);
     derive->storages.forgets_from = derive->storages.count + 1;
     derive->keyframes.next_seq = UINT64_MAX;
-    derive->calls->is_closed = true;
+    derive->calls->events.is_closed = true;
+    derive->remat->events.is_closed = true;
 }
 
 int derive_event(struct derive *derive, struct event *event, struct varve_message *message)
@@ -507,6 +516,9 @@ int derive_check(const struct derive *derive, struct varve_message *message)
         if (derive->processes[i] != NULL) {
             error = process_check(derive, (uint32_t)i, message);
         }
+    }
+    if (error == VARVE_OK) {
+        error = derive_remat_check(derive, message);
     }
     for (unsigned i = 0; i < SLOT_LIMIT && error == VARVE_OK; i++) {
         error = totals_check(&derive->domains[i], derive->processes, derive->process_limit, i, message);

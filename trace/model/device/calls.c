@@ -17,18 +17,13 @@
 #include "trace/model/state.h"
 #include "trace/record.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 struct derive_calls *calls_open(void)
 {
     struct derive_calls *calls = calloc(1, sizeof(*calls));
     if (calls != NULL) {
-        calls->fd = -1;
+        seqs_open(&calls->events);
     }
     return calls;
 }
@@ -36,80 +31,13 @@ struct derive_calls *calls_open(void)
 void calls_close(struct derive_calls *calls)
 {
     if (calls != NULL) {
-        if (calls->fd >= 0) {
-            close(calls->fd);
-        }
+        seqs_close(&calls->events);
         index_free(&calls->index);
         free(calls->calls);
         free(calls->memories);
-        free(calls->buffer);
         free(calls);
     }
 }
-
-/* ---- which events there are ---- */
-
-static int write_failed(int reason, struct varve_message *message)
-{
-    int error = reason == ENOSPC || reason == EDQUOT || reason == EFBIG ? VARVE_ERROR_FULL : VARVE_ERROR_IO;
-    return varve_message_set(message, error, "the list of device events cannot be written: %s",
-                             strerror(reason));
-}
-
-static int file_open(const struct derive *derive, struct varve_message *message)
-{
-    char path[4096 + 16];
-    snprintf(path, sizeof(path), "%s.devices", derive->path);
-    derive->calls->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (derive->calls->fd < 0) {
-        return write_failed(errno, message);
-    }
-    unlink(path); /* nobody has to find it again */
-    return VARVE_OK;
-}
-
-static int buffer_flush(const struct derive *derive, struct varve_message *message)
-{
-    struct derive_calls *calls = derive->calls;
-    int error = calls->fd < 0 ? file_open(derive, message) : VARVE_OK;
-    while (error == VARVE_OK && calls->buffered > 0) {
-        ssize_t done = pwrite(calls->fd, calls->buffer, calls->buffered * sizeof(*calls->buffer),
-                              (off_t)(calls->event_count * sizeof(*calls->buffer)));
-        if (done < (ssize_t)sizeof(*calls->buffer)) {
-            return write_failed(done < 0 ? errno : ENOSPC, message);
-        }
-        uint32_t count = (uint32_t)((size_t)done / sizeof(*calls->buffer));
-        calls->event_count += count;
-        calls->buffered -= count;
-        memmove(calls->buffer, calls->buffer + count, calls->buffered * sizeof(*calls->buffer));
-    }
-    return error;
-}
-
-int calls_each_event(const struct derive *derive, int (*take)(void *context, uint64_t seq, unsigned kind),
-                     void *context, struct varve_message *message)
-{
-    const struct derive_calls *calls = derive->calls;
-    uint64_t part[512];
-    int error = VARVE_OK;
-    for (uint64_t at = 0; at < calls->event_count && error == VARVE_OK;) {
-        ssize_t done = pread(calls->fd, part, sizeof(part), (off_t)(at * sizeof(part[0])));
-        size_t count = done > 0 ? (size_t)done / sizeof(part[0]) : 0;
-        if (count == 0) {
-            return varve_message_set(message, VARVE_ERROR_IO, "cannot read the list of device events again");
-        }
-        for (size_t i = 0; i < count && error == VARVE_OK; i++) {
-            error = take(context, part[i] >> 8, part[i] & 0xff);
-        }
-        at += count;
-    }
-    for (uint32_t i = 0; i < calls->buffered && error == VARVE_OK; i++) {
-        error = take(context, calls->buffer[i] >> 8, calls->buffer[i] & 0xff);
-    }
-    return error;
-}
-
-/* ---- what they cost ---- */
 
 bool call_frees(unsigned cause)
 {
@@ -181,16 +109,13 @@ static uint64_t call_key(const struct event *event)
 int calls_reserve(struct derive *derive, const struct event *event, struct varve_message *message)
 {
     struct derive_calls *calls = derive->calls;
-    if (calls->buffer == NULL) {
-        calls->buffer = malloc(CALL_EVENTS_BUFFERED * sizeof(*calls->buffer));
-    }
-    if (calls->buffer == NULL || !index_reserve(&calls->index) ||
+    if (!index_reserve(&calls->index) ||
         !ARRAY_GROW(calls->calls, calls->call_capacity, calls->call_count + 1) ||
         (event->kind == VARVE_KIND_DEV_MEMORY &&
          !ARRAY_GROW(calls->memories, calls->memory_capacity, calls->memory_count + 1))) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the calls of the device API");
     }
-    return calls->buffered == CALL_EVENTS_BUFFERED ? buffer_flush(derive, message) : VARVE_OK;
+    return seqs_reserve(&calls->events, derive->path, "devices", message);
 }
 
 static struct derive_call *call_get(struct derive_calls *calls, const struct event *event,
@@ -250,9 +175,7 @@ static void call_take(struct derive_calls *calls, const struct event *event)
 void calls_count(struct derive *derive, const struct event *event)
 {
     struct derive_calls *calls = derive->calls;
-    if (!calls->is_closed) {
-        calls->buffer[calls->buffered++] = event->seq << 8 | event->kind;
-    }
+    seqs_add(&calls->events, event->seq, event->kind);
     if (event->flags & VARVE_FLAG_DUPLICATE) {
         return; /* the CUDA recorder has reported the same call */
     }

@@ -7,6 +7,7 @@
 #define VARVE_TRACE_MODEL_DEVICE_CALLS_H
 
 #include "trace/base/index.h"
+#include "trace/model/seqs.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,19 +41,13 @@ struct derive_memory {
     uint8_t device;
 };
 
-#define CALL_EVENTS_BUFFERED 4096U
-
 struct derive_calls {
     struct index index; /* process, device, stream and cause → 1 + position in `calls` */
     struct derive_call *calls;
     size_t call_count, call_capacity;
     struct derive_memory *memories;
     size_t memory_count, memory_capacity;
-    int fd;               /* rows of `device_event`, kind in bits 0-7, seq above; -1: none yet */
-    uint64_t event_count; /* in the file */
-    uint32_t buffered;
-    bool is_closed;   /* no more of them */
-    uint64_t *buffer; /* CALL_EVENTS_BUFFERED that come after those in the file */
+    struct seqs events; /* rows of `device_event`; tag: kind */
 };
 
 /// Does this function give memory back, or end a context? Of such a call, a dev_sync of the same cause may
@@ -65,8 +60,6 @@ enum call_class call_class_of(unsigned kind, unsigned cause);
 int calls_reserve(struct derive *derive, const struct event *event, struct varve_message *message);
 /// An event of the group `device`, completed.
 void calls_count(struct derive *derive, const struct event *event);
-int calls_each_event(const struct derive *derive, int (*take)(void *context, uint64_t seq, unsigned kind),
-                     void *context, struct varve_message *message);
 struct derive_calls *calls_open(void);        /* NULL: no memory */
 void calls_close(struct derive_calls *calls); /* NULL is allowed */
 

@@ -488,6 +488,69 @@ static void test_limit_calls_until_it_fits(void **state)
     assert_int_equal(varve_alloc_memory_allocated(rig->alloc), 14 * MIB);
 }
 
+/* ---- the last resort ---- */
+
+static uint64_t resort_call(void *context, const struct varve_alloc_miss *miss)
+{
+    struct giver *giver = context;
+    bool is_more = giver->addr != 0;
+
+    giver_call(giver, miss);
+    return is_more ? 20 * MIB : 0;
+}
+
+/* Called once all else has failed, until what it has freed serves, whether from the pool or by way of the device. */
+static void test_last_resort_serves(void **state)
+{
+    struct rig *rig = *state;
+    struct giver giver = {.rig = rig};
+    uint64_t a, b;
+
+    rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
+    a = take(rig, 20 * MIB);
+    b = take(rig, 20 * MIB);
+    varve_alloc_add_last_resort(rig->alloc, resort_call, &giver);
+    take(rig, 20 * MIB);
+    assert_int_equal(giver.calls, 0);
+    forget(rig);
+    giver.addr = a;
+    giver.next = b;
+    take(rig, 40 * MIB);
+    assert_int_equal(giver.calls, 2);
+    expect(rig, "oom_retry release_cached 40M freed 0M\n"
+                "free_requested 20M\n"
+                "free_completed 20M\n"
+                "segment_free retry 20M\n"
+                "oom_retry release_cached 40M freed 20M\n"
+                "oom_retry last_resort 40M freed 20M\n"
+                "free_requested 20M\n"
+                "free_completed 20M\n"
+                "segment_free retry 20M\n"
+                "segment_alloc after_retry 40M\n"
+                "oom_retry release_cached 40M freed 20M served\n"
+                "oom_retry last_resort 40M freed 20M served\n"
+                "alloc after_retry 40M\n");
+}
+
+/* It gives up: so does the request, with the accounting. */
+static void test_last_resort_gives_up(void **state)
+{
+    struct rig *rig = *state;
+    struct giver giver = {.rig = rig};
+
+    rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
+    take(rig, 20 * MIB);
+    giver.addr = take(rig, 20 * MIB);
+    varve_alloc_add_last_resort(rig->alloc, resort_call, &giver);
+    refused(rig, 60 * MIB, VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(giver.calls, 2);
+    assert_non_null(strstr(rig->message.text, "after the callbacks for the last resort"));
+    assert_int_equal(varve_alloc_memory_allocated(rig->alloc), 20 * MIB);
+    varve_alloc_remove_callbacks(rig->alloc, &giver);
+    refused(rig, 60 * MIB, VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(giver.calls, 2);
+}
+
 int main(void)
 {
 #define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
@@ -502,7 +565,8 @@ int main(void)
         RIG_TEST(test_chain_ends_after_gc),           RIG_TEST(test_chain_ends_after_release_available),
         RIG_TEST(test_freed_at_last_is_not_searched), RIG_TEST(test_freed_at_last_is_searched_on_demand),
         RIG_TEST(test_device_out_of_memory),          RIG_TEST(test_fatal_error_ends_the_chain),
-        RIG_TEST(test_fatal_error_of_the_retry),
+        RIG_TEST(test_fatal_error_of_the_retry),      RIG_TEST(test_last_resort_serves),
+        RIG_TEST(test_last_resort_gives_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

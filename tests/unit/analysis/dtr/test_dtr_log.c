@@ -175,6 +175,7 @@ static void test_start(void **state)
     expect_schedule("}\n" START MAKE("a", ""), "f 0=64|!0");
     expect_schedule(RELEASE("a") "{'INSTRUCTION':'PIN','NAME':'a'}\nmore\n" START MAKE("a", ""), "f 0=64|!0");
     expect_schedule(CALL("g", "'a'", "", "1") START MAKE("a", "") START, "f 0=64; #START|!0");
+    expect_schedule(CALL("g", "'a'", "", "1") MEMORY("a", "1") START MAKE("a", ""), "f 0=64|!0");
     log = read_good(MARK("BACKWARD") START MAKE("a", "") CALL("f_backward", "'b'", "'a'", "9")
                         OUTPUT("b", "1", "-1") MAKE("c", "") MARK("BACKWARD") MAKE("d", ""));
     assert_true(log->has_start);

@@ -197,11 +197,11 @@ static void test_the_list_of_events(void **state)
     struct varve_message message;
     uint64_t last = 0;
     struct event wait = {.kind = VARVE_KIND_DEV_SYNC, .process_id = 1, .thread_id = 1};
-    for (unsigned i = 0; i < 2 * CALL_EVENTS_BUFFERED + 100; i++) {
+    for (unsigned i = 0; i < 2 * SEQS_BUFFERED + 100; i++) {
         wait.seq = ++lab->seq;
         assert_int_equal(derive_event(lab->derive, &wait, &message), VARVE_OK);
     }
-    assert_int_equal(calls_each_event(lab->derive, count_events, &last, &message), VARVE_OK);
+    assert_int_equal(seqs_each(&lab->derive->calls->events, count_events, &last, &message), VARVE_OK);
     assert_int_equal(last, lab->seq);
 }
 
