@@ -26,6 +26,7 @@
 #define HEURISTICS_MAX 64
 
 static const char *const dealloc_names[] = {"eager", "ignore", "banish", NULL};
+static const char *const mode_names[] = {"exact", "allocator", NULL};
 static const char *const search_names[] = {"scan", "sample", "kinetic", NULL};
 
 struct values {
@@ -34,8 +35,11 @@ struct values {
     const char *ratio;
     const char *remat_limit;
     const char *sweep;
+    const char *policy;
+    const char *conf;
     int64_t seed, jobs;
     int dealloc, search; /* enum varve_remat_dealloc, varve_remat_search */
+    int mode;            /* 1: allocator */
     bool json;
 };
 
@@ -60,6 +64,13 @@ static const struct option_spec options[] = {
     {"remat-limit", 0, OPTION_TEXT, "FACTOR|none",
      "stop when recomputation costs more than this share of the program",
      offsetof(struct values, remat_limit), 0, 0, NULL},
+    {"mode", 'm', OPTION_CHOICE, "MODE",
+     "storages are their sizes (exact), or blocks of the caching allocator, whose reserved bytes the budget limits (allocator)",
+     offsetof(struct values, mode), 0, 0, mode_names},
+    {"policy", 'P', OPTION_TEXT, "NAME", "of the allocator: pytorch (default), or another one",
+     offsetof(struct values, policy), 0, 0, NULL},
+    {"conf", 'c', OPTION_TEXT, "STRING", "of the allocator: settings in PyTorch's syntax",
+     offsetof(struct values, conf), 0, 0, NULL},
     {"seed", 0, OPTION_INTEGER, "N", "of random choices", offsetof(struct values, seed), 0, INT64_MAX, NULL},
     {"jobs", 'j', OPTION_INTEGER, "N", "threads that play at the same time (default: the processors)",
      offsetof(struct values, jobs), 1, 256, NULL},
@@ -357,7 +368,19 @@ static const char *wrong_together(const struct values *values)
     if ((values->budget != NULL) + (values->ratio != NULL) + (values->sweep != NULL) > 1) {
         return "--budget, --ratio and --sweep exclude each other";
     }
+    if (values->mode == 0 && (values->policy != NULL || values->conf != NULL)) {
+        return "--policy and --conf are about an allocator: they want --mode allocator";
+    }
     return NULL;
+}
+
+static int read_allocator(const struct values *values, struct dtr_allocator_options *allocator_out,
+                          struct varve_message *message)
+{
+    *allocator_out = (struct dtr_allocator_options){.policy = values->policy};
+    varve_alloc_config_init(&allocator_out->config);
+    return values->conf == NULL ? VARVE_OK
+                                : varve_alloc_config_parse(values->conf, &allocator_out->config, message);
 }
 
 static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
@@ -366,10 +389,12 @@ static int run(struct command_context *context, const void *values_untyped, cons
     const char *wrong = wrong_together(values);
     struct varve_message message = {""};
     struct progress progress;
+    struct dtr_allocator_options allocator;
     struct dtr_options play = {
         .dealloc = (enum varve_remat_dealloc)values->dealloc,
         .search = (enum varve_remat_search)values->search,
         .seed = (uint64_t)values->seed,
+        .allocator = values->mode == 1 ? &allocator : NULL,
         .progress = &progress,
     };
     struct dtr_log *log = NULL;
@@ -379,6 +404,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
         return command_fail(context, "%s", wrong);
     }
     error = find_heuristic(values->heuristic, &play.heuristic, &message);
+    error = error != VARVE_OK ? error : read_allocator(values, &allocator, &message);
     command_progress(context, &progress, false);
     if (error == VARVE_OK) {
         error = dtr_log_read(operands->items[0], &progress, &log, &message);

@@ -15,6 +15,7 @@ struct play {
     const struct dtr_log *log;
     const struct dtr_options *options;
     struct varve_remat *remat;
+    struct dtr_allocator allocator;
     uint32_t *outputs; /* room for those of any operator */
     uint32_t op;       /* of the program, that is being played */
 };
@@ -87,12 +88,14 @@ static int play_events(struct play *play, struct dtr_result *result)
 }
 
 /* VARVE_OK if the log came to an end, whichever. */
-static int take_result(const struct play *play, int error, struct dtr_result *result,
-                       struct varve_message *message)
+static int take_result(struct play *play, int error, struct dtr_result *result, struct varve_message *message)
 {
     varve_remat_get_counters(play->remat, &result->counters);
     result->op = play->op;
-    if (error == VARVE_ERROR_NO_MEMORY && result->counters.failures == 0) {
+    if (play->options->allocator != NULL) {
+        dtr_allocator_take(&play->allocator, &result->allocator);
+    }
+    if (error == VARVE_ERROR_NO_MEMORY && result->counters.failures == 0 && result->allocator.failures == 0) {
         memory_exhausted();
     }
     result->status = error == VARVE_ERROR_NO_MEMORY ? DTR_OOM
@@ -114,15 +117,14 @@ static uint32_t *make_outputs(const struct dtr_log *log)
     return memory_resize(NULL, most * sizeof(uint32_t));
 }
 
-int dtr_play(const struct dtr_log *log, const struct dtr_options *options, struct dtr_result *result_out,
-             struct varve_message *message)
+/* The planner, and the allocator if it has one. */
+static int open_planner(struct play *play, struct varve_message *message)
 {
-    struct play play = {.log = log, .options = options, .op = VARVE_REMAT_NONE};
+    const struct dtr_options *options = play->options;
+    void (*event)(void *, const struct varve_remat_event *) = options->event != NULL ? on_event : NULL;
     struct varve_remat_options remat;
-    uint64_t begin_ns;
     int error;
 
-    *result_out = (struct dtr_result){.op = VARVE_REMAT_NONE};
     varve_remat_options_init(&remat);
     remat.heuristic = options->heuristic;
     remat.dealloc = options->dealloc;
@@ -130,20 +132,37 @@ int dtr_play(const struct dtr_log *log, const struct dtr_options *options, struc
     remat.budget = options->budget;
     remat.remat_limit_ns = options->remat_limit_ns;
     remat.seed = options->seed;
-    if (options->event != NULL) {
-        remat.driver.context = &play;
-        remat.driver.event = on_event;
+    remat.driver.context = play;
+    remat.driver.event = event;
+    if (options->allocator == NULL) {
+        return varve_remat_open(&remat, &play->remat, message);
     }
-    error = varve_remat_open(&remat, &play.remat, message);
+    error = dtr_allocator_open(&play->allocator, options->allocator, options->budget, message);
     if (error != VARVE_OK) {
         return error;
     }
-    play.outputs = make_outputs(log);
-    begin_ns = varve_clock_monotonic_ns();
-    error = play_events(&play, result_out);
-    result_out->seconds = (double)(varve_clock_monotonic_ns() - begin_ns) / 1e9;
-    error = take_result(&play, error, result_out, message);
+    dtr_allocator_drive(&play->allocator, event, play, &remat.driver);
+    error = varve_remat_open(&remat, &play->remat, message);
+    return error != VARVE_OK ? error : dtr_allocator_attach(&play->allocator, play->remat, message);
+}
+
+int dtr_play(const struct dtr_log *log, const struct dtr_options *options, struct dtr_result *result_out,
+             struct varve_message *message)
+{
+    struct play play = {.log = log, .options = options, .op = VARVE_REMAT_NONE};
+    uint64_t begin_ns;
+    int error = open_planner(&play, message);
+
+    *result_out = (struct dtr_result){.op = VARVE_REMAT_NONE};
+    if (error == VARVE_OK) {
+        play.outputs = make_outputs(log);
+        begin_ns = varve_clock_monotonic_ns();
+        error = play_events(&play, result_out);
+        result_out->seconds = (double)(varve_clock_monotonic_ns() - begin_ns) / 1e9;
+        error = take_result(&play, error, result_out, message);
+    }
     varve_remat_close(play.remat);
+    dtr_allocator_close(&play.allocator);
     free(play.outputs);
     return error;
 }

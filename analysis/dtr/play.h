@@ -6,6 +6,7 @@
 #ifndef VARVE_ANALYSIS_DTR_PLAY_H
 #define VARVE_ANALYSIS_DTR_PLAY_H
 
+#include "analysis/dtr/allocator.h"
 #include "analysis/dtr/log.h"
 #include "storage/storage.h"
 
@@ -23,9 +24,10 @@ struct dtr_options {
     const struct varve_remat_heuristic *heuristic;
     enum varve_remat_dealloc dealloc;
     enum varve_remat_search search;
-    uint64_t budget;         /* bytes; VARVE_REMAT_UNLIMITED: none */
+    uint64_t budget; /* bytes; VARVE_REMAT_UNLIMITED: none. With an allocator also of what it reserves */
     uint64_t remat_limit_ns; /* VARVE_REMAT_UNLIMITED: none */
     uint64_t seed;
+    const struct dtr_allocator_options *allocator; /* NULL: storages are sums of sizes */
     /* What happens, as it happens; `op` is the operator of the program that is being played, VARVE_REMAT_NONE at the end. NULL: nobody
      * wants to know. */
     void (*event)(void *context, const struct varve_remat_event *event, uint32_t op);
@@ -40,6 +42,7 @@ struct dtr_result {
     uint64_t events;             /* of the schedule, played */
     double seconds;              /* of the play alone */
     struct varve_remat_counters counters;
+    struct dtr_allocator_figures allocator; /* 0 without one */
 };
 
 const char *dtr_status_name(enum dtr_status status);

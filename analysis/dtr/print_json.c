@@ -65,10 +65,29 @@ static void add_figures(struct cJSON *object, const struct dtr_subject *subject,
     add_number(object, "remats", counters->remats_direct);
 }
 
+static void add_allocator(struct cJSON *object, const struct dtr_subject *subject,
+                          const struct dtr_allocator_figures *figures)
+{
+    if (subject->options->allocator == NULL) {
+        return;
+    }
+    add_number(object, "peak_reserved", figures->peak_reserved);
+    add_number(object, "peak_allocated", figures->peak_allocated);
+    json_real(object, "fragmentation", dtr_allocator_fragmentation(figures));
+    add_number(object, "largest_free", figures->largest_free);
+    add_number(object, "reserved", figures->reserved);
+    add_number(object, "allocated", figures->allocated);
+    add_number(object, "retries", figures->retries);
+    add_number(object, "failures", figures->failures);
+    add_number(object, "segments_made", figures->segments_made);
+    add_number(object, "device_calls", figures->device_calls);
+}
+
 static void add_setting(struct cJSON *object, const struct dtr_subject *subject)
 {
     json_text(object, "log", subject->path);
     json_text(object, "heuristic", subject->options->heuristic->name);
+    json_text(object, "mode", subject->options->allocator != NULL ? "allocator" : "exact");
     add_number(object, "baseline_memory", subject->baseline.counters.max_used_bytes);
     add_number(object, "baseline_compute", subject->baseline.counters.model_compute_ns);
     add_number(object, "lower_bound", subject->description.bound_bytes);
@@ -90,6 +109,7 @@ void dtr_print_play_json(FILE *out, const struct dtr_subject *subject, const str
     add_number(object, "events", result->events);
     json_real(object, "events_per_second",
               result->seconds > 0 ? (double)result->events / result->seconds : 0);
+    add_allocator(object, subject, &result->allocator);
     if (result->status != DTR_OK) {
         json_add(object, "failed_op", op_json(subject->log, result->op));
         json_text(object, "reason", result->reason.text);
@@ -108,6 +128,7 @@ static struct cJSON *point_json(const struct dtr_subject *subject, const struct 
     if (point->is_played) {
         add_figures(object, subject, &point->counters);
         json_real(object, "seconds", point->seconds);
+        add_allocator(object, subject, &point->allocator);
     }
     return object;
 }

@@ -56,6 +56,24 @@ static void print_failure(FILE *out, const struct dtr_subject *subject, const st
     fprintf(out, ": %s\n", result->reason.text);
 }
 
+static void print_allocator(FILE *out, const struct dtr_result *result)
+{
+    const struct dtr_allocator_figures *figures = &result->allocator;
+
+    fprintf(out, "allocator: peak reserved %s, of it %.1f %% not allocated; peak allocated %s\n",
+            format_bytes_exact((int64_t)figures->peak_reserved).text,
+            100 * dtr_allocator_fragmentation(figures),
+            format_bytes_exact((int64_t)figures->peak_allocated).text);
+    if (result->status == DTR_OOM) {
+        fprintf(out, "  then %s reserved, %s allocated, largest free block %s\n",
+                format_bytes((int64_t)figures->reserved).text, format_bytes((int64_t)figures->allocated).text,
+                format_bytes((int64_t)figures->largest_free).text);
+    }
+    fprintf(out, "  %s segments made, %s calls of the device, %s retries\n",
+            format_count((int64_t)figures->segments_made).text,
+            format_count((int64_t)figures->device_calls).text, format_count((int64_t)figures->retries).text);
+}
+
 void dtr_print_play(FILE *out, const struct dtr_subject *subject, const struct dtr_result *result)
 {
     const struct varve_remat_counters *counters = &result->counters;
@@ -87,6 +105,9 @@ void dtr_print_play(FILE *out, const struct dtr_subject *subject, const struct d
             format_count((int64_t)counters->remats_direct).text,
             format_count((int64_t)counters->depth_max).text,
             format_count((int64_t)counters->remats_collateral).text);
+    if (subject->options->allocator != NULL) {
+        print_allocator(out, result);
+    }
     fprintf(out, "%s events in %s (%s events/s)\n", format_count((int64_t)result->events).text,
             format_duration((int64_t)(result->seconds * 1e9)).text,
             format_count(result->seconds > 0 ? (int64_t)((double)result->events / result->seconds) : 0).text);
@@ -94,9 +115,10 @@ void dtr_print_play(FILE *out, const struct dtr_subject *subject, const struct d
 
 /* ---- points ---- */
 
+#define POINT_COLUMNS 7
 static const struct table_column point_columns[] = {
-    {"ratio", true},     {"budget", true},         {"status", false}, {"overhead", true},
-    {"evictions", true}, {"recomputations", true}, {"peak", true},
+    {"ratio", true},          {"budget", true}, {"status", false},  {"overhead", true},   {"evictions", true},
+    {"recomputations", true}, {"peak", true},   {"reserved", true}, {"fragmented", true},
 };
 
 static void add_real(struct table *table, double value)
@@ -110,12 +132,13 @@ static void add_real(struct table *table, double value)
 static void add_point(struct table *table, const struct dtr_subject *subject, const struct dtr_point *point)
 {
     const struct varve_remat_counters *counters = &point->counters;
+    const struct dtr_allocator_figures *figures = &point->allocator;
 
     add_real(table, ratio(subject, point->budget));
     table_add(table, format_bytes((int64_t)point->budget).text);
     table_add(table, dtr_status_name(point->status));
     if (point->status != DTR_OK) {
-        for (int i = 0; i < 4; i++) {
+        for (size_t i = 3; i < table->column_count; i++) {
             table_add(table, "-");
         }
         return;
@@ -124,6 +147,10 @@ static void add_point(struct table *table, const struct dtr_subject *subject, co
     table_add(table, format_count((int64_t)counters->evictions).text);
     table_add(table, format_count((int64_t)counters->remats_direct).text);
     table_add(table, format_bytes((int64_t)counters->max_used_bytes).text);
+    if (table->column_count > POINT_COLUMNS) {
+        table_add(table, format_bytes((int64_t)figures->peak_reserved).text);
+        add_real(table, dtr_allocator_fragmentation(figures));
+    }
 }
 
 static void print_points(FILE *out, const struct dtr_subject *subject, const struct dtr_point *points,
@@ -131,7 +158,7 @@ static void print_points(FILE *out, const struct dtr_subject *subject, const str
 {
     struct table table;
 
-    table_init(&table, point_columns, sizeof(point_columns) / sizeof(point_columns[0]));
+    table_init(&table, point_columns, POINT_COLUMNS + (subject->options->allocator != NULL ? 2 : 0));
     for (size_t i = 0; i < count; i += step) {
         add_point(&table, subject, &points[i]);
     }
@@ -235,7 +262,7 @@ static void print_partings(FILE *out, const struct dtr_subject *subject, const s
         const struct dtr_parting *parting = &sweep->partings[i];
         const struct dtr_point *points = &sweep->points[parting->below];
 
-        fprintf(out, "  %s and %s, after %s evictions alike:\n", dtr_status_name(points[0].status),
+        fprintf(out, "  %s and %s, after %s equal evictions:\n", dtr_status_name(points[0].status),
                 dtr_status_name(points[1].status), format_count((int64_t)parting->index).text);
         print_decision(out, subject->log, points[0].budget, &parting->smaller);
         print_decision(out, subject->log, points[1].budget, &parting->larger);

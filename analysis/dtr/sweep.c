@@ -95,6 +95,7 @@ static int play_point(const struct dtr_log *log, const struct dtr_options *optio
     point->status = result.status;
     point->seconds = result.seconds;
     point->counters = result.counters;
+    point->allocator = result.allocator;
     return error;
 }
 

@@ -18,6 +18,7 @@ struct dtr_point {
     bool is_played; /* else it is known that it can't work: counters are 0 */
     double seconds;
     struct varve_remat_counters counters;
+    struct dtr_allocator_figures allocator;
 };
 
 /* Neighbouring points with the same status, as many as there are. */
