@@ -8,6 +8,8 @@
 #include "analysis/base/memory.h"
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
+#include "analysis/dtr/database.h"
+#include "analysis/dtr/plot.h"
 #include "analysis/dtr/print.h"
 #include "analysis/dtr/sweep.h"
 #include "analysis/output/progress.h"
@@ -37,10 +39,13 @@ struct values {
     const char *sweep;
     const char *policy;
     const char *conf;
+    const char *plot;
+    const char *output;
     int64_t seed, jobs;
     int dealloc, search; /* enum varve_remat_dealloc, varve_remat_search */
     int mode;            /* 1: allocator */
     bool json;
+    bool force;
 };
 
 static const struct values defaults = {.heuristic = "dtr", .remat_limit = "1.0"};
@@ -74,6 +79,12 @@ static const struct option_spec options[] = {
     {"seed", 0, OPTION_INTEGER, "N", "of random choices", offsetof(struct values, seed), 0, INT64_MAX, NULL},
     {"jobs", 'j', OPTION_INTEGER, "N", "threads that play at the same time (default: the processors)",
      offsetof(struct values, jobs), 1, 256, NULL},
+    {"plot", 0, OPTION_TEXT, "FILE", "draw the sweep: FILE.svg, or FILE.png (needs rsvg-convert)",
+     offsetof(struct values, plot), 0, 0, NULL},
+    {"output", 'o', OPTION_TEXT, "DB", "write what one play did to this trace database",
+     offsetof(struct values, output), 0, 0, NULL},
+    {"force", 'f', OPTION_FLAG, NULL, "replace DB or FILE if it exists", offsetof(struct values, force), 0, 0,
+     NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
     {.kind = OPTION_END},
 };
@@ -261,8 +272,14 @@ static int answer_play(struct command_context *context, const struct values *val
     struct dtr_result result = {.status = DTR_OOM};
     /* people want to know at once what a program will have to be told by its figures */
     bool is_hopeless = subject->options->budget < subject->description.bound_bytes && !values->json;
-    int error = is_hopeless ? VARVE_OK : dtr_play(subject->log, subject->options, &result, message);
+    int error = VARVE_OK;
 
+    if (values->output != NULL) {
+        error = dtr_database_write(values->output, values->force, subject->path, subject->log,
+                                   subject->options, &result, message);
+    } else if (!is_hopeless) {
+        error = dtr_play(subject->log, subject->options, &result, message);
+    }
     if (error == VARVE_OK && values->json) {
         dtr_print_play_json(context->out, subject, &result);
     } else if (error == VARVE_OK) {
@@ -286,6 +303,9 @@ static int answer_sweep(struct command_context *context, const struct values *va
     points = make_points(&range, subject->baseline.counters.max_used_bytes, &count);
     error = dtr_sweep_make(subject->log, subject->options, subject->description.bound_bytes, jobs_of(values),
                            points, count, &sweep, message);
+    if (error == VARVE_OK && values->plot != NULL) {
+        error = dtr_plot_write(values->plot, values->force, subject, &sweep, message);
+    }
     if (error == VARVE_OK && values->json) {
         dtr_print_sweep_json(context->out, subject, &sweep);
     } else if (error == VARVE_OK) {
@@ -371,7 +391,21 @@ static const char *wrong_together(const struct values *values)
     if (values->mode == 0 && (values->policy != NULL || values->conf != NULL)) {
         return "--policy and --conf are about an allocator: they want --mode allocator";
     }
+    if (values->plot != NULL && values->sweep == NULL) {
+        return "--plot draws a sweep: it wants --sweep LO:HI:STEP";
+    }
+    if (values->output != NULL && values->budget == NULL && values->ratio == NULL) {
+        return "-o keeps one play: it wants --budget or --ratio";
+    }
     return NULL;
+}
+
+static int check_files(const struct values *values, struct varve_message *message)
+{
+    if (values->plot != NULL) {
+        return dtr_plot_check(values->plot, values->force, message);
+    }
+    return values->output != NULL ? varve_publish_check(values->output, values->force, message) : VARVE_OK;
 }
 
 static int read_allocator(const struct values *values, struct dtr_allocator_options *allocator_out,
@@ -405,6 +439,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     }
     error = find_heuristic(values->heuristic, &play.heuristic, &message);
     error = error != VARVE_OK ? error : read_allocator(values, &allocator, &message);
+    error = error != VARVE_OK ? error : check_files(values, &message);
     command_progress(context, &progress, false);
     if (error == VARVE_OK) {
         error = dtr_log_read(operands->items[0], &progress, &log, &message);
