@@ -52,9 +52,9 @@ static const struct values defaults = {.heuristic = "dtr", .remat_limit = "1.0"}
 
 static const struct option_spec options[] = {
     {"heuristic", 'H', OPTION_TEXT, "NAME",
-     "which storage is evicted: dtr, dtr-eq, dtr-local, lru, size, … (a wrong one lists all)",
+     "which storage is evicted: dtr (default), dtr-eq, dtr-local, msps, lru, size, …; any other word lists all",
      offsetof(struct values, heuristic), 0, 0, NULL},
-    {"budget", 'b', OPTION_TEXT, "BYTES|none", "play once, with so much memory",
+    {"budget", 'b', OPTION_TEXT, "BYTES|none", "play once, with so much memory, such as 4G",
      offsetof(struct values, budget), 0, 0, NULL},
     {"ratio", 'r', OPTION_TEXT, "R", "play once, with this share of the log's own peak",
      offsetof(struct values, ratio), 0, 0, NULL},
@@ -67,7 +67,7 @@ static const struct option_spec options[] = {
      "look at all candidates (scan), at some (sample), or at a tournament's winner (kinetic)",
      offsetof(struct values, search), 0, 0, search_names},
     {"remat-limit", 0, OPTION_TEXT, "FACTOR|none",
-     "stop when recomputation costs more than this share of the program",
+     "stop when recomputation costs more than this share of the program (default 1.0)",
      offsetof(struct values, remat_limit), 0, 0, NULL},
     {"mode", 'm', OPTION_CHOICE, "MODE",
      "storages are their sizes (exact), or blocks of the caching allocator, whose reserved bytes the budget limits (allocator)",
@@ -301,8 +301,7 @@ static int answer_sweep(struct command_context *context, const struct values *va
         return error;
     }
     points = make_points(&range, subject->baseline.counters.max_used_bytes, &count);
-    error = dtr_sweep_make(subject->log, subject->options, subject->description.bound_bytes, jobs_of(values),
-                           points, count, &sweep, message);
+    error = dtr_sweep_make(subject->log, subject->options, jobs_of(values), points, count, &sweep, message);
     if (error == VARVE_OK && values->plot != NULL) {
         error = dtr_plot_write(values->plot, values->force, subject, &sweep, message);
     }
@@ -349,8 +348,8 @@ static int answer_overview(struct command_context *context, const struct values 
         points[i].budget =
             (uint64_t)((double)subject->baseline.counters.max_used_bytes * (double)(i + 1) / OVERVIEW_POINTS);
     }
-    error = dtr_sweep_points(subject->log, subject->options, subject->description.bound_bytes,
-                             jobs_of(values), points, OVERVIEW_POINTS, message);
+    error =
+        dtr_sweep_points(subject->log, subject->options, jobs_of(values), points, OVERVIEW_POINTS, message);
     if (error == VARVE_OK) {
         error = find_smallest(subject, points, OVERVIEW_POINTS, &smallest, &is_found, message);
     }

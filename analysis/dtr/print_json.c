@@ -118,18 +118,15 @@ void dtr_print_play_json(FILE *out, const struct dtr_subject *subject, const str
     json_print(object, out);
 }
 
-/* Of a budget that can't work nothing else is known. */
 static struct cJSON *point_json(const struct dtr_subject *subject, const struct dtr_point *point)
 {
     struct cJSON *object = json_object();
 
     add_bytes(object, "budget", point->budget);
     json_text(object, "status", dtr_status_name(point->status));
-    if (point->is_played) {
-        add_figures(object, subject, &point->counters);
-        json_real(object, "seconds", point->seconds);
-        add_allocator(object, subject, &point->allocator);
-    }
+    add_figures(object, subject, &point->counters);
+    json_real(object, "seconds", point->seconds);
+    add_allocator(object, subject, &point->allocator);
     return object;
 }
 

@@ -39,11 +39,11 @@ static void print_bound(FILE *out, const struct dtr_subject *subject)
 
     fprintf(out, "no budget below %s can work: ", format_bytes_exact((int64_t)description->bound_bytes).text);
     if (description->bound_op == VARVE_REMAT_NONE) {
-        fprintf(out, "so much must be resident at the end\n");
+        fprintf(out, "that must be resident at the end\n");
     } else {
-        fprintf(out, "so much take inputs and outputs of ");
+        fprintf(out, "that is in use while\n  ");
         print_op(out, subject->log, description->bound_op);
-        fprintf(out, ", and what is pinned by then\n");
+        fprintf(out, " runs: its inputs, its outputs, and what is pinned by then\n");
     }
 }
 
@@ -53,7 +53,8 @@ static void print_failure(FILE *out, const struct dtr_subject *subject, const st
 {
     fprintf(out, "%s at ", dtr_status_name(result->status));
     print_op(out, subject->log, result->op);
-    fprintf(out, ": %s\n", result->reason.text);
+    fputs(":\n  ", out);
+    format_print_wrapped(out, result->reason.text, 2);
 }
 
 static void print_allocator(FILE *out, const struct dtr_result *result)
@@ -243,16 +244,16 @@ static void print_bands(FILE *out, const struct dtr_subject *subject, const stru
 static void print_decision(FILE *out, const struct dtr_log *log, uint64_t budget,
                            const struct dtr_decision *decision)
 {
-    fprintf(out, "    %s: ", format_bytes_exact((int64_t)budget).text);
+    fprintf(out, "    %s bytes: ", format_count((int64_t)budget).text);
     if (!decision->is_made) {
-        fprintf(out, "evicts nothing more\n");
+        fprintf(out, "nothing more is evicted\n");
         return;
     }
-    fprintf(out, "for ");
-    print_op(out, log, decision->op);
-    fprintf(out, " it evicts %s made by ", format_bytes((int64_t)decision->bytes).text);
+    fprintf(out, "%s of ", format_bytes((int64_t)decision->bytes).text);
     print_op(out, log, decision->made_by);
-    fprintf(out, " at clock %s\n", format_count((int64_t)decision->clock).text);
+    fprintf(out, " go for\n      ");
+    print_op(out, log, decision->op);
+    fprintf(out, ", at %s\n", format_duration((int64_t)decision->clock).text);
 }
 
 static void print_partings(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep)

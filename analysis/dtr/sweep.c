@@ -91,7 +91,6 @@ static int play_point(const struct dtr_log *log, const struct dtr_options *optio
     own.budget = point->budget;
     own.progress = NULL;
     error = dtr_play(log, &own, &result, message);
-    point->is_played = true;
     point->status = result.status;
     point->seconds = result.seconds;
     point->counters = result.counters;
@@ -106,17 +105,16 @@ static int run_point(const struct work *work, size_t index, struct varve_message
     return play_point(work->log, work->options, &points[index], message);
 }
 
-int dtr_sweep_points(const struct dtr_log *log, const struct dtr_options *options, uint64_t bound_bytes,
-                     unsigned jobs, struct dtr_point *points, size_t count, struct varve_message *message)
+int dtr_sweep_points(const struct dtr_log *log, const struct dtr_options *options, unsigned jobs,
+                     struct dtr_point *points, size_t count, struct varve_message *message)
 {
-    struct work work = {.run = run_point, .log = log, .options = options, .what = "playing budgets"};
-    size_t hopeless = 0;
+    struct work work = {.run = run_point,
+                        .log = log,
+                        .options = options,
+                        .items = points,
+                        .count = count,
+                        .what = "playing budgets"};
 
-    while (hopeless < count && points[hopeless].budget < bound_bytes) {
-        points[hopeless++].status = DTR_OOM;
-    }
-    work.items = points + hopeless;
-    work.count = count - hopeless;
     return run_all(&work, jobs, message);
 }
 
@@ -261,11 +259,11 @@ static int find_partings(const struct dtr_log *log, const struct dtr_options *op
 
 /* ---- the whole ---- */
 
-int dtr_sweep_make(const struct dtr_log *log, const struct dtr_options *options, uint64_t bound_bytes,
-                   unsigned jobs, struct dtr_point *points, size_t count, struct dtr_sweep *sweep_out,
+int dtr_sweep_make(const struct dtr_log *log, const struct dtr_options *options, unsigned jobs,
+                   struct dtr_point *points, size_t count, struct dtr_sweep *sweep_out,
                    struct varve_message *message)
 {
-    int error = dtr_sweep_points(log, options, bound_bytes, jobs, points, count, message);
+    int error = dtr_sweep_points(log, options, jobs, points, count, message);
 
     *sweep_out = (struct dtr_sweep){.points = points, .point_count = count};
     if (error != VARVE_OK) {

@@ -15,7 +15,6 @@ extern "C" {
 struct dtr_point {
     uint64_t budget;
     enum dtr_status status;
-    bool is_played; /* else it is known that it can't work: counters are 0 */
     double seconds;
     struct varve_remat_counters counters;
     struct dtr_allocator_figures allocator;
@@ -51,13 +50,12 @@ struct dtr_sweep {
     size_t point_count, band_count, parting_count;
 };
 
-/// Play all points, whose budgets are set and rise. Below `bound_bytes` (dtr_describe) none is played. `options` hold for all but
-/// for the budget; nobody sees their events. Errors: as of dtr_play.
-int dtr_sweep_points(const struct dtr_log *log, const struct dtr_options *options, uint64_t bound_bytes,
-                     unsigned jobs, struct dtr_point *points, size_t count, struct varve_message *message);
+/// Play all points, whose budgets are set and rise. `options` hold for all but for the budget; nobody sees their events. Errors: as of dtr_play.
+int dtr_sweep_points(const struct dtr_log *log, const struct dtr_options *options, unsigned jobs,
+                     struct dtr_point *points, size_t count, struct varve_message *message);
 /// The same with all that follows from the points. Takes them; owner of the sweep: the caller, by dtr_sweep_free, also after an error.
-int dtr_sweep_make(const struct dtr_log *log, const struct dtr_options *options, uint64_t bound_bytes,
-                   unsigned jobs, struct dtr_point *points, size_t count, struct dtr_sweep *sweep_out,
+int dtr_sweep_make(const struct dtr_log *log, const struct dtr_options *options, unsigned jobs,
+                   struct dtr_point *points, size_t count, struct dtr_sweep *sweep_out,
                    struct varve_message *message);
 void dtr_sweep_free(struct dtr_sweep *sweep);
 /// The first point that works, NULL: none does.
