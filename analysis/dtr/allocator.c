@@ -31,6 +31,9 @@ int dtr_allocator_open(struct dtr_allocator *allocator, const struct dtr_allocat
 
 void dtr_allocator_close(struct dtr_allocator *allocator)
 {
+    if (allocator->alloc != NULL) {
+        varve_alloc_set_recorder(allocator->alloc, NULL); /* what is resident stays so in records */
+    }
     varve_remat_blocks_close(allocator->blocks);
     if (allocator->alloc != NULL) {
         varve_alloc_close(allocator->alloc);

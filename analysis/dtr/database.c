@@ -12,13 +12,40 @@
 struct database {
     struct varve_writer *writer; /* its errors stick until it finishes */
     const struct dtr_log *log;
+    const char *source;
     uint64_t clock;                /* of the planner's last event */
+    uint32_t op;                   /* of the program, that is being played */
+    uint32_t *callsites;           /* by operator; 0: not written yet */
     bool is_named[UINT16_MAX + 1]; /* by number: its record is written */
 };
 
+/* The operator that the program asked for, at its line of the log; 0: none. */
+static uint32_t callsite(struct database *database)
+{
+    const struct dtr_op *op;
+    struct varve_writer_symbol symbol;
+    uint32_t number;
+
+    if (database->op == VARVE_REMAT_NONE) {
+        return 0;
+    }
+    if (database->callsites[database->op] == 0) {
+        op = &database->log->ops[database->op];
+        symbol = (struct varve_writer_symbol){.function = dtr_log_name(database->log, op->name),
+                                              .file = database->source,
+                                              .line = (uint32_t)op->line};
+        number = varve_writer_symbol(database->writer, &symbol);
+        database->callsites[database->op] = varve_writer_callsite(database->writer, &number, 1);
+    }
+    return database->callsites[database->op];
+}
+
 static void write_record(struct database *database, const struct varve_record *record)
 {
-    varve_writer_event(database->writer, record, (int64_t)database->clock);
+    struct varve_record copy = *record;
+
+    copy.callsite = callsite(database);
+    varve_writer_event(database->writer, &copy, (int64_t)database->clock);
 }
 
 static uint16_t name_of(struct database *database, uint32_t op)
@@ -66,6 +93,7 @@ static int play(struct database *database, const struct dtr_options *options, st
 
     own.event = take_event;
     own.event_context = database;
+    own.playing = &database->op;
     if (options->allocator != NULL) {
         allocator = *options->allocator;
         allocator.recorder = &recorder;
@@ -88,10 +116,15 @@ int dtr_database_write(const char *path, bool may_replace, const char *source, c
         return error;
     }
     database = memory_resize(NULL, sizeof(*database));
-    *database = (struct database){.writer = writer, .log = log};
+    *database = (struct database){.writer = writer, .log = log, .source = source, .op = VARVE_REMAT_NONE};
+    database->callsites = calloc(log->op_count + (size_t)1, sizeof(*database->callsites));
+    if (database->callsites == NULL) {
+        memory_exhausted();
+    }
     varve_writer_meta_text(writer, "dtr.source", source);
     varve_writer_meta_text(writer, "dtr.heuristic", options->heuristic->name);
     error = play(database, options, result_out, message);
+    free(database->callsites);
     free(database);
     if (error != VARVE_OK) {
         varve_writer_abandon(writer);

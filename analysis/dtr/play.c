@@ -27,6 +27,14 @@ static void on_event(void *context, const struct varve_remat_event *event)
     play->options->event(play->options->event_context, event, play->op);
 }
 
+static void set_op(struct play *play, uint32_t op)
+{
+    play->op = op;
+    if (play->options->playing != NULL) {
+        *play->options->playing = op;
+    }
+}
+
 static int compute(struct play *play, uint32_t number, struct varve_message *message)
 {
     const struct dtr_log *log = play->log;
@@ -40,7 +48,7 @@ static int compute(struct play *play, uint32_t number, struct varve_message *mes
         .cost_ns = op->cost_ns,
     };
 
-    play->op = number;
+    set_op(play, number);
     return varve_remat_compute(play->remat, &planned, play->outputs, message);
 }
 
@@ -79,7 +87,7 @@ static int play_events(struct play *play, struct dtr_result *result)
             progress_step(play->options->progress, "playing", i, log->event_count);
         }
         if (i == log->end_event) {
-            play->op = VARVE_REMAT_NONE;
+            set_op(play, VARVE_REMAT_NONE);
         }
         error = play_event(play, log->events[i], &result->reason);
         result->events += error == VARVE_OK;
