@@ -142,6 +142,10 @@ struct varve_remat_driver {
     void (*evict)(void *context, uint32_t storage);
     /* The planner forgets the storage, evicted or not; its number may be given to another. */
     void (*forget)(void *context, uint32_t storage);
+    /* The planner forgets a view, whose storage stays: the tensor's number may be given to another. */
+    void (*forget_view)(void *context, uint32_t tensor);
+    /* The planner forgets an operator; what it was given as `user`. */
+    void (*forget_op)(void *context, void *user);
     /* Bytes that count against the budget now, and that the operator's outputs will take. NULL: sums of sizes. */
     uint64_t (*bytes_used)(void *context);
     uint64_t (*bytes_needed)(void *context, uint32_t op);
@@ -220,7 +224,15 @@ void varve_remat_set_ignores_small(struct varve_remat *remat, bool is_on);
 bool varve_remat_is_defined(const struct varve_remat *remat, uint32_t tensor);
 /// The storage of a tensor, and the operator that made it (VARVE_REMAT_NONE: none any more).
 uint32_t varve_remat_storage(const struct varve_remat *remat, uint32_t tensor);
+/// The tensors of a storage in the order of their making: the first is the root, the others are views. VARVE_REMAT_NONE at the end.
+bool varve_remat_is_tensor(const struct varve_remat *remat, uint32_t number);
+uint32_t varve_remat_first_tensor(const struct varve_remat *remat, uint32_t storage);
+uint32_t varve_remat_next_tensor(const struct varve_remat *remat, uint32_t tensor);
 uint32_t varve_remat_producer(const struct varve_remat *remat, uint32_t tensor);
+/// Bytes of the tensor's storage.
+uint64_t varve_remat_storage_bytes(const struct varve_remat *remat, uint32_t tensor);
+/// Cost of the operator that made the tensor, as given or as its first run said; 0: it has none any more.
+uint64_t varve_remat_cost(const struct varve_remat *remat, uint32_t tensor);
 /// What the operator was given as `user`.
 void *varve_remat_user(const struct varve_remat *remat, uint32_t op);
 
@@ -246,7 +258,8 @@ void *varve_remat_user(const struct varve_remat *remat, uint32_t op);
     X(heuristic_evals, "scores computed")                                                       \
     X(heuristic_accesses, "scores, and tensors, classes and storages looked at for them")       \
     X(searches, "searches for a victim")                                                        \
-    X(search_ns, "time in searches; measured with is_live alone")                               \
+    X(search_ns, "time in searches and evictions; measured with is_live alone")                 \
+    X(score_ns, "of this: until the victim was found")                                          \
     X(failures, "operators that did not get their memory")
 
 struct varve_remat_counters {

@@ -18,6 +18,7 @@
 #include "storage/index_plan.h"
 #include "storage/operators.h"
 #include "storage/remat.h"
+#include "storage/runtime.h"
 #include "storage/tracker.h"
 
 #ifdef __cplusplus

@@ -101,7 +101,8 @@ void banish_try(struct varve_remat *remat, uint32_t number)
     }
     if (storage->is_resident) {
         if (storage->locks > 0) {
-            storage->locks = 0; /* whoever has locked it is past its use, or never needs it: V1 forces it open */
+            storage->locks =
+                0; /* whoever has locked it is past its use, or never needs it: V1 forces it open */
             remat->locked_bytes -= storage->size;
         }
         evict_storage(remat, number, VARVE_REMAT_CAUSE_BANISHED, NAN);

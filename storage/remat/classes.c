@@ -120,10 +120,18 @@ void classes_leave(struct remat_classes *classes, struct remat_storage *storage)
         return;
     }
     root = find_root(classes, storage->class_node);
-    classes->accesses += root == storage->class_node ? 1 : 2; /* the simulator looks it up again to write it */
+    classes->accesses +=
+        root == storage->class_node ? 1 : 2; /* the simulator looks it up again to write it */
     classes->nodes[root].cost -= storage->compute;
     drop_use(classes, storage->class_node);
     storage->class_node = VARVE_REMAT_NONE;
+}
+
+void classes_change(struct remat_classes *classes, const struct remat_storage *storage, int64_t by)
+{
+    if (storage->class_node != VARVE_REMAT_NONE) {
+        classes->nodes[find_root(classes, storage->class_node)].cost += by;
+    }
 }
 
 int64_t classes_cost(struct remat_classes *classes, const struct remat_graph *graph,

@@ -16,7 +16,8 @@ extern "C" {
 #endif
 
 struct class_node {
-    int64_t cost;    /* of a root: of its class; may be negative, as storages' costs change while they are evicted */
+    int64_t
+        cost; /* of a root: of its class; may be negative, as storages' costs change while they are evicted */
     uint64_t stamp;  /* of a root: looked at already */
     uint32_t parent; /* itself: a root; of an unused node the next unused one */
     uint32_t uses;   /* children, and its storage */
@@ -36,6 +37,8 @@ bool classes_add(struct remat_classes *classes, struct remat_storage *storage, i
 bool classes_evict(struct remat_classes *classes, struct remat_graph *graph, uint32_t storage);
 /// The storage is resident again, or goes: its cost leaves the class.
 void classes_leave(struct remat_classes *classes, struct remat_storage *storage);
+/// The cost of the storage has become another one by that much.
+void classes_change(struct remat_classes *classes, const struct remat_storage *storage, int64_t by);
 /// Costs of the distinct classes that the storage touches.
 int64_t classes_cost(struct remat_classes *classes, const struct remat_graph *graph,
                      const struct remat_storage *storage);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Live planners run for days, so they forget: a storage without references that no operator of another storage uses, the operators
- * that made it, and then whatever was kept for those.
+ * Live planners run for days, so they forget: a view without references that no operator uses, a storage without references that no
+ * operator of another storage uses, the operators that made them, and then whatever was kept for those.
  */
 #include "storage/remat/planner.h"
 
@@ -19,8 +19,11 @@ static void drop_op(struct varve_remat *remat, uint32_t number)
 {
     const struct remat_op *op = &remat->graph.ops[number];
 
-    for (uint32_t i = 0; i < op->input_storage_count; i++) {
-        remat->is_broken |= !number_list_append(&remat->collect, remat_op_input_storages(op)[i]);
+    for (uint32_t i = 0; i < op->input_count; i++) {
+        remat->is_broken |= !number_list_append(&remat->collect, op->inputs[i]);
+    }
+    if (remat->options.driver.forget_op != NULL) {
+        remat->options.driver.forget_op(remat->options.driver.context, op->user);
     }
     graph_remove_op(&remat->graph, number);
 }
@@ -53,6 +56,7 @@ static void forget(struct varve_remat *remat, uint32_t number)
     }
     if (remat->has_regions) {
         remat->is_broken |= !regions_forget(&remat->regions, graph, number);
+        search_regions_changed(remat);
     }
     for (uint32_t t = storage->tensor_first; t != VARVE_REMAT_NONE; t = graph->tensors[t].next) {
         collect_drop_recipe(remat, t);
@@ -63,14 +67,55 @@ static void forget(struct varve_remat *remat, uint32_t number)
     graph_remove_storage(graph, number);
 }
 
-void collect_from(struct varve_remat *remat, uint32_t storage)
+/* The storage stays: another tensor of it is wanted. */
+static void forget_view(struct varve_remat *remat, uint32_t tensor)
 {
-    remat->is_broken |= !number_list_append(&remat->collect, storage);
-    while (remat->collect.count > 0) {
-        uint32_t number = remat->collect.numbers[--remat->collect.count];
+    struct remat_graph *graph = &remat->graph;
+    uint32_t number = graph->tensors[tensor].storage, op = graph->tensors[tensor].op;
+    struct remat_storage *storage = &graph->storages[number];
+    bool has_edges = op != VARVE_REMAT_NONE && graph->ops[op].input_storage_count > 1;
+    int64_t before = storage->compute;
 
-        if (remat->graph.storages[number].is_known && !is_wanted(remat, number)) {
-            forget(remat, number);
+    if (remat->options.driver.forget_view != NULL) {
+        remat->options.driver.forget_view(remat->options.driver.context, tensor);
+    }
+    collect_drop_recipe(remat, tensor);
+    graph_remove_view(graph, tensor);
+    storage->compute = graph_compute_of(graph, number);
+    if (remat->has_classes) {
+        classes_change(&remat->classes, storage, storage->compute - before);
+    }
+    if (remat->has_regions && has_edges && storage->is_resident) {
+        remat->is_broken |= !regions_unlinked(&remat->regions, graph, number);
+        search_regions_changed(remat);
+    }
+    search_changed(remat, number);
+}
+
+static bool is_lost_view(const struct varve_remat *remat, uint32_t number)
+{
+    const struct remat_tensor *tensor = &remat->graph.tensors[number];
+    const struct remat_storage *storage = &remat->graph.storages[tensor->storage];
+
+    return tensor->refs == 0 && tensor->uses == 0 && storage->tensor_first != number &&
+           storage->locks == (storage->is_pinned ? 1U : 0U);
+}
+
+void collect_from(struct varve_remat *remat, uint32_t tensor)
+{
+    remat->is_broken |= !number_list_append(&remat->collect, tensor);
+    while (remat->collect.count > 0) {
+        uint32_t next = remat->collect.numbers[--remat->collect.count];
+        uint32_t storage = remat->graph.tensors[next].storage;
+
+        if (storage == VARVE_REMAT_NONE) {
+            continue;
+        }
+        if (is_lost_view(remat, next)) {
+            forget_view(remat, next);
+        }
+        if (!is_wanted(remat, storage)) {
+            forget(remat, storage);
         }
     }
 }

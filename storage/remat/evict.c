@@ -75,6 +75,7 @@ static void update_neighbourhood(struct varve_remat *remat, uint32_t number)
 
     if (remat->has_regions) {
         remat->is_broken |= !regions_evict(&remat->regions, &remat->graph, number);
+        search_regions_changed(remat);
     } else if (remat->walks_regions) {
         regions_set_resident(&remat->regions, number, false);
     }
@@ -137,11 +138,26 @@ static uint64_t evict_window(struct varve_remat *remat, uint64_t bytes, enum var
     return freed;
 }
 
+static uint64_t now_ns(const struct varve_remat *remat)
+{
+    return remat->options.is_live ? varve_clock_monotonic_ns() : 0;
+}
+
+/* One victim. One without bytes counts as a byte: there is something to go on with. */
+static uint64_t evict_one(struct varve_remat *remat, enum varve_remat_cause cause, uint64_t begin_ns)
+{
+    double score;
+    uint32_t victim = search_victim(remat, &score);
+    uint64_t size = remat->graph.storages[victim].size;
+
+    remat->counters.score_ns += now_ns(remat) - begin_ns;
+    evict_storage(remat, victim, cause, score);
+    return size > 0 ? size : 1;
+}
+
 uint64_t evict_for(struct varve_remat *remat, uint64_t bytes, enum varve_remat_cause cause)
 {
-    uint64_t begin = remat->options.is_live ? varve_clock_monotonic_ns() : 0, freed = 0;
-    uint32_t victim;
-    double score;
+    uint64_t begin_ns = now_ns(remat), freed = 0;
 
     if (remat->pool.count == 0) {
         return 0;
@@ -151,12 +167,8 @@ uint64_t evict_for(struct varve_remat *remat, uint64_t bytes, enum varve_remat_c
         freed = evict_window(remat, bytes, cause);
     }
     if (freed == 0) {
-        victim = search_victim(remat, &score);
-        remat->counters.search_ns += remat->options.is_live ? varve_clock_monotonic_ns() - begin : 0;
-        freed = remat->graph.storages[victim].size;
-        evict_storage(remat, victim, cause, score);
-        return freed > 0 ? freed : 1; /* one without bytes has gone, too: there is something to go on with */
+        freed = evict_one(remat, cause, begin_ns);
     }
-    remat->counters.search_ns += remat->options.is_live ? varve_clock_monotonic_ns() - begin : 0;
+    remat->counters.search_ns += now_ns(remat) - begin_ns;
     return freed;
 }

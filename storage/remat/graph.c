@@ -81,8 +81,8 @@ static void add_output(struct remat_graph *graph, const struct varve_remat_op *o
                        unsigned index)
 {
     int32_t alias = op->aliases[index];
-    uint32_t storage = alias >= 0 ? graph->tensors[op->inputs[alias]].storage
-                                  : new_storage(graph, op->sizes[index]);
+    uint32_t storage =
+        alias >= 0 ? graph->tensors[op->inputs[alias]].storage : new_storage(graph, op->sizes[index]);
     uint32_t number = new_number(&graph->free_tensors, &graph->tensor_count);
     struct remat_storage *in = &graph->storages[storage];
 
@@ -145,14 +145,16 @@ static bool add_edges(struct remat_graph *graph, uint32_t op_number)
     for (uint32_t i = 0; i < op->input_storage_count; i++) {
         is_done &= number_list_append(&graph->storages[from[i]].consumers, op_number);
         for (uint32_t j = 0; j < op->output_storage_count; j++) {
-            graph->has_back_edges |= to[j] < from[i];
+            uint32_t root = graph->storages[to[j]].tensor_first;
+
+            graph->has_late_edges |= from[i] != to[j] && graph->tensors[root].op != op_number;
             if (graph->has_neighbours) {
-                is_done &= add_neighbours(graph, from[i], to[j],
-                                          graph->storages[to[j]].tensor_first == remat_op_outputs(op)[0]);
+                is_done &= add_neighbours(graph, from[i], to[j], root == remat_op_outputs(op)[0]);
             }
         }
     }
     for (uint32_t i = 0; i < op->input_count; i++) {
+        graph->tensors[op->inputs[i]].uses++;
         graph->storages[graph->tensors[op->inputs[i]].storage].child_visits += op->output_count;
     }
     return is_done;
@@ -216,6 +218,7 @@ void graph_remove_op(struct remat_graph *graph, uint32_t number)
         number_list_remove(&graph->storages[remat_op_input_storages(op)[i]].consumers, number);
     }
     for (uint32_t i = 0; i < op->input_count; i++) {
+        graph->tensors[op->inputs[i]].uses--;
         graph->storages[graph->tensors[op->inputs[i]].storage].child_visits -= op->output_count;
     }
     graph->list_bytes -= 2 * ((uint64_t)op->input_count + op->output_count) * sizeof(*op->inputs);
@@ -277,6 +280,25 @@ bool graph_is_needed(const struct remat_graph *graph, uint32_t number)
     return false;
 }
 
+static void free_tensor(struct remat_graph *graph, uint32_t tensor)
+{
+    graph->tensors[tensor] = (struct remat_tensor){.storage = VARVE_REMAT_NONE};
+    graph->free_tensors.numbers[graph->free_tensors.count++] = tensor;
+}
+
+void graph_remove_view(struct remat_graph *graph, uint32_t tensor)
+{
+    struct remat_storage *storage = &graph->storages[graph->tensors[tensor].storage];
+    uint32_t before = storage->tensor_first;
+
+    while (graph->tensors[before].next != tensor) {
+        before = graph->tensors[before].next;
+    }
+    graph->tensors[before].next = graph->tensors[tensor].next;
+    storage->tensor_last = storage->tensor_last == tensor ? before : storage->tensor_last;
+    free_tensor(graph, tensor);
+}
+
 void graph_remove_storage(struct remat_graph *graph, uint32_t number)
 {
     struct remat_storage *storage = &graph->storages[number];
@@ -286,8 +308,7 @@ void graph_remove_storage(struct remat_graph *graph, uint32_t number)
     }
     for (uint32_t t = storage->tensor_first, next; t != VARVE_REMAT_NONE; t = next) {
         next = graph->tensors[t].next;
-        graph->tensors[t] = (struct remat_tensor){.storage = VARVE_REMAT_NONE};
-        graph->free_tensors.numbers[graph->free_tensors.count++] = t;
+        free_tensor(graph, t);
     }
     storage->neighbours.count = 0;
     storage->is_known = false;

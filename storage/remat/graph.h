@@ -20,20 +20,22 @@ extern "C" {
 struct remat_storage {
     int64_t compute; /* of the distinct operators that made its tensors */
     uint64_t size;
-    int64_t last_access;                  /* clock; 0: never */
-    uint64_t parent_visits, child_visits; /* inputs of its tensors' operators, and outputs of the operators that use them: each as
+    int64_t last_access; /* clock; 0: never */
+    uint64_t parent_visits,
+        child_visits; /* inputs of its tensors' operators, and outputs of the operators that use them: each as
                                            * often as it occurs */
-    uint32_t pool_slot;                   /* VARVE_REMAT_NONE: not evictable */
-    uint32_t class_node;                  /* while evicted; VARVE_REMAT_NONE */
-    uint32_t tensor_first, tensor_last;   /* in the order of their making; the first is the root */
-    uint32_t locks;                       /* a pin is one, for ever */
-    uint32_t refs;                        /* of the program, to any of its tensors */
-    bool is_known;                        /* the number is in use */
+    uint32_t pool_slot;                 /* VARVE_REMAT_NONE: not evictable */
+    uint32_t class_node;                /* while evicted; VARVE_REMAT_NONE */
+    uint32_t tensor_first, tensor_last; /* in the order of their making; the first is the root */
+    uint32_t locks;                     /* a pin is one, for ever */
+    uint32_t refs;                      /* of the program, to any of its tensors */
+    bool is_known;                      /* the number is in use */
     bool is_resident, is_pinned, is_banished;
     bool was_evicted;
-    uint64_t evicted_at;           /* executions at its last eviction */
-    struct number_list consumers;  /* distinct operators */
-    struct number_list neighbours; /* distinct other storages at the end of an edge, unless they were pinned then */
+    uint64_t evicted_at;          /* executions at its last eviction */
+    struct number_list consumers; /* distinct operators */
+    struct number_list
+        neighbours; /* distinct other storages at the end of an edge, unless they were pinned then */
     struct number_list dependents; /* banishing: tensors that are made from it and not defined */
 };
 
@@ -43,13 +45,14 @@ struct remat_tensor {
     uint32_t op;      /* VARVE_REMAT_NONE: its recipe was dropped */
     uint32_t next;    /* in its storage */
     uint32_t refs;
+    uint32_t uses; /* as an input of operators, as often as it occurs */
     bool is_defined;
 };
 
 struct remat_op {
     uint64_t cost_ns, total_size;
     void *user;
-    uint32_t *inputs;      /* one array: inputs, outputs, distinct storages of the inputs, then of the outputs */
+    uint32_t *inputs; /* one array: inputs, outputs, distinct storages of the inputs, then of the outputs */
     uint32_t input_count, output_count;
     uint32_t input_storage_count, output_storage_count;
     uint32_t live_outputs; /* that still have it as recipe; 0: the number is not in use */
@@ -67,7 +70,7 @@ struct remat_graph {
     uint32_t stamp_capacity;
     uint64_t stamp;
     bool has_neighbours; /* keep remat_storage.neighbours */
-    bool has_back_edges; /* some edge leads to a smaller number */
+    bool has_late_edges; /* to a storage that was there already: its view has other inputs, too */
     uint64_t list_bytes; /* of all operators' arrays */
     uint64_t storages_known;
 };
@@ -105,6 +108,8 @@ bool graph_drop_recipe(struct remat_graph *graph, uint32_t tensor);
 void graph_remove_op(struct remat_graph *graph, uint32_t op);
 /// Is it an input of operators that make other storages?
 bool graph_is_needed(const struct remat_graph *graph, uint32_t storage);
+/// The tensor, which is not its storage's first, goes. Its recipe was dropped, nobody uses it.
+void graph_remove_view(struct remat_graph *graph, uint32_t tensor);
 /// The storage and its tensors go. Their recipes were dropped, nobody needs it.
 void graph_remove_storage(struct remat_graph *graph, uint32_t storage);
 /// Visits of the storage's edges: what the published simulator counts as it walks over tensors.

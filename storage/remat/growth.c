@@ -54,8 +54,7 @@ bool number_list_remove(struct number_list *list, uint32_t number)
 {
     for (uint32_t i = 0; i < list->count; i++) {
         if (list->numbers[i] == number) {
-            memmove(&list->numbers[i], &list->numbers[i + 1],
-                    (list->count - i - 1) * sizeof(*list->numbers));
+            memmove(&list->numbers[i], &list->numbers[i + 1], (list->count - i - 1) * sizeof(*list->numbers));
             list->count--;
             return true;
         }

@@ -87,13 +87,13 @@ static void pop(struct varve_remat *remat)
 
 /* ---- room ---- */
 
-static void report_blocked(struct varve_remat *remat, uint32_t op, uint64_t needed)
+static void report_blocked(struct varve_remat *remat, uint32_t op, uint64_t needed, uint64_t kept)
 {
     struct varve_remat_event event = {.kind = VARVE_REMAT_EVENT_FAILED,
                                       .op = op,
                                       .storage = VARVE_REMAT_NONE,
                                       .bytes = needed,
-                                      .cost_ns = remat->locked_bytes,
+                                      .cost_ns = kept,
                                       .score = NAN,
                                       .time = remat->clock};
 
@@ -135,12 +135,16 @@ static int make_room(struct varve_remat *remat, uint32_t op, struct varve_messag
     }
     used = planner_used(remat);
     if (used + needed > budget) {
-        report_blocked(remat, op, needed);
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY,
-                                 "operator %" PRIu32 " needs %" PRIu64 " bytes, and %" PRIu64
-                                 " can't be evicted (inputs of operators that wait for it, and what is pinned): a budget of %" PRIu64
-                                 " bytes would do here, it is %" PRIu64,
-                                 op, needed, remat->locked_bytes, remat->locked_bytes + needed, budget);
+        /* Small storages are kept, too, under the rule on them. */
+        uint64_t kept = remat->pool.count == 0 ? used : remat->locked_bytes;
+
+        report_blocked(remat, op, needed, kept);
+        return varve_message_set(
+            message, VARVE_ERROR_NO_MEMORY,
+            "%" PRIu64 " bytes are needed, and %" PRIu64
+            " can't be evicted (inputs of waiting operators, what is pinned): a budget of %" PRIu64
+            " bytes would do here, it is %" PRIu64,
+            needed, kept, kept + needed, budget);
     }
     remat->counters.wasted_bytes += evicted > missing ? evicted - missing : 0;
     return 0;
@@ -246,8 +250,8 @@ static void count_run(struct varve_remat *remat, const struct remat_frame *frame
     for (uint32_t i = 0; i < op->output_count; i++) {
         uint32_t output = remat_op_outputs(op)[i];
 
-        counters->duplicates +=
-            output != VARVE_REMAT_NONE && graph->tensors[output].is_defined && graph->tensors[output].size > 0;
+        counters->duplicates += output != VARVE_REMAT_NONE && graph->tensors[output].is_defined &&
+                                graph->tensors[output].size > 0;
     }
 }
 
@@ -278,6 +282,7 @@ static void update_neighbourhoods(struct varve_remat *remat)
     if (remat->has_regions && remat->fresh.count > 0) {
         remat->is_broken |=
             !regions_made(&remat->regions, &remat->graph, remat->fresh.numbers, remat->fresh.count);
+        search_regions_changed(remat);
     }
     for (uint32_t i = 0; remat->walks_regions && !remat->has_regions && i < remat->fresh.count; i++) {
         regions_set_resident(&remat->regions, remat->fresh.numbers[i], true);

@@ -26,7 +26,8 @@ static int check_options(const struct varve_remat_options *options,
 
     if ((is_window && options->driver.layout == NULL) ||
         (heuristic->has_free_neighbours && options->driver.free_neighbours == NULL)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "heuristic %s needs an allocator", heuristic->name);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "heuristic %s needs an allocator",
+                                 heuristic->name);
     }
     if (options->search != VARVE_REMAT_SEARCH_SCAN &&
         (is_window || is_random || heuristic->cost == VARVE_REMAT_COST_UNION ||
@@ -119,11 +120,6 @@ uint64_t planner_needed(const struct varve_remat *remat, uint32_t op)
 
 /* ---- operators ---- */
 
-static bool is_tensor(const struct varve_remat *remat, uint32_t tensor)
-{
-    return tensor < remat->graph.tensor_count && remat->graph.tensors[tensor].storage != VARVE_REMAT_NONE;
-}
-
 static int check_op(const struct varve_remat *remat, const struct varve_remat_op *op,
                     struct varve_message *message)
 {
@@ -135,15 +131,16 @@ static int check_op(const struct varve_remat *remat, const struct varve_remat_op
                                                        : "by which costs would exceed 2^62 ns in sum");
     }
     for (unsigned i = 0; i < op->input_count; i++) {
-        if (!is_tensor(remat, op->inputs[i])) {
+        if (!varve_remat_is_tensor(remat, op->inputs[i])) {
             return varve_message_set(message, VARVE_ERROR_INVALID, "input %u is no tensor: %" PRIu32, i,
                                      op->inputs[i]);
         }
     }
     for (unsigned i = 0; i < op->output_count; i++) {
         if (op->aliases[i] >= 0 && (unsigned)op->aliases[i] >= op->input_count) {
-            return varve_message_set(message, VARVE_ERROR_INVALID, "output %u is a view of input %" PRId32
-                                     " of %u", i, op->aliases[i], op->input_count);
+            return varve_message_set(message, VARVE_ERROR_INVALID,
+                                     "output %u is a view of input %" PRId32 " of %u", i, op->aliases[i],
+                                     op->input_count);
         }
         if (op->aliases[i] < 0 && op->sizes[i] >= SUM_LIMIT - sizes) {
             return varve_message_set(message, VARVE_ERROR_INVALID, "sizes exceed 2^62 bytes in sum");
@@ -242,17 +239,15 @@ void varve_remat_release(struct varve_remat *remat, uint32_t tensor)
     struct remat_storage *storage = &remat->graph.storages[number];
 
     remat->graph.tensors[tensor].refs--;
-    if (--storage->refs > 0) {
-        return;
-    }
-    if (remat->options.dealloc == VARVE_REMAT_DEALLOC_BANISH) {
+    storage->refs--;
+    if (storage->refs == 0 && remat->options.dealloc == VARVE_REMAT_DEALLOC_BANISH) {
         banish_try(remat, number);
-    } else if (remat->options.dealloc == VARVE_REMAT_DEALLOC_EAGER && storage->is_resident &&
-               storage->locks == 0) {
+    } else if (storage->refs == 0 && remat->options.dealloc == VARVE_REMAT_DEALLOC_EAGER &&
+               storage->is_resident && storage->locks == 0) {
         evict_storage(remat, number, VARVE_REMAT_CAUSE_RELEASED, NAN);
     }
-    if (remat->options.is_live) {
-        collect_from(remat, number);
+    if (remat->options.is_live && remat->graph.tensors[tensor].refs == 0) {
+        collect_from(remat, tensor);
     }
 }
 
@@ -284,12 +279,24 @@ void varve_remat_pin(struct varve_remat *remat, uint32_t tensor)
     report_pin(remat, number, VARVE_REMAT_EVENT_PIN);
 }
 
+/* Some tensor of it can't be made again. */
+static bool is_constant(const struct varve_remat *remat, uint32_t number)
+{
+    const struct remat_graph *graph = &remat->graph;
+    uint32_t t = graph->storages[number].tensor_first;
+
+    while (t != VARVE_REMAT_NONE && graph->tensors[t].op != VARVE_REMAT_NONE) {
+        t = graph->tensors[t].next;
+    }
+    return t != VARVE_REMAT_NONE;
+}
+
 void varve_remat_unpin(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
     struct remat_storage *storage = &remat->graph.storages[number];
 
-    if (!storage->is_pinned) {
+    if (!storage->is_pinned || is_constant(remat, number)) {
         return;
     }
     storage->is_pinned = false;
@@ -300,11 +307,16 @@ void varve_remat_unpin(struct varve_remat *remat, uint32_t tensor)
 
 void varve_remat_drop_recipe(struct varve_remat *remat, uint32_t tensor)
 {
-    uint32_t storage = remat->graph.tensors[tensor].storage;
+    uint32_t number = remat->graph.tensors[tensor].storage;
 
     varve_remat_pin(remat, tensor);
     collect_drop_recipe(remat, tensor);
-    collect_from(remat, storage);
+    remat->graph.storages[number].compute = graph_compute_of(&remat->graph, number);
+    if (remat->has_regions) {
+        remat->is_broken |= !regions_unlinked(&remat->regions, &remat->graph, number);
+        search_regions_changed(remat);
+    }
+    collect_from(remat, tensor);
 }
 
 int varve_remat_evict(struct varve_remat *remat, uint32_t tensor, struct varve_message *message)
@@ -332,9 +344,17 @@ void varve_remat_unlock(struct varve_remat *remat, uint32_t tensor)
     uint32_t number = remat->graph.tensors[tensor].storage;
 
     unlock_storage(remat, number);
-    if (remat->options.is_live && remat->graph.storages[number].refs == 0) {
-        collect_from(remat, number);
+    if (!remat->options.is_live) {
+        return;
     }
+    /* What was released meanwhile: the lock has kept it. */
+    for (uint32_t t = remat->graph.storages[number].tensor_first; t != VARVE_REMAT_NONE;
+         t = remat->graph.tensors[t].next) {
+        if (remat->graph.tensors[t].refs == 0 && remat->graph.tensors[t].uses == 0) {
+            remat->is_broken |= !number_list_append(&remat->collect, t);
+        }
+    }
+    collect_from(remat, tensor);
 }
 
 uint64_t varve_remat_make_room(struct varve_remat *remat, uint64_t bytes)
@@ -374,6 +394,8 @@ void varve_remat_set_search(struct varve_remat *remat, enum varve_remat_search s
 {
     remat->options.search = search;
     remat->has_tournament = search == VARVE_REMAT_SEARCH_KINETIC;
+    tournament_free(&remat->tournament); /* it has missed what another search saw */
+    remat->tournament = (struct remat_tournament){0};
     refill_pool(remat);
 }
 
@@ -393,6 +415,33 @@ bool varve_remat_is_defined(const struct varve_remat *remat, uint32_t tensor)
 uint32_t varve_remat_storage(const struct varve_remat *remat, uint32_t tensor)
 {
     return remat->graph.tensors[tensor].storage;
+}
+
+bool varve_remat_is_tensor(const struct varve_remat *remat, uint32_t number)
+{
+    return number < remat->graph.tensor_count && remat->graph.tensors[number].storage != VARVE_REMAT_NONE;
+}
+
+uint64_t varve_remat_storage_bytes(const struct varve_remat *remat, uint32_t tensor)
+{
+    return remat->graph.storages[remat->graph.tensors[tensor].storage].size;
+}
+
+uint64_t varve_remat_cost(const struct varve_remat *remat, uint32_t tensor)
+{
+    uint32_t op = remat->graph.tensors[tensor].op;
+
+    return op != VARVE_REMAT_NONE ? remat->graph.ops[op].cost_ns : 0;
+}
+
+uint32_t varve_remat_first_tensor(const struct varve_remat *remat, uint32_t storage)
+{
+    return remat->graph.storages[storage].tensor_first;
+}
+
+uint32_t varve_remat_next_tensor(const struct varve_remat *remat, uint32_t tensor)
+{
+    return remat->graph.tensors[tensor].next;
 }
 
 uint32_t varve_remat_producer(const struct varve_remat *remat, uint32_t tensor)

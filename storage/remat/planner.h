@@ -41,8 +41,9 @@ struct varve_remat {
     struct remat_frame *frames;
     uint32_t frame_count, frame_capacity;
     struct number_list missing, locked; /* of all frames */
-    struct number_list fresh, defined;  /* storages that the last run made resident, tensors that it made defined */
-    struct number_list collect;         /* storages to look at, whether anybody needs them still */
+    struct number_list fresh,
+        defined;                /* storages that the last run made resident, tensors that it made defined */
+    struct number_list collect; /* tensors to look at, whether anybody needs them still */
 
     uint64_t used;         /* sizes of resident storages */
     uint64_t locked_bytes; /* of storages with a lock */
@@ -68,6 +69,8 @@ bool search_window(struct varve_remat *remat, uint64_t bytes, const struct varve
                    size_t *first_out, size_t *end_out);
 /// The score's cost of a storage is, or may be, another one: for the tournament.
 void search_changed(struct varve_remat *remat, uint32_t storage);
+/// The last call of regions_… has changed regions.
+void search_regions_changed(struct varve_remat *remat);
 
 /* ---- evict.c ---- */
 
@@ -98,8 +101,8 @@ void banish_try(struct varve_remat *remat, uint32_t storage);
 
 /* ---- collect.c ---- */
 
-/// Forget the storage, and what was kept for its sake, if nobody can need it.
-void collect_from(struct varve_remat *remat, uint32_t storage);
+/// Forget the tensor, its storage, and what was kept for their sake, as far as nobody can need them.
+void collect_from(struct varve_remat *remat, uint32_t tensor);
 void collect_drop_recipe(struct varve_remat *remat, uint32_t tensor);
 
 #ifdef __cplusplus

@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 struct remat_pool {
-    uint32_t *slots; /* storages; VARVE_REMAT_NONE: a gap */
+    uint32_t *slots;                /* storages; VARVE_REMAT_NONE: a gap */
     uint32_t used, capacity, count; /* count: without gaps */
 };
 

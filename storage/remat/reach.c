@@ -70,7 +70,8 @@ void reach_free(struct reach *reach)
 
 static bool reserve_marks(struct reach_marks *marks, uint32_t words)
 {
-    return growth_reserve(&marks->lanes, &marks->capacity, (uint64_t)words * WORD_BITS, sizeof(*marks->lanes)) &&
+    return growth_reserve(&marks->lanes, &marks->capacity, (uint64_t)words * WORD_BITS,
+                          sizeof(*marks->lanes)) &&
            growth_reserve(&marks->any, &marks->any_capacity, words, sizeof(*marks->any));
 }
 
@@ -148,7 +149,8 @@ static void leave_down(struct reach *reach, const struct remat_graph *graph, uin
 
 static void leave_up(struct reach *reach, const struct remat_graph *graph, uint32_t number, uint64_t lanes)
 {
-    for (uint32_t t = graph->storages[number].tensor_first; t != VARVE_REMAT_NONE; t = graph->tensors[t].next) {
+    for (uint32_t t = graph->storages[number].tensor_first; t != VARVE_REMAT_NONE;
+         t = graph->tensors[t].next) {
         uint32_t number_of_op = graph->tensors[t].op;
 
         if (number_of_op != VARVE_REMAT_NONE) {
@@ -230,12 +232,13 @@ static void add_costs(const struct remat_graph *graph, uint32_t word, const uint
     for (unsigned lane = 0; lane < count; lane++) {
         bool is_most = __builtin_popcountll(rows[lane]) * 2 > __builtin_popcountll(any);
 
-        found[lane].cost += is_most ? total - sum_of(graph, word, any & ~rows[lane])
-                                    : sum_of(graph, word, rows[lane]);
+        found[lane].cost +=
+            is_most ? total - sum_of(graph, word, any & ~rows[lane]) : sum_of(graph, word, rows[lane]);
     }
 }
 
-static void put_rows(const uint64_t *rows, uint32_t word, unsigned count, struct reach_found *found, bool is_inside)
+static void put_rows(const uint64_t *rows, uint32_t word, unsigned count, struct reach_found *found,
+                     bool is_inside)
 {
     for (unsigned lane = 0; lane < count; lane++) {
         struct reach_set *set = is_inside ? found[lane].interior : found[lane].frontier;

@@ -92,8 +92,13 @@ bool regions_evict(struct remat_regions *regions, const struct remat_graph *grap
             }
         }
     }
-    clear(&own[REACH_DOWN]);
-    clear(&own[REACH_UP]);
+    for (unsigned d = 0; d < REACH_DIRECTIONS; d++) {
+        struct reach_set ends = own[d].frontier;
+
+        own[d].frontier = regions->ends[d];
+        regions->ends[d] = ends;
+        clear(&own[d]);
+    }
     return is_done;
 }
 
@@ -147,8 +152,8 @@ bool regions_made(struct remat_regions *regions, const struct remat_graph *graph
     for (unsigned d = 0; d < REACH_DIRECTIONS; d++) {
         regions->ends[d].begin = regions->ends[d].end = 0;
         for (uint32_t i = 0; i < count; i += REACH_LANES) {
-            is_done &= rebuild(regions, graph, storages + i, count - i < REACH_LANES ? count - i : REACH_LANES,
-                               (enum reach_direction)d);
+            is_done &= rebuild(regions, graph, storages + i,
+                               count - i < REACH_LANES ? count - i : REACH_LANES, (enum reach_direction)d);
         }
         for (uint32_t i = 0; i < count; i++) {
             is_done &=
@@ -157,6 +162,18 @@ bool regions_made(struct remat_regions *regions, const struct remat_graph *graph
     }
     return is_done && rebuild_set(regions, graph, &regions->ends[REACH_UP], REACH_DOWN) &&
            rebuild_set(regions, graph, &regions->ends[REACH_DOWN], REACH_UP);
+}
+
+bool regions_unlinked(struct remat_regions *regions, const struct remat_graph *graph, uint32_t storage)
+{
+    struct reach_set *ends = &regions->ends[REACH_UP];
+    bool is_done;
+
+    ends->begin = ends->end = 0;
+    regions->ends[REACH_DOWN].begin = regions->ends[REACH_DOWN].end = 0;
+    is_done = reach_set_add(ends, &regions->of[storage][REACH_UP].frontier, &regions->bytes);
+    is_done &= rebuild(regions, graph, &storage, 1, REACH_UP);
+    return is_done && rebuild_set(regions, graph, ends, REACH_DOWN);
 }
 
 /* ---- walks for nobody's region ---- */
@@ -174,8 +191,12 @@ bool regions_forget(struct remat_regions *regions, const struct remat_graph *gra
 {
     uint64_t visits = 0;
     bool is_done = walk(regions, graph, storage, REACH_UP, &visits);
+    struct reach_set ends = regions->spare[REACH_UP].frontier;
 
-    REACH_FOR_EACH(number, &regions->spare[REACH_UP].frontier)
+    regions->spare[REACH_UP].frontier = regions->ends[REACH_UP];
+    regions->ends[REACH_UP] = ends;
+    regions->ends[REACH_DOWN].begin = regions->ends[REACH_DOWN].end = 0;
+    REACH_FOR_EACH(number, &ends)
     {
         struct region *region = &regions->of[number][REACH_DOWN];
 

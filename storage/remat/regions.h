@@ -26,8 +26,9 @@ struct remat_regions {
     struct region (*of)[REACH_DIRECTIONS]; /* by storage */
     uint32_t capacity;                     /* storages */
     struct reach reach;
-    struct reach_set ends[REACH_DIRECTIONS]; /* where regions of what was made end */
-    struct region spare[REACH_DIRECTIONS];   /* found for nobody in particular */
+    struct reach_set
+        ends[REACH_DIRECTIONS]; /* where regions of what was made, evicted, … last end: theirs have changed */
+    struct region spare[REACH_DIRECTIONS]; /* found for nobody in particular */
     uint64_t accesses;
     uint64_t bytes; /* of all sets */
 };
@@ -40,6 +41,8 @@ bool regions_evict(struct remat_regions *regions, const struct remat_graph *grap
 /// These storages have become resident.
 bool regions_made(struct remat_regions *regions, const struct remat_graph *graph, const uint32_t *storages,
                   uint32_t count);
+/// Operators that made the storage, which is resident, have gone.
+bool regions_unlinked(struct remat_regions *regions, const struct remat_graph *graph, uint32_t storage);
 /// A storage that nobody needs is about to go.
 bool regions_forget(struct remat_regions *regions, const struct remat_graph *graph, uint32_t storage);
 static inline int64_t regions_cost(const struct remat_regions *regions, uint32_t storage,

@@ -7,7 +7,8 @@
 #include <math.h>
 
 #define ESTIMATE_ERROR 0x1p-48 /* of an estimate and of `best`, with room to spare */
-#define TOURNAMENT_TRIES 16    /* winners whose scores turn out to be out of date, before one is taken as it is */
+#define TOURNAMENT_TRIES \
+    16 /* winners whose scores turn out to be out of date, before one is taken as it is */
 
 /* ---- scores ---- */
 
@@ -29,8 +30,7 @@ static int64_t cost_of(struct varve_remat *remat, uint32_t number, int64_t *last
     case VARVE_REMAT_COST_ANCESTORS:
         return storage->compute + regions_cost(&remat->regions, number, REACH_UP);
     case VARVE_REMAT_COST_UNION:
-        remat->is_broken |=
-            !regions_union_cost(&remat->regions, &remat->graph, number, &more, last_access);
+        remat->is_broken |= !regions_union_cost(&remat->regions, &remat->graph, number, &more, last_access);
         return storage->compute + more;
     }
     return 1;
@@ -105,8 +105,7 @@ static uint32_t scan_quotients(struct varve_remat *remat, uint32_t step, double 
     uint32_t victim = VARVE_REMAT_NONE;
     double best = INFINITY;
 
-    for (uint32_t i = 0; i < remat->pool.used;
-         i += step == 0 ? 1 : 1 + twister_below(&remat->random, step)) {
+    for (uint32_t i = 0; i < remat->pool.used; i += step == 0 ? 1 : 1 + twister_below(&remat->random, step)) {
         uint32_t number = remat->pool.slots[i];
         struct score score;
         double value;
@@ -179,6 +178,16 @@ void search_changed(struct varve_remat *remat, uint32_t number)
         struct tournament_entry entry = entry_of(remat, number);
 
         remat->is_broken |= !tournament_set(&remat->tournament, number, &entry, (double)remat->clock);
+    }
+}
+
+void search_regions_changed(struct varve_remat *remat)
+{
+    for (unsigned d = 0; remat->has_tournament && d < REACH_DIRECTIONS; d++) {
+        REACH_FOR_EACH(number, &remat->regions.ends[d])
+        {
+            search_changed(remat, number);
+        }
     }
 }
 

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Live planners: random programs whose values show whether each recomputation was right, whose runs fail, and of which nothing is left
+ * at the end; long ones that forget as they go; chains of any depth.
+ */
+#include "programs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const heuristics[] = {"dtr", "dtr-eq", "dtr-local", "dtr-union", "msps",
+                                         "lru", "size",   "random",    "ab-e",      "ab-eq-stale"};
+#define HEURISTICS (sizeof(heuristics) / sizeof(heuristics[0]))
+
+/* Budgets from tight to easy; with runs that fail; with views of each kind. */
+static void play_all(enum varve_remat_search search, uint64_t steps)
+{
+    uint64_t seed = test_first_seed(1);
+
+    for (unsigned i = 0; i < HEURISTICS; i++) {
+        for (unsigned j = 0; j < 4; j++) {
+            struct remat_world_options options = {.heuristic = heuristics[i],
+                                                  .search = search,
+                                                  .budget = 4000 + 3000 * j,
+                                                  .seed = seed,
+                                                  .is_live = true,
+                                                  .has_views = j != 0,
+                                                  .has_wide_views = j > 1,
+                                                  .fails = j % 2 == 1,
+                                                  .check_every = 1};
+            const struct varve_remat_heuristic *heuristic = varve_remat_heuristic_find(heuristics[i]);
+
+            if (search == VARVE_REMAT_SEARCH_SCAN || (heuristic->score == VARVE_REMAT_SCORE_QUOTIENT &&
+                                                      heuristic->cost != VARVE_REMAT_COST_UNION)) {
+                uint64_t failures = programs_play(&options, seed++, steps);
+
+                assert_true(failures > 0 || !options.fails);
+            }
+        }
+    }
+}
+
+static void test_programs(void **state)
+{
+    (void)state;
+    play_all(VARVE_REMAT_SEARCH_SCAN, 3000);
+}
+
+static void test_programs_sample(void **state)
+{
+    (void)state;
+    play_all(VARVE_REMAT_SEARCH_SAMPLE, 1500);
+}
+
+static void test_programs_kinetic(void **state)
+{
+    (void)state;
+    play_all(VARVE_REMAT_SEARCH_KINETIC, 1500);
+}
+
+/* A window of tensors moves over 200,000 operators, some of them views of a constant: what the planner keeps does not grow. */
+static void test_forgets(void **state)
+{
+    static const char *const names[] = {"dtr", "dtr-eq", "lru"};
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        struct remat_world_options options = {
+            .heuristic = names[i], .budget = 12000, .is_live = true, .has_views = true, .check_every = 1000};
+        struct remat_world world;
+        struct varve_remat_counters c;
+        uint64_t random = 7, warm = 0, most = 0;
+
+        assert_int_equal(remat_world_open(&world, &options, programs_choose, &random), 0);
+        while (world.serial < 200000 && remat_world_step(&world)) {
+            if (world.serial % 1000 == 0) {
+                uint64_t *to = world.serial < 50000 ? &warm : &most;
+
+                varve_remat_get_counters(world.remat, &c);
+                *to = c.metadata_bytes > *to ? c.metadata_bytes : *to;
+            }
+        }
+        assert_string_equal(world.wrong, "");
+        assert_true(remat_world_finish(&world));
+        remat_world_close(&world);
+        print_message("%s: %" PRIu64 " bytes after 50,000 operators, at most %" PRIu64 " later\n", names[i],
+                      warm, most);
+        assert_true(most <= 2 * warm);
+    }
+}
+
+static struct varve_remat *open_live(const char *heuristic, uint64_t budget)
+{
+    struct varve_remat_options options;
+    struct varve_remat *remat;
+
+    varve_remat_options_init(&options);
+    options.heuristic = varve_remat_heuristic_find(heuristic);
+    options.budget = budget;
+    options.is_live = true;
+    assert_int_equal(varve_remat_open(&options, &remat, NULL), 0);
+    return remat;
+}
+
+static uint32_t make(struct varve_remat *remat, const uint32_t *input, uint64_t bytes, bool is_view)
+{
+    struct varve_remat_op op = {.inputs = input,
+                                .sizes = &bytes,
+                                .aliases = (const int32_t[]){is_view ? 0 : -1},
+                                .input_count = input != NULL,
+                                .output_count = 1,
+                                .cost_ns = 1};
+    uint32_t output;
+
+    assert_int_equal(varve_remat_compute(remat, &op, &output, NULL), 0);
+    return output;
+}
+
+/* Views of a storage that lives on are forgotten one by one. */
+static void test_views_of_a_constant(void **state)
+{
+    struct varve_remat *remat = open_live("dtr", VARVE_REMAT_UNLIMITED);
+    uint32_t constant = make(remat, NULL, 100, false);
+    struct varve_remat_counters first, last;
+
+    (void)state;
+    varve_remat_drop_recipe(remat, constant);
+    for (unsigned i = 0; i < 10000; i++) {
+        uint32_t view = make(remat, &constant, 0, true), used = make(remat, &view, 10, false);
+
+        varve_remat_release(remat, view); /* what is made of it still needs it */
+        assert_true(varve_remat_is_defined(remat, view));
+        varve_remat_release(remat, used);
+        if (i == 10) {
+            varve_remat_get_counters(remat, &first);
+        }
+    }
+    varve_remat_get_counters(remat, &last);
+    assert_int_equal(last.metadata_bytes, first.metadata_bytes);
+    assert_int_equal(last.storages, 1);
+    varve_remat_unpin(remat, constant);
+    assert_int_equal(varve_remat_evict(remat, constant, NULL), VARVE_ERROR_BUSY);
+    assert_int_equal(varve_remat_check(remat, NULL), 0);
+    varve_remat_close(remat);
+}
+
+/* All of a chain is evicted, and its end is wanted again. */
+static void test_deep_chain(void **state)
+{
+    static const struct {
+        const char *heuristic;
+        uint32_t length;
+    } chains[] = {{"dtr-local", 100000}, {"dtr-eq", 100000}, {"dtr", 3000}};
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        struct varve_remat *remat = open_live(chains[i].heuristic, VARVE_REMAT_UNLIMITED);
+        uint32_t *chain = malloc(chains[i].length * sizeof(*chain));
+        struct varve_remat_counters c;
+
+        for (uint32_t j = 0; j < chains[i].length; j++) {
+            chain[j] = make(remat, j == 0 ? NULL : &chain[j - 1], 8, false);
+        }
+        for (uint32_t j = 0; j < chains[i].length; j++) {
+            assert_int_equal(varve_remat_evict(remat, chain[j], NULL), 0);
+        }
+        assert_int_equal(varve_remat_materialize(remat, chain[chains[i].length - 1], NULL), 0);
+        varve_remat_get_counters(remat, &c);
+        assert_int_equal(c.depth_max, chains[i].length);
+        assert_int_equal(c.remats_direct, chains[i].length);
+        assert_int_equal(c.used_bytes, 8 * chains[i].length);
+        for (uint32_t j = 0; j < chains[i].length; j++) {
+            varve_remat_release(remat, chain[j]);
+        }
+        varve_remat_get_counters(remat, &c);
+        assert_int_equal(c.storages, 0);
+        free(chain);
+        varve_remat_close(remat);
+    }
+}
+
+/* What a failure says would do does, and one byte less does not; a failure changes nothing. */
+static void test_figure(void **state)
+{
+    struct varve_remat *remat = open_live("dtr", 100);
+    uint32_t pinned = make(remat, NULL, 40, false), input = make(remat, NULL, 30, false), output;
+    struct varve_remat_op op = {.inputs = &input,
+                                .sizes = (const uint64_t[]){50},
+                                .aliases = (const int32_t[]){-1},
+                                .input_count = 1,
+                                .output_count = 1,
+                                .cost_ns = 1};
+    struct varve_message message;
+    struct varve_remat_counters before, after;
+
+    (void)state;
+    varve_remat_pin(remat, pinned);
+    make(remat, NULL, 30, false);
+    for (unsigned i = 0; i < 2; i++) {
+        varve_remat_set_budget(remat, i == 0 ? 100 : 119);
+        varve_remat_get_counters(remat, &before);
+        assert_int_equal(varve_remat_compute(remat, &op, &output, &message), VARVE_ERROR_NO_MEMORY);
+        assert_non_null(strstr(message.text, "50 bytes are needed, and 70 can't be evicted"));
+        assert_non_null(strstr(message.text, "a budget of 120 bytes would do here"));
+        varve_remat_get_counters(remat, &after);
+        assert_int_equal(after.used_bytes, 100);
+        assert_int_equal(after.storages, before.storages);
+        assert_int_equal(after.evictions, before.evictions);
+        assert_int_equal(after.failures, before.failures + 1);
+    }
+    varve_remat_set_budget(remat, 120);
+    assert_int_equal(varve_remat_compute(remat, &op, &output, &message), 0);
+    assert_int_equal(varve_remat_check(remat, &message), 0);
+    varve_remat_close(remat);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_programs),
+        cmocka_unit_test(test_programs_sample),
+        cmocka_unit_test(test_programs_kinetic),
+        cmocka_unit_test(test_forgets),
+        cmocka_unit_test(test_views_of_a_constant),
+        cmocka_unit_test(test_deep_chain),
+        cmocka_unit_test(test_figure),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
