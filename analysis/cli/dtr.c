@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #define POINTS_MAX 100000
+#define FACTOR_MAX 1e6
 #define RATIO_MAX 2.0 /* a number of a sweep up to this one is a ratio, unless it has a suffix */
 #define OVERVIEW_POINTS 10
 #define BISECTION_STEPS 1000 /* of the peak: as exactly the smallest budget is looked for */
@@ -117,77 +118,42 @@ static int find_heuristic(const char *name, const struct varve_remat_heuristic *
                              list);
 }
 
-/* A finite number of at least 0, with nothing behind it but `end`. */
-static bool parse_real(const char *text, char end, double *value_out, const char **rest_out)
+/* A number from 0 to FACTOR_MAX, with nothing behind it but `end`. */
+static bool parse_factor(const char *text, char end, double *value_out, const char **rest_out)
 {
     char *rest;
 
     *value_out = strtod(text, &rest);
     *rest_out = rest;
-    return rest != text && *rest == end && isfinite(*value_out) && *value_out >= 0;
+    return rest != text && *rest == end && *value_out >= 0 && *value_out <= FACTOR_MAX;
 }
 
-static bool share_of(double factor, uint64_t whole, uint64_t *part_out)
+static int fail_option(const char *option, const char *wanted, const char *text,
+                       struct varve_message *message)
+{
+    return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be %s, not '%s'", option, wanted, text);
+}
+
+/* Of a log that is large enough no share is a limit. */
+static uint64_t share_of(double factor, uint64_t whole)
 {
     double part = factor * (double)whole;
 
-    if (part >= 0x1p63) {
-        return false;
-    }
-    *part_out = (uint64_t)part;
-    return true;
+    return part < 0x1p63 ? (uint64_t)part : VARVE_REMAT_UNLIMITED;
 }
 
-static int read_limit(const struct values *values, const struct dtr_result *baseline,
-                      struct dtr_options *play, struct varve_message *message)
-{
-    const char *rest;
-    double factor;
-
-    play->remat_limit_ns = VARVE_REMAT_UNLIMITED;
-    if (strcmp(values->remat_limit, "none") == 0) {
-        return VARVE_OK;
-    }
-    if (!parse_real(values->remat_limit, '\0', &factor, &rest) ||
-        !share_of(factor, baseline->counters.model_compute_ns, &play->remat_limit_ns)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "--remat-limit must be a factor such as 1.0, or none, not '%s'",
-                                 values->remat_limit);
-    }
-    return VARVE_OK;
-}
-
-static int read_budget(const struct values *values, uint64_t peak, struct dtr_options *play,
-                       struct varve_message *message)
-{
-    const char *rest;
-    int64_t bytes;
-    double factor;
-
-    play->budget = VARVE_REMAT_UNLIMITED;
-    if (values->ratio != NULL) {
-        if (!parse_real(values->ratio, '\0', &factor, &rest) || !share_of(factor, peak, &play->budget)) {
-            return varve_message_set(message, VARVE_ERROR_INVALID,
-                                     "--ratio must be a number such as 0.5, not '%s'", values->ratio);
-        }
-        return VARVE_OK;
-    }
-    if (values->budget == NULL || strcmp(values->budget, "none") == 0) {
-        return VARVE_OK;
-    }
-    if (!option_bytes(values->budget, &bytes)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "--budget must be bytes such as 4G, or none, not '%s'", values->budget);
-    }
-    play->budget = (uint64_t)bytes;
-    return VARVE_OK;
-}
-
-/* ---- which budgets a sweep has ---- */
+/* ---- what is asked for ---- */
 
 struct range {
     double low, high, step; /* ratios, or bytes */
     bool is_ratio;
+};
+
+/* As far as it can be known before the log is read. */
+struct request {
+    double ratio, limit; /* < 0: none */
+    uint64_t budget;
+    struct range sweep;
 };
 
 static int fail_sweep(const char *text, const char *why, struct varve_message *message)
@@ -221,9 +187,10 @@ static int read_range(const char *text, struct range *range_out, struct varve_me
 {
     const char *rest;
     double three[3];
-    bool are_ratios =
-        parse_real(text, ':', &three[0], &rest) && parse_real(rest + 1, ':', &three[1], &rest) &&
-        parse_real(rest + 1, '\0', &three[2], &rest) && (strchr(text, '.') != NULL || three[1] <= RATIO_MAX);
+    bool are_ratios = parse_factor(text, ':', &three[0], &rest) &&
+                      parse_factor(rest + 1, ':', &three[1], &rest) &&
+                      parse_factor(rest + 1, '\0', &three[2], &rest) &&
+                      (strchr(text, '.') != NULL || three[1] <= RATIO_MAX);
 
     if (!are_ratios && !read_three_bytes(text, three)) {
         return fail_sweep(text, "", message);
@@ -238,6 +205,38 @@ static int read_range(const char *text, struct range *range_out, struct varve_me
     return VARVE_OK;
 }
 
+static int read_request(const struct values *values, struct request *request_out,
+                        struct varve_message *message)
+{
+    const char *budget = values->budget, *limit = values->remat_limit, *rest;
+    int64_t bytes = 0;
+
+    *request_out = (struct request){.ratio = -1, .limit = -1, .budget = VARVE_REMAT_UNLIMITED};
+    if (values->ratio != NULL && !parse_factor(values->ratio, '\0', &request_out->ratio, &rest)) {
+        return fail_option("ratio", "a number such as 0.5", values->ratio, message);
+    }
+    if (strcmp(limit, "none") != 0 && !parse_factor(limit, '\0', &request_out->limit, &rest)) {
+        return fail_option("remat-limit", "a factor such as 1.0, or none", limit, message);
+    }
+    if (budget != NULL && strcmp(budget, "none") != 0) {
+        if (!option_bytes(budget, &bytes)) {
+            return fail_option("budget", "bytes such as 4G, or none", budget, message);
+        }
+        request_out->budget = (uint64_t)bytes;
+    }
+    return values->sweep != NULL ? read_range(values->sweep, &request_out->sweep, message) : VARVE_OK;
+}
+
+/* What depends on the log. */
+static void apply_request(const struct request *request, const struct dtr_result *baseline,
+                          struct dtr_options *play)
+{
+    play->remat_limit_ns = request->limit < 0 ? VARVE_REMAT_UNLIMITED
+                                              : share_of(request->limit, baseline->counters.model_compute_ns);
+    play->budget =
+        request->ratio < 0 ? request->budget : share_of(request->ratio, baseline->counters.max_used_bytes);
+}
+
 /* Owner: the caller, by free. Ratios that give the same budget are one point. */
 static struct dtr_point *make_points(const struct range *range, uint64_t peak, size_t *count_out)
 {
@@ -247,7 +246,7 @@ static struct dtr_point *make_points(const struct range *range, uint64_t peak, s
 
     for (size_t i = 0; i < count; i++) {
         double value = range->low + (double)i * range->step;
-        uint64_t budget = range->is_ratio ? (uint64_t)((double)peak * value) : (uint64_t)value;
+        uint64_t budget = range->is_ratio ? share_of(value, peak) : (uint64_t)value;
 
         if (kept == 0 || points[kept - 1].budget != budget) {
             points[kept++] = (struct dtr_point){.budget = budget};
@@ -289,18 +288,15 @@ static int answer_play(struct command_context *context, const struct values *val
 }
 
 static int answer_sweep(struct command_context *context, const struct values *values,
-                        const struct dtr_subject *subject, struct varve_message *message)
+                        const struct dtr_subject *subject, const struct range *range,
+                        struct varve_message *message)
 {
     struct dtr_sweep sweep = {0};
     struct dtr_point *points;
-    struct range range = {0};
     size_t count;
-    int error = read_range(values->sweep, &range, message);
+    int error;
 
-    if (error != VARVE_OK) {
-        return error;
-    }
-    points = make_points(&range, subject->baseline.counters.max_used_bytes, &count);
+    points = make_points(range, subject->baseline.counters.max_used_bytes, &count);
     error = dtr_sweep_make(subject->log, subject->options, jobs_of(values), points, count, &sweep, message);
     if (error == VARVE_OK && values->plot != NULL) {
         error = dtr_plot_write(values->plot, values->force, subject, &sweep, message);
@@ -361,22 +357,17 @@ static int answer_overview(struct command_context *context, const struct values 
     return error;
 }
 
-static int answer(struct command_context *context, const struct values *values, struct dtr_subject *subject,
-                  struct dtr_options *play, struct varve_message *message)
+static int answer(struct command_context *context, const struct values *values, const struct request *request,
+                  struct dtr_subject *subject, struct dtr_options *play, struct varve_message *message)
 {
     int error = dtr_play_baseline(subject->log, play->progress, &subject->baseline, message);
 
-    if (error == VARVE_OK) {
-        error = read_limit(values, &subject->baseline, play, message);
-    }
-    if (error == VARVE_OK) {
-        error = read_budget(values, subject->baseline.counters.max_used_bytes, play, message);
-    }
     if (error != VARVE_OK) {
         return error;
     }
+    apply_request(request, &subject->baseline, play);
     dtr_describe(subject->log, play->dealloc, &subject->description);
-    return values->sweep != NULL ? answer_sweep(context, values, subject, message)
+    return values->sweep != NULL ? answer_sweep(context, values, subject, &request->sweep, message)
            : values->budget != NULL || values->ratio != NULL
                ? answer_play(context, values, subject, message)
                : answer_overview(context, values, subject, message);
@@ -407,6 +398,20 @@ static int check_files(const struct values *values, struct varve_message *messag
     return values->output != NULL ? varve_publish_check(values->output, values->force, message) : VARVE_OK;
 }
 
+static int read_heuristic(const struct values *values, const struct varve_remat_heuristic **heuristic_out,
+                          struct varve_message *message)
+{
+    int error = find_heuristic(values->heuristic, heuristic_out, message);
+
+    if (error == VARVE_OK && values->mode == 0 &&
+        ((*heuristic_out)->is_window || (*heuristic_out)->has_free_neighbours)) {
+        return varve_message_set(
+            message, VARVE_ERROR_INVALID,
+            "heuristic %s looks at an allocator's free blocks: it wants --mode allocator", values->heuristic);
+    }
+    return error;
+}
+
 static int read_allocator(const struct values *values, struct dtr_allocator_options *allocator_out,
                           struct varve_message *message)
 {
@@ -430,13 +435,15 @@ static int run(struct command_context *context, const void *values_untyped, cons
         .allocator = values->mode == 1 ? &allocator : NULL,
         .progress = &progress,
     };
+    struct request request;
     struct dtr_log *log = NULL;
     int error;
 
     if (wrong != NULL) {
         return command_fail(context, "%s", wrong);
     }
-    error = find_heuristic(values->heuristic, &play.heuristic, &message);
+    error = read_heuristic(values, &play.heuristic, &message);
+    error = error != VARVE_OK ? error : read_request(values, &request, &message);
     error = error != VARVE_OK ? error : read_allocator(values, &allocator, &message);
     error = error != VARVE_OK ? error : check_files(values, &message);
     command_progress(context, &progress, false);
@@ -446,7 +453,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (error == VARVE_OK) {
         struct dtr_subject subject = {.path = operands->items[0], .log = log, .options = &play};
 
-        error = answer(context, values, &subject, &play, &message);
+        error = answer(context, values, &request, &subject, &play, &message);
     }
     progress_end(&progress);
     dtr_log_free(log);

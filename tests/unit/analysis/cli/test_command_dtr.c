@@ -213,7 +213,7 @@ static void test_refused(void **state)
         {{"dtr", "--remat-limit=nan", "--ratio=1", TRAINING}, "--remat-limit must be"},
         {{"dtr", "--heuristic=dtreq", TRAINING}, "did you mean dtr-eq"},
         {{"dtr", "--heuristic=something", TRAINING}, "free-neighbours, window"},
-        {{"dtr", "--heuristic=window", "--ratio=1", TRAINING}, "needs an allocator"},
+        {{"dtr", "--heuristic=window", "--ratio=1", TRAINING}, "--mode allocator"},
         {{"dtr", "--search=kinetic", "--heuristic=random", "--ratio=1", TRAINING}, "scan"},
         {{"dtr", "--policy=first-fit", TRAINING}, "--mode allocator"},
         {{"dtr", "--mode=allocator", "--policy=nosuch", TRAINING}, "no policy 'nosuch'"},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Plays of a log: what a log needs at least, sweeps against single plays, where neighbours part, and the allocator mode. Figures are
- * compared with the simulator's by tests/conformance/test_dtr_model.py.
+ * compared with the simulator's by tests/conformance/test_dtr_model.py. Runs threads: sweeps do.
  */
 #include <stdarg.h>
 #include <stddef.h>
