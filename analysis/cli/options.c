@@ -132,8 +132,7 @@ static int parse_integer(const struct option_spec *option, const char *text, int
     return VARVE_OK;
 }
 
-static int parse_bytes(const struct option_spec *option, const char *text, int64_t *value_out,
-                       struct varve_message *message)
+bool option_bytes(const char *text, int64_t *bytes_out)
 {
     static const char suffixes[] = "KMG";
     char *end;
@@ -150,13 +149,24 @@ static int parse_bytes(const struct option_spec *option, const char *text, int64
             end++;
         }
     }
-    if (end == text || *end != '\0' || errno != 0 || number < 0 || number > option->max >> shift ||
-        number << shift < option->min) {
+    if (end == text || *end != '\0' || errno != 0 || number < 0 || number > INT64_MAX >> shift) {
+        return false;
+    }
+    *bytes_out = number << shift;
+    return true;
+}
+
+static int parse_bytes(const struct option_spec *option, const char *text, int64_t *value_out,
+                       struct varve_message *message)
+{
+    int64_t bytes;
+
+    if (!option_bytes(text, &bytes) || bytes < option->min || bytes > option->max) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "--%s must be bytes from %s to %s, such as 4M, not '%s'", option->name,
                                  format_bytes(option->min).text, format_bytes(option->max).text, text);
     }
-    *value_out = number << shift;
+    *value_out = bytes;
     return VARVE_OK;
 }
 

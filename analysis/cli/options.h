@@ -44,6 +44,8 @@ struct option_spec {
 /// Read a command line (without the command's name). Returns OPTION_HELP_RESULT, 0 or VARVE_ERROR_INVALID.
 int options_parse(const struct command *command, int argc, char *const argv[], void *values,
                   struct operands *operands, struct varve_message *message);
+/// A size as OPTION_BYTES takes them. False: it is none.
+bool option_bytes(const char *text, int64_t *bytes_out);
 /// The nearest of `names` (ends with NULL), or NULL if none is near.
 const char *option_suggest(const char *word, const char *const *names);
 

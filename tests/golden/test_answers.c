@@ -78,10 +78,23 @@ static const struct {
     {"query.txt", {"query", "small.db", QUERY}},
     {"query.csv", {"query", "--csv", "small.db", QUERY}},
     {"query.json", {"query", "--json", "small.db", QUERY}},
+    {"dtr.txt", {"dtr", "training.log"}},
+    {"dtr_allocator.txt", {"dtr", "--mode", "allocator", "--heuristic=dtr-eq", "training.log"}},
+    {"dtr_sweep.txt", {"dtr", "--sweep", "0.2:1:0.01", "training.log"}},
+    {"dtr_hopeless.txt", {"dtr", "--budget", "64M", "training.log"}},
     {"help_report.txt", {"report", "--help"}},
     {"help_record.txt", {"help", "record"}},
     {"help_segments.txt", {"help", "segments"}},
 };
+
+static void copy_log(void)
+{
+    size_t bytes;
+    char *log = file_read(VARVE_SOURCE_DIR "/tests/golden/training.log", &bytes);
+
+    file_write("training.log", log, bytes);
+    free(log);
+}
 
 static int enter(void **state)
 {
@@ -101,6 +114,7 @@ static int enter(void **state)
     trace_database_make("gpu.db", gpu);
     trace_database_make("storages.db", storages);
     trace_database_make("remat.db", remat);
+    copy_log();
     return 0;
 }
 

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve dtr` as a command: its JSON, the database and the drawing that it writes, and what it refuses. Figures are compared with the
+ * simulator's by tests/conformance/test_dtr_model.py, the words are the golden tests'.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "support/command.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TRAINING VARVE_SOURCE_DIR "/tests/golden/training.log"
+
+/* The first number under that key. */
+static double number(const char *json, const char *key)
+{
+    char quoted[64];
+    const char *place;
+
+    snprintf(quoted, sizeof(quoted), "\"%s\":", key);
+    place = strstr(json, quoted);
+    if (place == NULL) {
+        fail_msg("no %s in %.300s", key, json);
+    }
+    return strtod(place + strlen(quoted), NULL);
+}
+
+static size_t count_of(const char *text, const char *word)
+{
+    size_t count = 0;
+
+    for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word)) {
+        count++;
+    }
+    return count;
+}
+
+static char *answer(struct command_outcome outcome)
+{
+    if (outcome.status != 0 || outcome.err[0] != '\0') {
+        fail_msg("status %d, said: %s", outcome.status, outcome.err);
+    }
+    free(outcome.err);
+    return outcome.out;
+}
+
+static void test_play(void **state)
+{
+    char *json = answer(command_run("dtr", "--ratio=0.5", "--json", TRAINING, NULL));
+    char *same = answer(command_run("dtr", "--budget", "120961026", "--json", TRAINING, NULL));
+
+    (void)state;
+    assert_non_null(strstr(json, "\"status\":\"ok\""));
+    assert_int_equal(number(json, "budget"), 120961026); /* half of 241,922,052 */
+    assert_true(number(json, "clock") == 1 + number(json, "model_compute") + number(json, "remat_compute"));
+    assert_true(number(json, "overhead") == number(json, "clock") / number(json, "baseline_compute"));
+    assert_true(number(json, "max_memory") <= number(json, "budget"));
+    assert_true(number(json, "evictions") ==
+                number(json, "evictions_released") + number(json, "evictions_budget"));
+    assert_true(number(json, "op_executions") == number(json, "operators") + number(json, "remats_direct"));
+    assert_true(number(json, "clock") == number(same, "clock"));
+    assert_null(strstr(json, "peak_reserved"));
+    free(json);
+    free(same);
+}
+
+/* An end before the end is an answer. */
+static void test_failed_plays(void **state)
+{
+    char *oom = answer(command_run("dtr", "--budget", "60M", "--json", TRAINING, NULL));
+    char *thrash = answer(command_run("dtr", "--budget=75M", "--remat-limit=0.1", "--json", TRAINING, NULL));
+    char *unlimited = answer(command_run("dtr", "--budget", "none", "--json", TRAINING, NULL));
+
+    (void)state;
+    assert_non_null(strstr(oom, "\"status\":\"oom\""));
+    assert_non_null(strstr(oom, "\"failed_op\":{\"number\":"));
+    assert_true(number(oom, "lower_bound") > 60 << 20);
+    assert_non_null(strstr(thrash, "\"status\":\"thrash\""));
+    assert_true(number(thrash, "remat_compute") > 0.1 * number(thrash, "baseline_compute"));
+    assert_non_null(strstr(unlimited, "\"budget\":null"));
+    assert_int_equal(number(unlimited, "remat_compute"), 0);
+    free(oom);
+    free(thrash);
+    free(unlimited);
+}
+
+static void test_sweep(void **state)
+{
+    char *one = answer(command_run("dtr", "--sweep=0.2:1:0.01", "--jobs=1", "--json", TRAINING, NULL));
+    char *bytes = answer(command_run("dtr", "--sweep", "64M:96M:1M", "--json", TRAINING, NULL));
+    const char *points = strstr(one, "\"points\":[");
+
+    (void)state;
+    assert_non_null(points);
+    assert_int_equal(count_of(points, "\"budget\":"), 81);
+    assert_non_null(strstr(one, "\"bands\":[{\"status\":\"oom\""));
+    assert_int_equal(count_of(one, "decisions_alike"), 2);
+    points = strstr(bytes, "\"points\":[");
+    assert_non_null(points);
+    assert_int_equal(count_of(points, "\"budget\":"), 33);
+    assert_int_equal(number(points, "budget"), 64 << 20);
+    free(one);
+    free(bytes);
+}
+
+static void test_allocator(void **state)
+{
+    char *json = answer(command_run("dtr", "--ratio=0.8", "--mode", "allocator", "--heuristic", "window",
+                                    "--conf", "expandable_segments:True", "--json", TRAINING, NULL));
+
+    (void)state;
+    assert_non_null(strstr(json, "\"mode\":\"allocator\""));
+    assert_true(number(json, "peak_reserved") <= number(json, "budget"));
+    assert_true(number(json, "peak_allocated") <= number(json, "peak_reserved"));
+    assert_true(number(json, "device_calls") > 0);
+    free(json);
+}
+
+/* The database has the play that the JSON is about. */
+static void check_database(const char *mode, const char *sql, double at_least)
+{
+    char *json = answer(
+        command_run("dtr", "--ratio=0.8", "--mode", mode, "-f", "-o", "play.db", "--json", TRAINING, NULL));
+    char *rows = answer(command_run("query", "--json", "play.db",
+                                    "SELECT sum(kind = 'op') AS ops, sum(kind = 'evict') AS evicts, "
+                                    "sum(kind = 'remat' AND cause = 'direct') AS remats, "
+                                    "max(ts_ns) AS end FROM events",
+                                    NULL));
+    char *blocks = answer(command_run("query", "--json", "play.db", sql, NULL));
+
+    assert_true(number(rows, "ops") == number(json, "operators"));
+    assert_true(number(rows, "evicts") == number(json, "evictions"));
+    assert_true(number(rows, "remats") == number(json, "remats"));
+    assert_true(number(rows, "end") == number(json, "clock"));
+    assert_true(number(blocks, "count") >= at_least);
+    free(json);
+    free(rows);
+    free(blocks);
+}
+
+static void test_database(void **state)
+{
+    (void)state;
+    check_database("exact", "SELECT count(*) AS count FROM op WHERE cost_ns > 0", 1);
+    check_database("allocator", "SELECT count(*) AS count FROM allocation", 90);
+    command_refused(command_run("dtr", "--ratio=0.8", "-o", "play.db", TRAINING, NULL), "an old database",
+                    "play.db");
+    assert_int_equal(unlink("play.db"), 0);
+}
+
+static void write_program(const char *text)
+{
+    file_write("bin/rsvg-convert", text, strlen(text));
+    assert_int_equal(chmod("bin/rsvg-convert", 0700), 0);
+}
+
+static void test_plot(void **state)
+{
+    char *path = strdup(getenv("PATH")), *svg, folder[4096], own[8192];
+    size_t bytes;
+
+    (void)state;
+    assert_non_null(path);
+    assert_non_null(getcwd(folder, sizeof(folder)));
+    free(answer(command_run("dtr", "--sweep=0.2:1:0.05", "--plot", "plot.svg", TRAINING, NULL)));
+    svg = file_read("plot.svg", &bytes);
+    assert_int_equal(strncmp(svg, "<svg ", 5), 0);
+    assert_string_equal(svg + bytes - 7, "</svg>\n");
+    assert_int_equal(count_of(svg, "<path class=\"curve\""), 1);
+    assert_true(count_of(svg, "<rect class=\"oom\"") == 2); /* one of them is the legend's */
+    free(svg);
+    assert_int_equal(mkdir("bin", 0700), 0);
+    assert_int_equal(setenv("PATH", folder, 1), 0);
+    command_refused(command_run("dtr", "--sweep=0.5:1:0.1", "--plot", "plot.png", TRAINING, NULL),
+                    "no rsvg-convert", "librsvg2-bin");
+    snprintf(own, sizeof(own), "%s/bin:%s", folder, path);
+    assert_int_equal(setenv("PATH", own, 1), 0);
+    /* --version, or --zoom=2 -o PNG SVG */
+    write_program("#!/bin/sh\n[ $# = 1 ] || { echo PNG; cat \"$4\"; } >\"$3\"\n");
+    free(answer(command_run("dtr", "--sweep=0.5:1:0.1", "--plot", "plot.png", TRAINING, NULL)));
+    svg = file_read("plot.png", NULL);
+    assert_int_equal(strncmp(svg, "PNG\n<svg ", 9), 0);
+    free(svg);
+    write_program("#!/bin/sh\n[ $# = 1 ]\n");
+    command_refused(command_run("dtr", "--sweep=0.5:1:0.1", "-f", "--plot", "plot.png", TRAINING, NULL),
+                    "a failing rsvg-convert", "failed");
+    assert_int_equal(setenv("PATH", path, 1), 0);
+    free(path);
+}
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *arguments[6];
+        const char *word;
+    } cases[] = {
+        {{"dtr", "nosuch.log"}, "nosuch.log"},
+        {{"dtr"}, "varve dtr LOG"},
+        {{"dtr", "--budget=1G", "--ratio=0.5", TRAINING}, "exclude"},
+        {{"dtr", "--budget=lots", TRAINING}, "--budget must be bytes"},
+        {{"dtr", "--budget=-1", TRAINING}, "--budget must be bytes"},
+        {{"dtr", "--ratio=half", TRAINING}, "--ratio must be"},
+        {{"dtr", "--ratio=-0.5", TRAINING}, "--ratio must be"},
+        {{"dtr", "--ratio=1e300", TRAINING}, "--ratio must be"},
+        {{"dtr", "--remat-limit=nan", "--ratio=1", TRAINING}, "--remat-limit must be"},
+        {{"dtr", "--heuristic=dtreq", TRAINING}, "did you mean dtr-eq"},
+        {{"dtr", "--heuristic=something", TRAINING}, "free-neighbours, window"},
+        {{"dtr", "--heuristic=window", "--ratio=1", TRAINING}, "--mode allocator"},
+        {{"dtr", "--search=kinetic", "--heuristic=random", "--ratio=1", TRAINING}, "scan"},
+        {{"dtr", "--policy=first-fit", TRAINING}, "--mode allocator"},
+        {{"dtr", "--mode=allocator", "--policy=nosuch", TRAINING}, "no policy 'nosuch'"},
+        {{"dtr", "--mode=allocator", "--conf=nosuch:1", TRAINING}, "nosuch"},
+        {{"dtr", "--sweep=0.1:1", TRAINING}, "LO:HI:STEP"},
+        {{"dtr", "--sweep=0.1:1:0.1:1", TRAINING}, "LO:HI:STEP"},
+        {{"dtr", "--sweep=1:0.1:0.1", TRAINING}, "LO must not be above HI"},
+        {{"dtr", "--sweep=0.1:1:0", TRAINING}, "STEP not 0"},
+        {{"dtr", "--sweep=0.1:1:0.000001", TRAINING}, "100,000"},
+        {{"dtr", "--sweep=0:1G:1", TRAINING}, "100,000"},
+        {{"dtr", "--plot=x.svg", TRAINING}, "--sweep"},
+        {{"dtr", "--sweep=0.5:1:0.1", "--plot=x.pdf", TRAINING}, ".svg or .png"},
+        {{"dtr", "-o", "x.db", TRAINING}, "--budget or --ratio"},
+        {{"dtr", "-o", "nosuch/x.db", "--ratio=1", TRAINING}, "nosuch"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        command_refused(command_run_list(cases[i].arguments), cases[i].arguments[1], cases[i].word);
+    }
+    assert_int_not_equal(access("x.db", F_OK), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_play),      cmocka_unit_test(test_failed_plays), cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_allocator), cmocka_unit_test(test_database),     cmocka_unit_test(test_plot),
+        cmocka_unit_test(test_refused),
+    };
+
+    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
+}
