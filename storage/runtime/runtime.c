@@ -94,6 +94,9 @@ int varve_runtime_close(struct varve_runtime *runtime, struct varve_message *mes
     varve_alloc_set_allocated_limit(runtime->alloc, 0);
     log_close(runtime);
     varve_remat_close(runtime->remat);
+    for (uint32_t i = 0; i < runtime->value_capacity; i++) { /* of a planner that ran out of memory */
+        varve_storage_release(runtime->values[i], NULL);
+    }
     while (runtime->recipes != NULL) {
         recipe_free(runtime, runtime->recipes);
     }

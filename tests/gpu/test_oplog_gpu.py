@@ -114,7 +114,7 @@ class Logs(GpuCase):
             self.skipTest(outcome.stdout.strip())
         self.assertEqual(outcome.returncode, 0, outcome)
         figures = json.loads(outcome.stdout.splitlines()[-1])
-        played = self.play(log)
+        played = self.play(log, "--budget", "none")
         self.assertEqual(played["status"], "ok")
         requested, log_peak, player = figures["plain"]["requested"], figures["log_peak"], int(played["max_memory"])
         budget, least = self.smallest_budget(log, player)
