@@ -101,6 +101,7 @@ void evict_storage(struct varve_remat *remat, uint32_t number, enum varve_remat_
 
     storage->is_resident = false;
     storage->was_evicted = true;
+    storage->was_released = cause == VARVE_REMAT_CAUSE_RELEASED;
     storage->evicted_at = remat->counters.executions;
     remat->used -= storage->size;
     evict_forbid(remat, number);
@@ -159,7 +160,7 @@ uint64_t evict_for(struct varve_remat *remat, uint64_t bytes, enum varve_remat_c
 {
     uint64_t begin_ns = now_ns(remat), freed = 0;
 
-    if (remat->pool.count == 0) {
+    if (remat->pool.count == 0 || remat->is_broken) {
         return 0;
     }
     remat->counters.searches++;

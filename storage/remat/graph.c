@@ -299,6 +299,25 @@ void graph_remove_view(struct remat_graph *graph, uint32_t tensor)
     free_tensor(graph, tensor);
 }
 
+bool graph_has_evicted_children(const struct remat_graph *graph, uint32_t number)
+{
+    const struct number_list *consumers = &graph->storages[number].consumers;
+
+    for (uint32_t i = 0; i < consumers->count; i++) {
+        const struct remat_op *op = &graph->ops[consumers->numbers[i]];
+
+        for (uint32_t j = 0; j < op->output_storage_count; j++) {
+            uint32_t made = remat_op_output_storages(op)[j];
+
+            if (made != number && remat_storage_is_evicted(&graph->storages[made]) &&
+                graph->storages[made].was_evicted && !graph->storages[made].was_released) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 void graph_remove_storage(struct remat_graph *graph, uint32_t number)
 {
     struct remat_storage *storage = &graph->storages[number];

@@ -32,6 +32,7 @@ struct remat_storage {
     bool is_known;                      /* the number is in use */
     bool is_resident, is_pinned, is_banished;
     bool was_evicted;
+    bool was_released;            /* its last eviction was for the release of its last reference */
     uint64_t evicted_at;          /* executions at its last eviction */
     struct number_list consumers; /* distinct operators */
     struct number_list
@@ -110,6 +111,8 @@ void graph_remove_op(struct remat_graph *graph, uint32_t op);
 bool graph_is_needed(const struct remat_graph *graph, uint32_t storage);
 /// The tensor, which is not its storage's first, goes. Its recipe was dropped, nobody uses it.
 void graph_remove_view(struct remat_graph *graph, uint32_t tensor);
+/// Was anything that is made from it evicted for room, and not been recomputed since?
+bool graph_has_evicted_children(const struct remat_graph *graph, uint32_t storage);
 /// The storage and its tensors go. Their recipes were dropped, nobody needs it.
 void graph_remove_storage(struct remat_graph *graph, uint32_t storage);
 /// Visits of the storage's edges: what the published simulator counts as it walks over tensors.

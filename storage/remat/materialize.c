@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#define LET_GO_MOST 100 /* times in one operation: each may mean that inputs are made once more */
 #define WASTED_WITHIN 16 /* runs: an eviction whose storage was wanted again so soon */
 
 /* ---- the stack ---- */
@@ -46,21 +47,14 @@ static uint32_t depth(const struct varve_remat *remat)
     return remat->frame_count - !remat->frames[0].is_remat;
 }
 
-/* A frame for the tensor: the inputs that are defined are locked, the others are listed. */
-static int push(struct varve_remat *remat, uint32_t tensor, bool is_remat)
+/* The inputs that are defined are locked, the others are listed. */
+static void begin_frame(struct varve_remat *remat, struct remat_frame *frame)
 {
-    const struct remat_op *op = &remat->graph.ops[remat->graph.tensors[tensor].op];
-    struct remat_frame frame = {.tensor = tensor,
-                                .is_remat = is_remat,
-                                .missing_first = remat->missing.count,
-                                .missing_next = remat->missing.count,
-                                .locked_first = remat->locked.count};
+    const struct remat_op *op = &remat->graph.ops[remat->graph.tensors[frame->tensor].op];
 
-    if (!growth_reserve(&remat->frames, &remat->frame_capacity, (uint64_t)remat->frame_count + 1,
-                        sizeof(*remat->frames))) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    touch_inputs(remat, op);
+    remat->missing.count = frame->missing_next = frame->missing_first;
+    remat->locked.count = frame->locked_first;
+    frame->has_let_go = false;
     for (uint32_t i = 0; i < op->input_count; i++) {
         bool is_done = is_passed_over(remat, op->inputs[i]) ||
                        (remat->graph.tensors[op->inputs[i]].is_defined
@@ -69,7 +63,23 @@ static int push(struct varve_remat *remat, uint32_t tensor, bool is_remat)
 
         remat->is_broken |= !is_done;
     }
-    frame.missing_end = remat->missing.count;
+    frame->missing_end = remat->missing.count;
+}
+
+static int push(struct varve_remat *remat, uint32_t tensor, bool is_remat)
+{
+    struct remat_frame frame = {.tensor = tensor,
+                                .is_remat = is_remat,
+                                .missing_first = remat->missing.count,
+                                .locked_first = remat->locked.count};
+
+    if (!growth_reserve(&remat->frames, &remat->frame_capacity, (uint64_t)remat->frame_count + 1,
+                        sizeof(*remat->frames))) {
+        remat->is_broken = true;
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    touch_inputs(remat, &remat->graph.ops[remat->graph.tensors[tensor].op]);
+    begin_frame(remat, &frame);
     remat->frames[remat->frame_count++] = frame;
     if (depth(remat) > remat->counters.depth_max) {
         remat->counters.depth_max = depth(remat);
@@ -83,6 +93,32 @@ static void pop(struct varve_remat *remat)
 
     remat->missing.count = frame->missing_first;
     remat->locked.count = frame->locked_first;
+}
+
+static void unlock_from(struct varve_remat *remat, uint32_t first, uint32_t end)
+{
+    for (uint32_t i = first; i < end; i++) {
+        if (remat->locked.numbers[i] != VARVE_REMAT_NONE) {
+            unlock_storage(remat, remat->locked.numbers[i]);
+            remat->locked.numbers[i] = VARVE_REMAT_NONE;
+        }
+    }
+}
+
+bool materialize_let_go(struct varve_remat *remat)
+{
+    uint32_t waiting = remat->frame_count > 0 ? remat->frame_count - 1 : 0;
+    uint64_t before = remat->locked_bytes;
+
+    if (!remat->options.is_live || waiting == 0 || remat->let_go_count >= LET_GO_MOST) {
+        return false;
+    }
+    unlock_from(remat, remat->frames[0].locked_first, remat->frames[waiting].locked_first);
+    for (uint32_t i = 0; i < waiting; i++) {
+        remat->frames[i].has_let_go = true;
+    }
+    remat->let_go_count++;
+    return remat->locked_bytes < before;
 }
 
 /* ---- room ---- */
@@ -127,13 +163,17 @@ static int make_room(struct varve_remat *remat, uint32_t op, struct varve_messag
         return 0;
     }
     missing = used + needed - budget;
-    /* Where what can't be evicted leaves no room it is no use to evict the rest. */
-    if (!remat->options.is_live || remat->locked_bytes + needed <= budget) {
-        while (planner_used(remat) + needed > budget && remat->pool.count > 0) {
+    do {
+        /* Where what can't be evicted leaves no room it is no use to evict the rest. */
+        while ((!remat->options.is_live || remat->locked_bytes + needed <= budget) &&
+               planner_used(remat) + needed > budget && remat->pool.count > 0 && !remat->is_broken) {
             evicted += evict_for(remat, planner_used(remat) + needed - budget, VARVE_REMAT_CAUSE_BUDGET);
         }
-    }
+    } while (planner_used(remat) + needed > budget && materialize_let_go(remat));
     used = planner_used(remat);
+    if (remat->is_broken) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
     if (used + needed > budget) {
         /* Small storages are kept, too, under the rule on them. */
         uint64_t kept = remat->pool.count == 0 ? used : remat->locked_bytes;
@@ -227,8 +267,7 @@ static void report_run(struct varve_remat *remat, const struct remat_frame *fram
     }
 }
 
-static void count_run(struct varve_remat *remat, const struct remat_frame *frame, uint64_t cost,
-                      uint64_t made_bytes)
+static void count_run(struct varve_remat *remat, const struct remat_frame *frame, uint64_t cost)
 {
     const struct remat_graph *graph = &remat->graph;
     struct varve_remat_counters *counters = &remat->counters;
@@ -238,7 +277,6 @@ static void count_run(struct varve_remat *remat, const struct remat_frame *frame
     counters->operators += !frame->is_remat;
     *(frame->is_remat ? &counters->remat_compute_ns : &counters->model_compute_ns) += cost;
     counters->remats_direct += frame->is_remat;
-    counters->duplicate_bytes += op->total_size - made_bytes;
     for (uint32_t i = 0; i < remat->fresh.count; i++) {
         const struct remat_storage *storage = &graph->storages[remat->fresh.numbers[i]];
 
@@ -249,9 +287,11 @@ static void count_run(struct varve_remat *remat, const struct remat_frame *frame
     }
     for (uint32_t i = 0; i < op->output_count; i++) {
         uint32_t output = remat_op_outputs(op)[i];
+        bool is_duplicate = output != VARVE_REMAT_NONE && graph->tensors[output].is_defined &&
+                            graph->tensors[output].size > 0;
 
-        counters->duplicates += output != VARVE_REMAT_NONE && graph->tensors[output].is_defined &&
-                                graph->tensors[output].size > 0;
+        counters->duplicates += is_duplicate;
+        counters->duplicate_bytes += is_duplicate ? graph->tensors[output].size : 0;
     }
 }
 
@@ -328,7 +368,7 @@ static int run(struct varve_remat *remat, const struct remat_frame *frame, struc
     if (planner_used(remat) > remat->counters.max_used_bytes) {
         remat->counters.max_used_bytes = planner_used(remat);
     }
-    count_run(remat, frame, cost, made_bytes);
+    count_run(remat, frame, cost);
     if (remat->options.driver.event != NULL) {
         report_run(remat, frame, cost);
     }
@@ -391,21 +431,24 @@ static int finish(struct varve_remat *remat, struct varve_message *message)
 static void unwind(struct varve_remat *remat)
 {
     while (remat->frame_count > 0) {
-        for (uint32_t i = remat->locked.count; i > remat->frames[remat->frame_count - 1].locked_first; i--) {
-            unlock_storage(remat, remat->locked.numbers[i - 1]);
-        }
+        unlock_from(remat, remat->frames[remat->frame_count - 1].locked_first, remat->locked.count);
         pop(remat);
     }
 }
 
 int materialize(struct varve_remat *remat, uint32_t tensor, bool is_remat, struct varve_message *message)
 {
-    int error = push(remat, tensor, is_remat);
+    int error;
 
+    remat->let_go_count = 0;
+    error = push(remat, tensor, is_remat);
     while (error == 0 && remat->frame_count > 0) {
         struct remat_frame *frame = &remat->frames[remat->frame_count - 1];
         uint32_t input;
 
+        if (frame->has_let_go) {
+            begin_frame(remat, frame);
+        }
         if (frame->missing_next == frame->missing_end) {
             error = finish(remat, message);
             continue;
@@ -415,11 +458,12 @@ int materialize(struct varve_remat *remat, uint32_t tensor, bool is_remat, struc
             error = push(remat, input, true);
         } else {
             frame->missing_next++;
-            error = lock_input(remat, input) ? 0 : VARVE_ERROR_NO_MEMORY;
+            remat->is_broken |= !lock_input(remat, input);
+            error = remat->is_broken ? VARVE_ERROR_NO_MEMORY : 0;
         }
     }
     if (error != 0) {
         unwind(remat);
     }
-    return error;
+    return remat->is_broken ? planner_no_memory(message) : error;
 }

@@ -19,20 +19,23 @@ void varve_remat_options_init(struct varve_remat_options *options)
                                             .remat_limit_ns = VARVE_REMAT_UNLIMITED};
 }
 
+static bool can_search(const struct varve_remat_heuristic *heuristic, enum varve_remat_search search)
+{
+    return search == VARVE_REMAT_SEARCH_SCAN ||
+           (!heuristic->is_window && heuristic->score != VARVE_REMAT_SCORE_RANDOM &&
+            heuristic->cost != VARVE_REMAT_COST_UNION &&
+            (search == VARVE_REMAT_SEARCH_KINETIC || heuristic->score != VARVE_REMAT_SCORE_LAST_ACCESS));
+}
+
 static int check_options(const struct varve_remat_options *options,
                          const struct varve_remat_heuristic *heuristic, struct varve_message *message)
 {
-    bool is_window = heuristic->is_window, is_random = heuristic->score == VARVE_REMAT_SCORE_RANDOM;
-
-    if ((is_window && options->driver.layout == NULL) ||
+    if ((heuristic->is_window && options->driver.layout == NULL) ||
         (heuristic->has_free_neighbours && options->driver.free_neighbours == NULL)) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "heuristic %s needs an allocator",
                                  heuristic->name);
     }
-    if (options->search != VARVE_REMAT_SEARCH_SCAN &&
-        (is_window || is_random || heuristic->cost == VARVE_REMAT_COST_UNION ||
-         (options->search == VARVE_REMAT_SEARCH_SAMPLE &&
-          heuristic->score == VARVE_REMAT_SCORE_LAST_ACCESS))) {
+    if (!can_search(heuristic, options->search)) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "heuristic %s can only be searched by a scan",
                                  heuristic->name);
     }
@@ -92,10 +95,16 @@ void varve_remat_close(struct varve_remat *remat)
     number_list_free(&remat->defined);
     number_list_free(&remat->collect);
     free(remat->frames);
+    free(remat->sums);
     free(remat);
 }
 
 /* ---- for the other parts ---- */
+
+int planner_no_memory(struct varve_message *message)
+{
+    return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the planner's tables");
+}
 
 void planner_event(struct varve_remat *remat, const struct varve_remat_event *event)
 {
@@ -180,7 +189,7 @@ static bool prepare(struct varve_remat *remat, uint32_t number)
 /* An operator that did not run leaves nothing. */
 static void drop_outputs(struct varve_remat *remat, const uint32_t *outputs, unsigned count)
 {
-    for (unsigned i = 0; i < count && remat->options.is_live; i++) {
+    for (unsigned i = 0; i < count && remat->options.is_live && !remat->is_broken; i++) {
         varve_remat_release(remat, outputs[i]);
     }
 }
@@ -193,16 +202,15 @@ int varve_remat_compute(struct varve_remat *remat, const struct varve_remat_op *
 
     if (error == 0) {
         error = graph_add(&remat->graph, op, &number);
-        remat->is_broken |= error != 0;
+        remat->is_broken |= error != 0 || !prepare(remat, number);
     }
     if (remat->is_broken) {
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the planner's tables");
+        return planner_no_memory(message);
     }
     if (error != 0) {
         return error;
     }
     memcpy(outputs_out, remat_op_outputs(&remat->graph.ops[number]), op->output_count * sizeof(*outputs_out));
-    remat->is_broken |= !prepare(remat, number);
     error = materialize(remat, outputs_out[0], false, message);
     if (error != 0) {
         drop_outputs(remat, outputs_out, op->output_count);
@@ -220,7 +228,7 @@ int varve_remat_compute(struct varve_remat *remat, const struct varve_remat_op *
 int varve_remat_materialize(struct varve_remat *remat, uint32_t tensor, struct varve_message *message)
 {
     if (remat->is_broken) {
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the planner's tables");
+        return planner_no_memory(message);
     }
     return remat->graph.tensors[tensor].is_defined ? 0 : materialize(remat, tensor, true, message);
 }
@@ -233,6 +241,17 @@ void varve_remat_retain(struct varve_remat *remat, uint32_t tensor)
     remat->graph.storages[remat->graph.tensors[tensor].storage].refs++;
 }
 
+/* The simulator evicts at once. A live planner first looks whether anything evicted is made from the storage: if it went for
+ * room, that was because it could be had again from here; from further back it may take more than there is. */
+static bool is_evicted_at_once(const struct varve_remat *remat, uint32_t number)
+{
+    const struct remat_storage *storage = &remat->graph.storages[number];
+
+    return remat->options.dealloc == VARVE_REMAT_DEALLOC_EAGER && storage->is_resident &&
+           storage->locks == 0 &&
+           (!remat->options.is_live || !graph_has_evicted_children(&remat->graph, number));
+}
+
 void varve_remat_release(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
@@ -240,10 +259,12 @@ void varve_remat_release(struct varve_remat *remat, uint32_t tensor)
 
     remat->graph.tensors[tensor].refs--;
     storage->refs--;
+    if (remat->is_broken) {
+        return;
+    }
     if (storage->refs == 0 && remat->options.dealloc == VARVE_REMAT_DEALLOC_BANISH) {
         banish_try(remat, number);
-    } else if (storage->refs == 0 && remat->options.dealloc == VARVE_REMAT_DEALLOC_EAGER &&
-               storage->is_resident && storage->locks == 0) {
+    } else if (storage->refs == 0 && is_evicted_at_once(remat, number)) {
         evict_storage(remat, number, VARVE_REMAT_CAUSE_RELEASED, NAN);
     }
     if (remat->options.is_live && remat->graph.tensors[tensor].refs == 0) {
@@ -270,7 +291,7 @@ void varve_remat_pin(struct varve_remat *remat, uint32_t tensor)
     uint32_t number = remat->graph.tensors[tensor].storage;
     struct remat_storage *storage = &remat->graph.storages[number];
 
-    if (storage->is_pinned) {
+    if (storage->is_pinned || remat->is_broken) {
         return;
     }
     lock_storage(remat, number);
@@ -296,7 +317,7 @@ void varve_remat_unpin(struct varve_remat *remat, uint32_t tensor)
     uint32_t number = remat->graph.tensors[tensor].storage;
     struct remat_storage *storage = &remat->graph.storages[number];
 
-    if (!storage->is_pinned || is_constant(remat, number)) {
+    if (!storage->is_pinned || remat->is_broken || is_constant(remat, number)) {
         return;
     }
     storage->is_pinned = false;
@@ -309,6 +330,9 @@ void varve_remat_drop_recipe(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
 
+    if (remat->is_broken) {
+        return;
+    }
     varve_remat_pin(remat, tensor);
     collect_drop_recipe(remat, tensor);
     remat->graph.storages[number].compute = graph_compute_of(&remat->graph, number);
@@ -324,6 +348,9 @@ int varve_remat_evict(struct varve_remat *remat, uint32_t tensor, struct varve_m
     uint32_t number = remat->graph.tensors[tensor].storage;
     const struct remat_storage *storage = &remat->graph.storages[number];
 
+    if (remat->is_broken) {
+        return planner_no_memory(message);
+    }
     if (!storage->is_resident || storage->locks > 0) {
         return varve_message_set(message, VARVE_ERROR_BUSY, "storage %" PRIu32 " is %s", number,
                                  !storage->is_resident ? "evicted already"
@@ -336,13 +363,18 @@ int varve_remat_evict(struct varve_remat *remat, uint32_t tensor, struct varve_m
 
 void varve_remat_lock(struct varve_remat *remat, uint32_t tensor)
 {
-    lock_storage(remat, remat->graph.tensors[tensor].storage);
+    if (!remat->is_broken) {
+        lock_storage(remat, remat->graph.tensors[tensor].storage);
+    }
 }
 
 void varve_remat_unlock(struct varve_remat *remat, uint32_t tensor)
 {
     uint32_t number = remat->graph.tensors[tensor].storage;
 
+    if (remat->is_broken) {
+        return;
+    }
     unlock_storage(remat, number);
     if (!remat->options.is_live) {
         return;
@@ -359,7 +391,10 @@ void varve_remat_unlock(struct varve_remat *remat, uint32_t tensor)
 
 uint64_t varve_remat_make_room(struct varve_remat *remat, uint64_t bytes)
 {
-    return evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
+    uint64_t freed = evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
+
+    return freed > 0 || !materialize_let_go(remat) ? freed
+                                                   : evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
 }
 
 /* ---- settings ---- */
@@ -380,7 +415,7 @@ void varve_remat_set_budget(struct varve_remat *remat, uint64_t bytes)
 /* All that may be evicted, under another rule. */
 static void refill_pool(struct varve_remat *remat)
 {
-    for (uint32_t i = 0; i < remat->graph.storage_count; i++) {
+    for (uint32_t i = 0; i < remat->graph.storage_count && !remat->is_broken; i++) {
         const struct remat_storage *storage = &remat->graph.storages[i];
 
         if (storage->is_known && storage->is_resident && storage->locks == 0) {
@@ -392,8 +427,8 @@ static void refill_pool(struct varve_remat *remat)
 
 void varve_remat_set_search(struct varve_remat *remat, enum varve_remat_search search)
 {
-    remat->options.search = search;
-    remat->has_tournament = search == VARVE_REMAT_SEARCH_KINETIC;
+    remat->options.search = can_search(remat->heuristic, search) ? search : VARVE_REMAT_SEARCH_SCAN;
+    remat->has_tournament = remat->options.search == VARVE_REMAT_SEARCH_KINETIC;
     tournament_free(&remat->tournament); /* it has missed what another search saw */
     remat->tournament = (struct remat_tournament){0};
     refill_pool(remat);

@@ -22,6 +22,7 @@ extern "C" {
 struct remat_frame {
     uint32_t tensor; /* that is needed */
     bool is_remat;
+    bool has_let_go; /* of its inputs: they are looked for again once it is on top */
     uint32_t missing_first, missing_next, missing_end; /* inputs that were not defined, in planner.missing */
     uint32_t locked_first;                             /* storages that it has locked, in planner.locked */
 };
@@ -40,9 +41,12 @@ struct varve_remat {
 
     struct remat_frame *frames;
     uint32_t frame_count, frame_capacity;
-    struct number_list missing, locked; /* of all frames */
+    struct number_list missing, locked; /* of all frames; locked: VARVE_REMAT_NONE where a frame has let go */
+    uint32_t let_go_count;              /* times in the operation under way */
     struct number_list fresh,
-        defined;                /* storages that the last run made resident, tensors that it made defined */
+        defined;  /* storages that the last run made resident, tensors that it made defined */
+    double *sums; /* of window.c */
+    uint32_t sum_capacity;
     struct number_list collect; /* tensors to look at, whether anybody needs them still */
 
     uint64_t used;         /* sizes of resident storages */
@@ -53,6 +57,8 @@ struct varve_remat {
     struct varve_remat_counters counters;
 };
 
+/// VARVE_ERROR_NO_MEMORY, said of the planner's own tables.
+int planner_no_memory(struct varve_message *message);
 void planner_event(struct varve_remat *remat, const struct varve_remat_event *event);
 /// Bytes that count against the budget, and that an operator's outputs will take.
 uint64_t planner_used(const struct varve_remat *remat);
@@ -87,6 +93,10 @@ void unlock_storage(struct varve_remat *remat, uint32_t storage);
 
 /// The tensor, which is not defined, becomes so.
 int materialize(struct varve_remat *remat, uint32_t tensor, bool is_remat, struct varve_message *message);
+
+/// Live: operators that wait for others let go of their inputs, which may be evicted then and are made again in time. False: none has
+/// any, or it has been done too often for this operation.
+bool materialize_let_go(struct varve_remat *remat);
 
 /* ---- banish.c ---- */
 

@@ -15,6 +15,7 @@
 #define LOCKS_MOST 3
 #define PINS_MOST 4
 #define BYTES_MOST 1000
+#define TABLES_LEAST 2048U /* tests without memory count on it */
 
 #define WRONG(world, ...)                                                  \
     do {                                                                   \
@@ -37,17 +38,19 @@ static void reserve(struct remat_world *world)
     uint32_t tensors = world->remat->graph.tensor_count, storages = world->remat->graph.storage_count;
 
     if (tensors > world->tensor_capacity) {
-        world->tensors = realloc(world->tensors, 2UL * tensors * sizeof(*world->tensors));
+        tensors = tensors < TABLES_LEAST ? TABLES_LEAST : 2 * tensors;
+        world->tensors = realloc(world->tensors, tensors * sizeof(*world->tensors));
         memset(world->tensors + world->tensor_capacity, 0,
-               (2UL * tensors - world->tensor_capacity) * sizeof(*world->tensors));
-        world->tensor_capacity = 2 * tensors;
+               (tensors - world->tensor_capacity) * sizeof(*world->tensors));
+        world->tensor_capacity = tensors;
     }
     if (storages > world->storage_capacity) {
-        world->storages = realloc(world->storages, 2UL * storages * sizeof(*world->storages));
-        for (uint32_t i = world->storage_capacity; i < 2 * storages; i++) {
+        storages = storages < TABLES_LEAST ? TABLES_LEAST : 2 * storages;
+        world->storages = realloc(world->storages, storages * sizeof(*world->storages));
+        for (uint32_t i = world->storage_capacity; i < storages; i++) {
             world->storages[i] = (struct remat_world_storage){.first = NOBODY};
         }
-        world->storage_capacity = 2 * storages;
+        world->storage_capacity = storages;
     }
 }
 
@@ -79,6 +82,11 @@ static void enlist(struct remat_world *world, uint32_t tensor)
 
 /* ---- the driver ---- */
 
+static uint64_t pick(struct remat_world *world, uint64_t limit)
+{
+    return world->choose(world->source, limit);
+}
+
 static int drive_run(void *context, struct varve_remat_run *run, struct varve_message *message)
 {
     struct remat_world *world = context;
@@ -90,6 +98,10 @@ static int drive_run(void *context, struct varve_remat_run *run, struct varve_me
     }
     if (world->runs_until_failure > 0 && --world->runs_until_failure == 0) {
         return varve_message_set(message, VARVE_ERROR_IO, "a run that fails");
+    }
+    /* As if an allocator had no such block. */
+    while (world->options.stumbles && pick(world, 4) == 0 && varve_remat_make_room(world->remat, 1) > 0) {
+        world->stumbles++;
     }
     run->cost_ns = hash % 7 == 0 ? 0 : hash % 1000;
     for (unsigned i = 0; i < run->input_count; i++) {
@@ -143,7 +155,7 @@ static void drive_forget(void *context, uint32_t storage)
     world->forgotten++;
 }
 
-/* The victim has left the pool already, its neighbours have not noticed. */
+/* The victim has left the pool already, its neighbours have not noticed. A scan ends at 0, even before sums of classes below it. */
 static void check_victim(struct remat_world *world, const struct varve_remat_event *event)
 {
     struct varve_remat *remat = world->remat;
@@ -157,7 +169,7 @@ static void check_victim(struct remat_world *world, const struct varve_remat_eve
 
         if (other != VARVE_REMAT_NONE) {
             least = is_time ? (double)remat->graph.storages[other].last_access : search_score(remat, other);
-            if (least < score - 1e-6 * fabs(score)) {
+            if (score != 0 && least < score - 1e-6 * fabs(score)) {
                 WRONG(world, "step %" PRIu64 ": storage %u with score %g was evicted, not %u with %g",
                       world->steps, event->storage, score, other, least);
             }
@@ -177,7 +189,8 @@ static void drive_event(void *context, const struct varve_remat_event *event)
     case VARVE_REMAT_EVENT_EVICT:
         world->seen.evictions[event->cause]++;
         world->seen.evicted_bytes += event->bytes;
-        if (event->cause == VARVE_REMAT_CAUSE_BUDGET && world->options.checks_victims) {
+        if ((event->cause == VARVE_REMAT_CAUSE_BUDGET || event->cause == VARVE_REMAT_CAUSE_ALLOCATOR) &&
+            world->options.checks_victims) {
             check_victim(world, event);
         }
         break;
@@ -274,7 +287,8 @@ static void check(struct remat_world *world)
 {
     int error;
 
-    if (world->is_over || world->options.check_every == 0 || world->steps % world->options.check_every != 0) {
+    if (world->is_over || world->remat->is_broken || world->options.check_every == 0 ||
+        world->steps % world->options.check_every != 0) {
         return;
     }
     error = varve_remat_check(world->remat, &world->message);
@@ -286,11 +300,6 @@ static void check(struct remat_world *world)
 }
 
 /* ---- what the program does ---- */
-
-static uint64_t choose(struct remat_world *world, uint64_t limit)
-{
-    return world->choose(world->source, limit);
-}
 
 /* An operation ended with this. */
 static bool is_done(struct remat_world *world, int error)
@@ -340,25 +349,25 @@ static void choose_op(struct remat_world *world, struct chosen *chosen)
 
     *op =
         (struct varve_remat_op){.inputs = chosen->inputs, .sizes = chosen->sizes, .aliases = chosen->aliases};
-    op->input_count = world->handle_count > 0 ? (unsigned)choose(world, INPUTS_MOST) : 0;
-    op->output_count = choose(world, 4) == 0 ? 1 + (unsigned)choose(world, OUTPUTS_MOST) : 1;
+    op->input_count = world->handle_count > 0 ? (unsigned)pick(world, INPUTS_MOST) : 0;
+    op->output_count = pick(world, 4) == 0 ? 1 + (unsigned)pick(world, OUTPUTS_MOST) : 1;
     op->cost_ns = 1;
     op->user = (void *)(uintptr_t)++world->serial; /* NOLINT: a number */
     for (unsigned i = 0; i < op->input_count; i++) {
         /* recent ones mostly, so that chains are deep */
-        unsigned from = choose(world, 2) == 0 && world->handle_count > 6 ? world->handle_count - 6 : 0;
+        unsigned from = pick(world, 2) == 0 && world->handle_count > 6 ? world->handle_count - 6 : 0;
 
-        chosen->inputs[i] = world->handles[from + choose(world, world->handle_count - from)].tensor;
+        chosen->inputs[i] = world->handles[from + pick(world, world->handle_count - from)].tensor;
     }
     for (unsigned i = 0; i < op->output_count; i++) {
-        bool is_view = world->options.has_views && op->input_count > 0 && choose(world, 5) == 0;
+        bool is_view = world->options.has_views && op->input_count > 0 && pick(world, 5) == 0;
 
         if (is_view && !world->options.has_wide_views) {
             op->input_count = op->output_count = 1;
             i = 0;
         }
-        chosen->aliases[i] = is_view ? (int32_t)choose(world, op->input_count) : -1;
-        chosen->sizes[i] = is_view || choose(world, 16) == 0 ? 0 : 1 + choose(world, BYTES_MOST);
+        chosen->aliases[i] = is_view ? (int32_t)pick(world, op->input_count) : -1;
+        chosen->sizes[i] = is_view || pick(world, 16) == 0 ? 0 : 1 + pick(world, BYTES_MOST);
     }
 }
 
@@ -377,7 +386,7 @@ static void take_outputs(struct remat_world *world, const struct chosen *chosen,
     }
     for (unsigned i = 0; i < chosen->op.output_count; i++) {
         while (world->handle_count == REMAT_WORLD_HANDLES) {
-            drop(world, (unsigned)choose(world, world->handle_count));
+            drop(world, (unsigned)pick(world, world->handle_count));
         }
         world->handles[world->handle_count++] = (struct remat_world_handle){.tensor = outputs[i], .refs = 1};
     }
@@ -390,8 +399,8 @@ static void step_compute(struct remat_world *world)
     int error;
 
     choose_op(world, &chosen);
-    if (world->options.fails && choose(world, 8) == 0) {
-        world->runs_until_failure = 1 + choose(world, 4);
+    if (world->options.fails && pick(world, 8) == 0) {
+        world->runs_until_failure = 1 + pick(world, 4);
     }
     error = varve_remat_compute(world->remat, &chosen.op, outputs, &world->message);
     reserve(world);
@@ -408,8 +417,8 @@ static bool make_defined(struct remat_world *world, uint32_t tensor)
 {
     int error;
 
-    if (world->options.fails && choose(world, 8) == 0) {
-        world->runs_until_failure = 1 + choose(world, 3);
+    if (world->options.fails && pick(world, 8) == 0) {
+        world->runs_until_failure = 1 + pick(world, 3);
     }
     error = varve_remat_materialize(world->remat, tensor, &world->message);
     world->runs_until_failure = 0;
@@ -437,12 +446,12 @@ static void step_pin(struct remat_world *world, uint32_t tensor)
 {
     struct remat_world_storage *storage = &world->storages[world->tensors[tensor].storage];
 
-    if (storage->is_pinned && choose(world, 2) == 0) {
+    if (storage->is_pinned && pick(world, 2) == 0) {
         varve_remat_unpin(world->remat, tensor);
         storage->is_pinned = world->remat->graph.storages[world->tensors[tensor].storage].is_pinned;
     } else if (pins(world) < PINS_MOST && make_defined(world, tensor)) {
         storage->is_pinned = true;
-        if (world->options.is_live && choose(world, 3) == 0) {
+        if (world->options.is_live && pick(world, 3) == 0) {
             varve_remat_drop_recipe(world->remat, tensor);
         } else {
             varve_remat_pin(world->remat, tensor);
@@ -461,8 +470,8 @@ static void unlock(struct remat_world *world, unsigned which)
 
 static void step_lock(struct remat_world *world, uint32_t tensor)
 {
-    if (world->lock_count == LOCKS_MOST || (world->lock_count > 0 && choose(world, 2) == 0)) {
-        unlock(world, (unsigned)choose(world, world->lock_count));
+    if (world->lock_count == LOCKS_MOST || (world->lock_count > 0 && pick(world, 2) == 0)) {
+        unlock(world, (unsigned)pick(world, world->lock_count));
     } else if (make_defined(world, tensor)) {
         varve_remat_lock(world->remat, tensor);
         world->storages[world->tensors[tensor].storage].locks++;
@@ -476,8 +485,10 @@ static void step_evict(struct remat_world *world, uint32_t tensor)
         &world->remat->graph.storages[varve_remat_storage(world->remat, tensor)];
     bool is_possible = storage->is_resident && storage->locks == 0;
 
-    if (varve_remat_evict(world->remat, tensor, &world->message) != (is_possible ? 0 : VARVE_ERROR_BUSY) ||
-        (is_possible && varve_remat_is_defined(world->remat, tensor))) {
+    int error = varve_remat_evict(world->remat, tensor, &world->message);
+
+    if (!world->remat->is_broken && (error != (is_possible ? 0 : VARVE_ERROR_BUSY) ||
+                                     (is_possible && varve_remat_is_defined(world->remat, tensor)))) {
         WRONG(world, "eviction of tensor %u", tensor);
     }
 }
@@ -487,16 +498,16 @@ static void step_setting(struct remat_world *world)
 {
     uint64_t budget = world->options.budget;
 
-    switch (choose(world, 3)) {
+    switch (pick(world, 3)) {
     case 0:
-        varve_remat_set_budget(world->remat, choose(world, 2) == 0 ? budget : budget + choose(world, budget));
+        varve_remat_set_budget(world->remat, pick(world, 2) == 0 ? budget : budget + pick(world, budget));
         break;
     case 1:
         varve_remat_set_search(world->remat,
-                               choose(world, 2) == 0 ? VARVE_REMAT_SEARCH_SCAN : world->options.search);
+                               pick(world, 2) == 0 ? VARVE_REMAT_SEARCH_SCAN : world->options.search);
         break;
     default:
-        varve_remat_set_ignores_small(world->remat, choose(world, 2) == 0);
+        varve_remat_set_ignores_small(world->remat, pick(world, 2) == 0);
         break;
     }
 }
@@ -516,7 +527,7 @@ static void step_live(struct remat_world *world, uint32_t tensor, uint64_t kind)
 
 bool remat_world_step(struct remat_world *world)
 {
-    uint64_t kind = choose(world, 100);
+    uint64_t kind = pick(world, 100);
     unsigned which;
 
     if (world->is_over || world->wrong[0] != '\0') {
@@ -526,7 +537,7 @@ bool remat_world_step(struct remat_world *world)
     if (kind < 40 || world->handle_count == 0) {
         step_compute(world);
     } else {
-        which = (unsigned)choose(world, world->handle_count);
+        which = (unsigned)pick(world, world->handle_count);
         if (kind < 70) {
             drop(world, which);
         } else if (kind < 76) {
@@ -545,11 +556,11 @@ bool remat_world_step(struct remat_world *world)
 /* ---- beginning and end ---- */
 
 int remat_world_open(struct remat_world *world, const struct remat_world_options *options,
-                     uint64_t (*choose_)(void *source, uint64_t limit), void *source)
+                     uint64_t (*choose)(void *source, uint64_t limit), void *source)
 {
     struct varve_remat_options planner;
 
-    *world = (struct remat_world){.options = *options, .choose = choose_, .source = source};
+    *world = (struct remat_world){.options = *options, .choose = choose, .source = source};
     varve_remat_options_init(&planner);
     planner.heuristic = varve_remat_heuristic_find(options->heuristic);
     planner.dealloc = options->dealloc;
@@ -574,7 +585,7 @@ bool remat_world_finish(struct remat_world *world)
         unlock(world, 0);
     }
     while (world->handle_count > 0 && world->wrong[0] == '\0') {
-        drop(world, (unsigned)choose(world, world->handle_count));
+        drop(world, (unsigned)pick(world, world->handle_count));
         world->steps++;
         check(world);
     }

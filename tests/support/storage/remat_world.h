@@ -24,6 +24,7 @@ struct remat_world_options {
     bool is_live;
     bool has_views, has_wide_views; /* views of one input; of one input with others beside it */
     bool fails;                     /* runs fail now and then */
+    bool stumbles;                  /* runs make room beyond the budget now and then */
     bool checks_victims;            /* each victim has the lowest score, up to 1e-6 of it */
     unsigned check_every;           /* steps; 0: never */
 };
@@ -58,7 +59,7 @@ struct remat_world {
     unsigned handle_count, lock_count;
     uint32_t locked[REMAT_WORLD_HANDLES]; /* tensors */
     uint64_t serial;                      /* operators so far */
-    uint64_t steps, storages_made, forgotten, failures;
+    uint64_t steps, storages_made, forgotten, failures, stumbles;
     uint64_t runs_until_failure; /* 0: none is to come */
     bool is_over;                /* not live, and an operator has failed */
     struct {

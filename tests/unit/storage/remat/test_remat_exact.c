@@ -39,6 +39,7 @@ static void play_all(bool has_views, bool has_wide_views)
                                                   .seed = seed,
                                                   .has_views = has_views,
                                                   .has_wide_views = has_wide_views,
+                                                  .stumbles = i / 9 == 1,
                                                   .check_every = 1};
 
             if (is_served(h, options.search)) {
@@ -70,12 +71,133 @@ static void test_wide_views(void **state)
     play_all(true, true);
 }
 
+/* Which of four equal storages goes: the last, but the first whose score is exactly 0. */
+static void expect_victim(const char *heuristic, uint64_t cost_ns, uint32_t expected)
+{
+    struct varve_remat_options options;
+    struct varve_remat *remat;
+    uint32_t outputs[5];
+
+    varve_remat_options_init(&options);
+    options.heuristic = varve_remat_heuristic_find(heuristic);
+    options.budget = 40;
+    assert_int_equal(varve_remat_open(&options, &remat, NULL), 0);
+    for (uint32_t i = 0; i < 5; i++) {
+        const struct varve_remat_op op = {.sizes = (const uint64_t[]){10},
+                                          .aliases = (const int32_t[]){-1},
+                                          .output_count = 1,
+                                          .cost_ns = i == 3 ? cost_ns + 1 : cost_ns};
+
+        assert_int_equal(varve_remat_compute(remat, &op, &outputs[i], NULL), 0);
+    }
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_true(varve_remat_is_defined(remat, outputs[i]) == (i != expected));
+    }
+    varve_remat_close(remat);
+}
+
+static void test_equal_scores(void **state)
+{
+    (void)state;
+    expect_victim("size", 5, 3);
+    expect_victim("ab-local", 5, 2); /* the fourth costs more */
+    expect_victim("ab-local", 0, 0);
+    expect_victim("ab-local-size", 0, 0);
+    expect_victim("lru", 0, 2);
+    expect_victim("lru", 5, 0);
+}
+
+static void expect_open(const char *heuristic, enum varve_remat_search search, bool is_live,
+                        enum varve_remat_dealloc dealloc, int expected)
+{
+    struct varve_remat_options options;
+    struct varve_remat *remat;
+    struct varve_message message = {.text = ""};
+
+    varve_remat_options_init(&options);
+    options.heuristic = varve_remat_heuristic_find(heuristic);
+    options.search = search;
+    options.is_live = is_live;
+    options.dealloc = dealloc;
+    assert_int_equal(varve_remat_open(&options, &remat, &message), expected);
+    assert_true((remat == NULL) == (expected != 0) && (message.text[0] != '\0') == (expected != 0));
+    varve_remat_close(remat);
+}
+
+static void test_refused_options(void **state)
+{
+    const int invalid = VARVE_ERROR_INVALID;
+
+    (void)state;
+    expect_open("dtr", VARVE_REMAT_SEARCH_KINETIC, true, VARVE_REMAT_DEALLOC_EAGER, 0);
+    expect_open("lru", VARVE_REMAT_SEARCH_KINETIC, false, VARVE_REMAT_DEALLOC_IGNORE, 0);
+    expect_open("lru", VARVE_REMAT_SEARCH_SAMPLE, false, VARVE_REMAT_DEALLOC_EAGER, invalid);
+    expect_open("random", VARVE_REMAT_SEARCH_SAMPLE, false, VARVE_REMAT_DEALLOC_EAGER, invalid);
+    expect_open("dtr-union", VARVE_REMAT_SEARCH_KINETIC, false, VARVE_REMAT_DEALLOC_EAGER, invalid);
+    expect_open("window", VARVE_REMAT_SEARCH_SCAN, false, VARVE_REMAT_DEALLOC_EAGER, invalid);
+    expect_open("free-neighbours", VARVE_REMAT_SEARCH_SCAN, false, VARVE_REMAT_DEALLOC_EAGER, invalid);
+    expect_open("dtr", VARVE_REMAT_SEARCH_SCAN, true, VARVE_REMAT_DEALLOC_BANISH, invalid);
+    assert_null(varve_remat_heuristic_find("dt"));
+}
+
+/* Nothing changes, and the planner goes on. */
+static void expect_refused(struct varve_remat *remat, struct varve_remat_op op)
+{
+    uint32_t outputs[2];
+    struct varve_message message = {.text = ""};
+    struct varve_remat_counters before, after;
+
+    varve_remat_get_counters(remat, &before);
+    assert_int_equal(varve_remat_compute(remat, &op, outputs, &message), VARVE_ERROR_INVALID);
+    assert_true(message.text[0] != '\0');
+    varve_remat_get_counters(remat, &after);
+    assert_memory_equal(&before, &after, sizeof(before));
+}
+
+static void test_refused_operators(void **state)
+{
+    uint32_t output = 0;
+    const struct varve_remat_op good = {.sizes = (const uint64_t[]){1, 2},
+                                        .aliases = (const int32_t[]){-1, -1},
+                                        .output_count = 2,
+                                        .cost_ns = 5};
+    struct varve_remat_op op = good;
+    struct varve_remat_options options;
+    struct varve_remat *remat;
+    uint32_t outputs[2];
+
+    (void)state;
+    varve_remat_options_init(&options);
+    options.remat_limit_ns = 9;
+    assert_int_equal(varve_remat_open(&options, &remat, NULL), 0);
+    op.output_count = 0;
+    expect_refused(remat, op);
+    op = good;
+    op.cost_ns = UINT64_C(1) << 62;
+    expect_refused(remat, op);
+    op = good;
+    op.sizes = (const uint64_t[]){1, UINT64_C(1) << 62};
+    expect_refused(remat, op);
+    op = good;
+    op.inputs = &output;
+    op.input_count = 1;
+    expect_refused(remat, op); /* there is no tensor yet */
+    assert_int_equal(varve_remat_compute(remat, &good, outputs, NULL), 0);
+    op.aliases = (const int32_t[]){-1, 1};
+    expect_refused(remat, op);
+    for (unsigned i = 0; i < 2; i++) { /* the second time recomputation costs more than the limit */
+        assert_int_equal(varve_remat_evict(remat, outputs[0], NULL), 0);
+        assert_int_equal(varve_remat_materialize(remat, outputs[0], NULL), i == 0 ? 0 : VARVE_ERROR_FULL);
+    }
+    varve_remat_close(remat);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_programs),
-        cmocka_unit_test(test_views),
-        cmocka_unit_test(test_wide_views),
+        cmocka_unit_test(test_programs),        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_wide_views),      cmocka_unit_test(test_equal_scores),
+        cmocka_unit_test(test_refused_options), cmocka_unit_test(test_refused_operators),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
