@@ -165,12 +165,12 @@ static int fail_sweep(const char *text, const char *why, struct varve_message *m
 
 static bool read_three_bytes(const char *text, double values_out[3])
 {
-    char copy[128], *save = NULL, *word = copy;
+    char copy[128], *save = NULL, *word;
 
     if (strlen(text) >= sizeof(copy)) {
         return false;
     }
-    strcpy(copy, text);
+    memcpy(copy, text, strlen(text) + 1);
     word = strtok_r(copy, ":", &save);
     for (int i = 0; i < 3; i++, word = strtok_r(NULL, ":", &save)) {
         int64_t bytes;

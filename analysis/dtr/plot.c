@@ -22,12 +22,11 @@
 #define TICKS 8 /* at most about so many on an axis */
 #define PROGRAM "rsvg-convert"
 
-extern char **environ;
-
 struct axis {
     double low, high;   /* values at the ends */
     double begin, end;  /* where these are */
     double first, step; /* of its ticks */
+    int ticks;
 };
 
 struct plot {
@@ -53,6 +52,7 @@ static void set_ticks(struct axis *axis)
 
     axis->step = (raw <= power ? 1 : raw <= 2 * power ? 2 : raw <= 5 * power ? 5 : 10) * power;
     axis->first = ceil(axis->low / axis->step - 1e-9) * axis->step;
+    axis->ticks = (int)floor((axis->high - axis->first) / axis->step + 1e-9) + 1;
 }
 
 static int decimals(const struct axis *axis)
@@ -164,15 +164,15 @@ static void write_axes(const struct plot *plot)
 {
     FILE *out = plot->out;
 
-    for (double v = plot->x.first; v <= plot->x.high * (1 + 1e-12); v += plot->x.step) {
-        double x = place(&plot->x, v);
+    for (int i = 0; i < plot->x.ticks; i++) {
+        double v = plot->x.first + i * plot->x.step, x = place(&plot->x, v);
 
         fprintf(out, "<path class=\"grid\" d=\"M%.2f %gV%g\"/>", x, TOP, BOTTOM);
         fprintf(out, "<text x=\"%.2f\" y=\"%g\" text-anchor=\"middle\">%.*f</text>\n", x, BOTTOM + 18,
                 decimals(&plot->x), v);
     }
-    for (double v = plot->y.first; v <= plot->y.high * (1 + 1e-12); v += plot->y.step) {
-        double y = place(&plot->y, v);
+    for (int i = 0; i < plot->y.ticks; i++) {
+        double v = plot->y.first + i * plot->y.step, y = place(&plot->y, v);
 
         fprintf(out, "<path class=\"grid\" d=\"M%g %.2fH%g\"/>", LEFT, y, RIGHT);
         fprintf(out, "<text x=\"%g\" y=\"%.2f\" text-anchor=\"end\">%.*f</text>\n", LEFT - 8, y + 4,

@@ -207,8 +207,10 @@ void dtr_print_overview(FILE *out, const struct dtr_subject *subject, const stru
     print_points(out, subject, points, count, 1);
     fputc('\n', out);
     print_smallest(out, subject, smallest);
-    fprintf(out, "it was found by bisection, but more memory is not always better: --sweep looks at all "
-                 "budgets\n");
+    if (smallest != NULL) {
+        fprintf(out, "it was found by bisection, but more memory is not always better: --sweep looks at all "
+                     "budgets\n");
+    }
 }
 
 /* ---- sweeps ---- */

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TRAINING VARVE_SOURCE_DIR "/tests/golden/training.log"
+static const char training[] = VARVE_SOURCE_DIR "/tests/golden/training.log";
 
 /* The first number under that key. */
 static double number(const char *json, const char *key)
@@ -30,7 +30,7 @@ static double number(const char *json, const char *key)
     if (place == NULL) {
         fail_msg("no %s in %.300s", key, json);
     }
-    return strtod(place + strlen(quoted), NULL);
+    return place != NULL ? strtod(place + strlen(quoted), NULL) : 0;
 }
 
 static size_t count_of(const char *text, const char *word)
@@ -54,8 +54,8 @@ static char *answer(struct command_outcome outcome)
 
 static void test_play(void **state)
 {
-    char *json = answer(command_run("dtr", "--ratio=0.5", "--json", TRAINING, NULL));
-    char *same = answer(command_run("dtr", "--budget", "120961026", "--json", TRAINING, NULL));
+    char *json = answer(command_run("dtr", "--ratio=0.5", "--json", training, NULL));
+    char *same = answer(command_run("dtr", "--budget", "120961026", "--json", training, NULL));
 
     (void)state;
     assert_non_null(strstr(json, "\"status\":\"ok\""));
@@ -75,9 +75,9 @@ static void test_play(void **state)
 /* An end before the end is an answer. */
 static void test_failed_plays(void **state)
 {
-    char *oom = answer(command_run("dtr", "--budget", "60M", "--json", TRAINING, NULL));
-    char *thrash = answer(command_run("dtr", "--budget=75M", "--remat-limit=0.1", "--json", TRAINING, NULL));
-    char *unlimited = answer(command_run("dtr", "--budget", "none", "--json", TRAINING, NULL));
+    char *oom = answer(command_run("dtr", "--budget", "60M", "--json", training, NULL));
+    char *thrash = answer(command_run("dtr", "--budget=75M", "--remat-limit=0.1", "--json", training, NULL));
+    char *unlimited = answer(command_run("dtr", "--budget", "none", "--json", training, NULL));
 
     (void)state;
     assert_non_null(strstr(oom, "\"status\":\"oom\""));
@@ -94,8 +94,8 @@ static void test_failed_plays(void **state)
 
 static void test_sweep(void **state)
 {
-    char *one = answer(command_run("dtr", "--sweep=0.2:1:0.01", "--jobs=1", "--json", TRAINING, NULL));
-    char *bytes = answer(command_run("dtr", "--sweep", "64M:96M:1M", "--json", TRAINING, NULL));
+    char *one = answer(command_run("dtr", "--sweep=0.2:1:0.01", "--jobs=1", "--json", training, NULL));
+    char *bytes = answer(command_run("dtr", "--sweep", "64M:96M:1M", "--json", training, NULL));
     const char *points = strstr(one, "\"points\":[");
 
     (void)state;
@@ -114,7 +114,7 @@ static void test_sweep(void **state)
 static void test_allocator(void **state)
 {
     char *json = answer(command_run("dtr", "--ratio=0.8", "--mode", "allocator", "--heuristic", "window",
-                                    "--conf", "expandable_segments:True", "--json", TRAINING, NULL));
+                                    "--conf", "expandable_segments:True", "--json", training, NULL));
 
     (void)state;
     assert_non_null(strstr(json, "\"mode\":\"allocator\""));
@@ -128,7 +128,7 @@ static void test_allocator(void **state)
 static void check_database(const char *mode, const char *sql, double at_least)
 {
     char *json = answer(
-        command_run("dtr", "--ratio=0.8", "--mode", mode, "-f", "-o", "play.db", "--json", TRAINING, NULL));
+        command_run("dtr", "--ratio=0.8", "--mode", mode, "-f", "-o", "play.db", "--json", training, NULL));
     char *rows = answer(command_run("query", "--json", "play.db",
                                     "SELECT sum(kind = 'op') AS ops, sum(kind = 'evict') AS evicts, "
                                     "sum(kind = 'remat' AND cause = 'direct') AS remats, "
@@ -151,7 +151,7 @@ static void test_database(void **state)
     (void)state;
     check_database("exact", "SELECT count(*) AS count FROM op WHERE cost_ns > 0", 1);
     check_database("allocator", "SELECT count(*) AS count FROM allocation", 90);
-    command_refused(command_run("dtr", "--ratio=0.8", "-o", "play.db", TRAINING, NULL), "an old database",
+    command_refused(command_run("dtr", "--ratio=0.8", "-o", "play.db", training, NULL), "an old database",
                     "play.db");
     assert_int_equal(unlink("play.db"), 0);
 }
@@ -164,13 +164,14 @@ static void write_program(const char *text)
 
 static void test_plot(void **state)
 {
-    char *path = strdup(getenv("PATH")), *svg, folder[4096], own[8192];
+    const char *old = getenv("PATH");
+    char *path = strdup(old != NULL ? old : ""), *svg, folder[4096], own[8192];
     size_t bytes;
 
     (void)state;
     assert_non_null(path);
     assert_non_null(getcwd(folder, sizeof(folder)));
-    free(answer(command_run("dtr", "--sweep=0.2:1:0.05", "--plot", "plot.svg", TRAINING, NULL)));
+    free(answer(command_run("dtr", "--sweep=0.2:1:0.05", "--plot", "plot.svg", training, NULL)));
     svg = file_read("plot.svg", &bytes);
     assert_int_equal(strncmp(svg, "<svg ", 5), 0);
     assert_string_equal(svg + bytes - 7, "</svg>\n");
@@ -179,18 +180,18 @@ static void test_plot(void **state)
     free(svg);
     assert_int_equal(mkdir("bin", 0700), 0);
     assert_int_equal(setenv("PATH", folder, 1), 0);
-    command_refused(command_run("dtr", "--sweep=0.5:1:0.1", "--plot", "plot.png", TRAINING, NULL),
+    command_refused(command_run("dtr", "--sweep=0.5:1:0.1", "--plot", "plot.png", training, NULL),
                     "no rsvg-convert", "librsvg2-bin");
     snprintf(own, sizeof(own), "%s/bin:%s", folder, path);
     assert_int_equal(setenv("PATH", own, 1), 0);
     /* --version, or --zoom=2 -o PNG SVG */
     write_program("#!/bin/sh\n[ $# = 1 ] || { echo PNG; cat \"$4\"; } >\"$3\"\n");
-    free(answer(command_run("dtr", "--sweep=0.5:1:0.1", "--plot", "plot.png", TRAINING, NULL)));
+    free(answer(command_run("dtr", "--sweep=0.5:1:0.1", "--plot", "plot.png", training, NULL)));
     svg = file_read("plot.png", NULL);
     assert_int_equal(strncmp(svg, "PNG\n<svg ", 9), 0);
     free(svg);
     write_program("#!/bin/sh\n[ $# = 1 ]\n");
-    command_refused(command_run("dtr", "--sweep=0.5:1:0.1", "-f", "--plot", "plot.png", TRAINING, NULL),
+    command_refused(command_run("dtr", "--sweep=0.5:1:0.1", "-f", "--plot", "plot.png", training, NULL),
                     "a failing rsvg-convert", "failed");
     assert_int_equal(setenv("PATH", path, 1), 0);
     free(path);
@@ -204,30 +205,30 @@ static void test_refused(void **state)
     } cases[] = {
         {{"dtr", "nosuch.log"}, "nosuch.log"},
         {{"dtr"}, "varve dtr LOG"},
-        {{"dtr", "--budget=1G", "--ratio=0.5", TRAINING}, "exclude"},
-        {{"dtr", "--budget=lots", TRAINING}, "--budget must be bytes"},
-        {{"dtr", "--budget=-1", TRAINING}, "--budget must be bytes"},
-        {{"dtr", "--ratio=half", TRAINING}, "--ratio must be"},
-        {{"dtr", "--ratio=-0.5", TRAINING}, "--ratio must be"},
-        {{"dtr", "--ratio=1e300", TRAINING}, "--ratio must be"},
-        {{"dtr", "--remat-limit=nan", "--ratio=1", TRAINING}, "--remat-limit must be"},
-        {{"dtr", "--heuristic=dtreq", TRAINING}, "did you mean dtr-eq"},
-        {{"dtr", "--heuristic=something", TRAINING}, "free-neighbours, window"},
-        {{"dtr", "--heuristic=window", "--ratio=1", TRAINING}, "--mode allocator"},
-        {{"dtr", "--search=kinetic", "--heuristic=random", "--ratio=1", TRAINING}, "scan"},
-        {{"dtr", "--policy=first-fit", TRAINING}, "--mode allocator"},
-        {{"dtr", "--mode=allocator", "--policy=nosuch", TRAINING}, "no policy 'nosuch'"},
-        {{"dtr", "--mode=allocator", "--conf=nosuch:1", TRAINING}, "nosuch"},
-        {{"dtr", "--sweep=0.1:1", TRAINING}, "LO:HI:STEP"},
-        {{"dtr", "--sweep=0.1:1:0.1:1", TRAINING}, "LO:HI:STEP"},
-        {{"dtr", "--sweep=1:0.1:0.1", TRAINING}, "LO must not be above HI"},
-        {{"dtr", "--sweep=0.1:1:0", TRAINING}, "STEP not 0"},
-        {{"dtr", "--sweep=0.1:1:0.000001", TRAINING}, "100,000"},
-        {{"dtr", "--sweep=0:1G:1", TRAINING}, "100,000"},
-        {{"dtr", "--plot=x.svg", TRAINING}, "--sweep"},
-        {{"dtr", "--sweep=0.5:1:0.1", "--plot=x.pdf", TRAINING}, ".svg or .png"},
-        {{"dtr", "-o", "x.db", TRAINING}, "--budget or --ratio"},
-        {{"dtr", "-o", "nosuch/x.db", "--ratio=1", TRAINING}, "nosuch"},
+        {{"dtr", "--budget=1G", "--ratio=0.5", training}, "exclude"},
+        {{"dtr", "--budget=lots", training}, "--budget must be bytes"},
+        {{"dtr", "--budget=-1", training}, "--budget must be bytes"},
+        {{"dtr", "--ratio=half", training}, "--ratio must be"},
+        {{"dtr", "--ratio=-0.5", training}, "--ratio must be"},
+        {{"dtr", "--ratio=1e300", training}, "--ratio must be"},
+        {{"dtr", "--remat-limit=nan", "--ratio=1", training}, "--remat-limit must be"},
+        {{"dtr", "--heuristic=dtreq", training}, "did you mean dtr-eq"},
+        {{"dtr", "--heuristic=something", training}, "free-neighbours, window"},
+        {{"dtr", "--heuristic=window", "--ratio=1", training}, "--mode allocator"},
+        {{"dtr", "--search=kinetic", "--heuristic=random", "--ratio=1", training}, "scan"},
+        {{"dtr", "--policy=first-fit", training}, "--mode allocator"},
+        {{"dtr", "--mode=allocator", "--policy=nosuch", training}, "no policy 'nosuch'"},
+        {{"dtr", "--mode=allocator", "--conf=nosuch:1", training}, "nosuch"},
+        {{"dtr", "--sweep=0.1:1", training}, "LO:HI:STEP"},
+        {{"dtr", "--sweep=0.1:1:0.1:1", training}, "LO:HI:STEP"},
+        {{"dtr", "--sweep=1:0.1:0.1", training}, "LO must not be above HI"},
+        {{"dtr", "--sweep=0.1:1:0", training}, "STEP not 0"},
+        {{"dtr", "--sweep=0.1:1:0.000001", training}, "100,000"},
+        {{"dtr", "--sweep=0:1G:1", training}, "100,000"},
+        {{"dtr", "--plot=x.svg", training}, "--sweep"},
+        {{"dtr", "--sweep=0.5:1:0.1", "--plot=x.pdf", training}, ".svg or .png"},
+        {{"dtr", "-o", "x.db", training}, "--budget or --ratio"},
+        {{"dtr", "-o", "nosuch/x.db", "--ratio=1", training}, "nosuch"},
     };
 
     (void)state;
