@@ -110,6 +110,7 @@ void banish_try(struct varve_remat *remat, uint32_t number)
     detach_from_parents(remat, number);
     detach_children(remat, number);
     storage->is_banished = true;
+    storage->banished_as = remat->graph.banished++;
 }
 
 void banish_unlock_inputs(struct varve_remat *remat, uint32_t op)

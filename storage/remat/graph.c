@@ -71,6 +71,7 @@ static uint32_t new_storage(struct remat_graph *graph, uint64_t size)
                                       .consumers = consumers,
                                       .neighbours = neighbours,
                                       .dependents = dependents,
+                                      .banished_as = UINT32_MAX,
                                       .is_known = true};
     graph->storages_known++;
     return number;

@@ -31,6 +31,7 @@ struct remat_storage {
     uint32_t refs;                      /* of the program, to any of its tensors */
     bool is_known;                      /* the number is in use */
     bool is_resident, is_pinned, is_banished;
+    uint32_t banished_as; /* the how-manieth; UINT32_MAX: it is not */
     bool was_evicted;
     bool was_released;            /* its last eviction was for the release of its last reference */
     uint64_t evicted_at;          /* executions at its last eviction */
@@ -74,6 +75,7 @@ struct remat_graph {
     bool has_late_edges; /* to a storage that was there already: its view has other inputs, too */
     uint64_t list_bytes; /* of all operators' arrays */
     uint64_t storages_known;
+    uint32_t banished; /* storages */
 };
 
 static inline uint32_t *remat_op_outputs(const struct remat_op *op)

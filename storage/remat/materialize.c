@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-#define LET_GO_MOST 100 /* times in one operation: each may mean that inputs are made once more */
+#define LET_GO_MOST 100  /* times in one operation: each may mean that inputs are made once more */
 #define WASTED_WITHIN 16 /* runs: an eviction whose storage was wanted again so soon */
 
 /* ---- the stack ---- */

@@ -105,16 +105,25 @@ static void mark(struct reach_marks *marks, uint32_t number, uint64_t lanes)
     marks->end = word >= marks->end ? word + 1 : marks->end;
 }
 
-static void arrive(struct reach *reach, const struct remat_graph *graph, const uint32_t *storages,
-                   uint32_t count, uint64_t lanes)
+/* Of two storages the one that was banished first has been taken from the other's lists, and has kept the other in its own. */
+static bool is_cut(const struct remat_graph *graph, uint32_t from, uint32_t to)
+{
+    return graph->storages[to].banished_as < graph->storages[from].banished_as;
+}
+
+static void arrive(struct reach *reach, const struct remat_graph *graph, uint32_t from,
+                   const uint32_t *storages, uint32_t count, uint64_t lanes)
 {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t number = storages[i], word = number / WORD_BITS;
         uint64_t bit = UINT64_C(1) << number % WORD_BITS;
 
+        if (graph->banished > 0 && is_cut(graph, from, number)) {
+            continue;
+        }
         if ((reach->resident[word] & bit) != 0) {
             mark(&reach->ends, number, lanes);
-        } else if ((lanes & ~reach->inside.lanes[number]) != 0 && !graph->storages[number].is_banished) {
+        } else if ((lanes & ~reach->inside.lanes[number]) != 0) {
             mark(&reach->inside, number, lanes);
             reach->pending_count += (reach->pending[word] & bit) == 0;
             reach->pending[word] |= bit;
@@ -122,9 +131,12 @@ static void arrive(struct reach *reach, const struct remat_graph *graph, const u
     }
 }
 
-/* The lanes that have not been at this operator yet. */
-static uint64_t new_lanes(struct reach *reach, uint32_t op, uint64_t lanes)
+/* The lanes that have not been at this operator yet; with edges that are cut it matters from where they come. */
+static uint64_t new_lanes(struct reach *reach, const struct remat_graph *graph, uint32_t op, uint64_t lanes)
 {
+    if (graph->banished > 0) {
+        return lanes;
+    }
     lanes &= ~reach->op_lanes[op];
     if (lanes != 0 && reach->op_lanes[op] == 0) {
         reach->ops.numbers[reach->ops.count++] = op;
@@ -138,11 +150,11 @@ static void leave_down(struct reach *reach, const struct remat_graph *graph, uin
     const struct number_list *consumers = &graph->storages[number].consumers;
 
     for (uint32_t i = 0; i < consumers->count; i++) {
-        uint64_t news = new_lanes(reach, consumers->numbers[i], lanes);
+        uint64_t news = new_lanes(reach, graph, consumers->numbers[i], lanes);
         const struct remat_op *op = &graph->ops[consumers->numbers[i]];
 
         if (news != 0) {
-            arrive(reach, graph, remat_op_output_storages(op), op->output_storage_count, news);
+            arrive(reach, graph, number, remat_op_output_storages(op), op->output_storage_count, news);
         }
     }
 }
@@ -154,11 +166,11 @@ static void leave_up(struct reach *reach, const struct remat_graph *graph, uint3
         uint32_t number_of_op = graph->tensors[t].op;
 
         if (number_of_op != VARVE_REMAT_NONE) {
-            uint64_t news = new_lanes(reach, number_of_op, lanes);
+            uint64_t news = new_lanes(reach, graph, number_of_op, lanes);
             const struct remat_op *op = &graph->ops[number_of_op];
 
             if (news != 0) {
-                arrive(reach, graph, remat_op_input_storages(op), op->input_storage_count, news);
+                arrive(reach, graph, number, remat_op_input_storages(op), op->input_storage_count, news);
             }
         }
     }
