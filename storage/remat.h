@@ -118,7 +118,8 @@ struct varve_remat;
 /* One run of an operator. */
 struct varve_remat_run {
     uint32_t op;
-    const uint32_t *inputs, *outputs; /* tensors; all inputs are defined. Output VARVE_REMAT_NONE: forgotten, but made all the same */
+    const uint32_t *inputs,
+        *outputs; /* tensors; all inputs are defined. Output VARVE_REMAT_NONE: forgotten, but made all the same */
     unsigned input_count, output_count;
     bool is_remat;
     uint64_t cost_ns; /* in: as given or last measured; out: what it took */

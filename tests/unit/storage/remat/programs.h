@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* C only: shared by C tests */
 /* Random programs above a planner (support/storage/remat_world.h), played to their end. */
 #ifndef VARVE_TESTS_UNIT_STORAGE_REMAT_PROGRAMS_H
 #define VARVE_TESTS_UNIT_STORAGE_REMAT_PROGRAMS_H

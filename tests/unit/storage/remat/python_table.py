@@ -5,8 +5,11 @@
 import random
 
 HEAD = """/* SPDX-License-Identifier: Apache-2.0 */
-/* Printed by python_table.py. */
+/* C only: a table, printed by python_table.py. */
 /* clang-format off */
+#ifndef VARVE_TESTS_UNIT_STORAGE_REMAT_PYTHON_TABLE_H
+#define VARVE_TESTS_UNIT_STORAGE_REMAT_PYTHON_TABLE_H
+
 #include <stdint.h>
 """
 
@@ -46,7 +49,7 @@ def main():
             first = [python.randrange(below) for _ in range(12)]
             later = [python.randrange(below) for _ in range(2000)][-1]
             print(f"    {{UINT64_C({seed}), UINT32_C({below}), {{{', '.join(f'{n}U' for n in first)}}}, {later}U}},")
-    print("};")
+    print("};\n\n#endif")
 
 
 main()
