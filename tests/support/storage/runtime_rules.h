@@ -1,0 +1,713 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: shared by C tests */
+/*
+ * What a runtime does in any memory of an allocator (pool.h): values are the same whatever is evicted, the budget holds, errors name their
+ * operator and leave the runtime usable. Elements are looked at by way of host memory. RUNTIME_RULES has the list.
+ */
+#ifndef VARVE_TESTS_SUPPORT_STORAGE_RUNTIME_RULES_H
+#define VARVE_TESTS_SUPPORT_STORAGE_RUNTIME_RULES_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "support/storage/pool.h"
+#include "support/storage/training.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUNTIME_MIB (UINT64_C(1) << 20)
+
+static struct varve_message runtime_message;
+
+static inline void runtime_ok(int error)
+{
+    if (error != VARVE_OK) {
+        fail_msg("%s: %s", varve_strerror(error), runtime_message.text);
+    }
+}
+
+/// The call failed so, and what it said has the text.
+static inline void runtime_failed(int error, int expected, const char *text)
+{
+    if (error != expected || strstr(runtime_message.text, text) == NULL) {
+        fail_msg("%s: %s; expected %s: … %s", varve_strerror(error), runtime_message.text,
+                 varve_strerror(expected), text);
+    }
+    runtime_message.text[0] = '\0';
+}
+
+static inline struct varve_runtime *runtime_start(const struct pool *pool,
+                                                  struct varve_runtime_options options)
+{
+    struct varve_runtime *runtime;
+
+    options.memory = pool->memory;
+    runtime_ok(varve_runtime_open(&options, &runtime, &runtime_message));
+    return runtime;
+}
+
+static inline void runtime_end(struct varve_runtime *runtime)
+{
+    runtime_ok(varve_runtime_check(runtime, &runtime_message));
+    runtime_ok(varve_runtime_close(runtime, &runtime_message));
+}
+
+static inline void runtime_release_all(struct varve_tensor **tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        varve_tensor_release(tensors[i]);
+        tensors[i] = NULL;
+    }
+}
+
+static inline struct varve_remat_counters runtime_counters(const struct varve_runtime *runtime)
+{
+    struct varve_remat_counters counters;
+
+    varve_runtime_get_counters(runtime, &counters);
+    return counters;
+}
+
+static inline uint64_t runtime_allocated(const struct pool *pool)
+{
+    return (uint64_t)varve_alloc_memory_allocated(pool->alloc);
+}
+
+static inline struct varve_scalar runtime_real(double value)
+{
+    return (struct varve_scalar){.kind = VARVE_SCALAR_REAL, .real = value};
+}
+
+/// A vector of f32, each element that number.
+static inline struct varve_tensor *runtime_full(struct varve_runtime *runtime, int64_t count, double value)
+{
+    const struct varve_tensor_type type = {VARVE_DTYPE_F32, 1, &count};
+    struct varve_tensor *tensor;
+
+    runtime_ok(varve_tensor_op_fill(runtime, &type, runtime_real(value), &tensor, &runtime_message));
+    return tensor;
+}
+
+/// Every element of the tensor, a vector of f32, is that number.
+static inline void runtime_expect(struct varve_tensor *tensor, float expected)
+{
+    struct varve_storage *storage, *host;
+    const float *seen;
+
+    runtime_ok(varve_tensor_borrow(tensor, &storage, &runtime_message));
+    runtime_ok(varve_storage_to(storage, varve_memory_host(), VARVE_DTYPE_F32, &host, &runtime_message));
+    seen = varve_storage_data(host);
+    for (int64_t i = 0; i < (int64_t)varve_storage_count(host); i++) {
+        if (seen[i] != expected) {
+            fail_msg("element %" PRId64 " is %g, not %g", i, (double)seen[i], (double)expected);
+        }
+    }
+    runtime_ok(varve_storage_release(host, &runtime_message));
+    varve_tensor_return(tensor);
+}
+
+/* ---- training ---- */
+
+static inline struct training runtime_training(const struct pool *pool, bool is_residual)
+{
+    return (struct training){.is_residual = is_residual,
+                             .layers = 24,
+                             .batch = 256,
+                             .width = 8,
+                             .options = {.memory = pool->memory, .seed = 7}};
+}
+
+/* Once more with a share of the memory: the same losses, below the budget. Returns whether the budget did: which of several storages goes
+ * depends on how long operators take, and what a chain of recomputations holds on to may be too much. */
+static inline bool runtime_train_again(struct training training, const struct training_result *whole,
+                                       unsigned percent)
+{
+    struct training_result result;
+    unsigned steps = 0;
+    int error;
+
+    training.options.budget = whole->peak_bytes * percent / 100;
+    error = training_run(&training, &result, &runtime_message);
+    while (steps < TRAINING_STEPS && result.losses[steps] != 0) {
+        steps++;
+    }
+    assert_memory_equal(result.losses, whole->losses, steps * sizeof(float));
+    assert_true(result.peak_bytes <= training.options.budget);
+    assert_int_equal(result.counters.failures, error != VARVE_OK);
+    if (error != VARVE_OK) {
+        runtime_failed(error, VARVE_ERROR_NO_MEMORY, "operator ");
+        return false;
+    }
+    assert_int_equal(steps, TRAINING_STEPS);
+    assert_int_equal(result.counters.operators, whole->counters.operators);
+    if (percent < 100) {
+        assert_true(result.counters.evictions_budget > 0);
+        assert_true(result.counters.remats_direct > 0);
+        assert_true(result.counters.remat_compute_ns > 0);
+    } else {
+        assert_int_equal(result.counters.remats_direct, 0);
+    }
+    return true;
+}
+
+/* Under each heuristic, by each search that it can do with. Returns how many of the budgets did. */
+static inline unsigned runtime_train_by_all(struct training training, const struct training_result *whole,
+                                            unsigned percent)
+{
+    static const char *const heuristics[] = {"dtr", "dtr-eq", "dtr-local", "lru", "size"};
+    unsigned did = 0;
+
+    for (size_t i = 0; i < sizeof(heuristics) / sizeof(heuristics[0]); i++) {
+        for (enum varve_remat_search search = VARVE_REMAT_SEARCH_SCAN; search <= VARVE_REMAT_SEARCH_KINETIC;
+             search++) {
+            training.options.heuristic = heuristics[i];
+            training.options.search = search;
+            if (strcmp(heuristics[i], "lru") != 0 || search != VARVE_REMAT_SEARCH_SAMPLE) {
+                did += runtime_train_again(training, whole, percent);
+            }
+        }
+    }
+    return did;
+}
+
+static inline void runtime_train(const struct pool *pool, bool is_residual)
+{
+    struct training training = runtime_training(pool, is_residual);
+    struct training_result whole;
+
+    runtime_ok(training_run(&training, &whole, &runtime_message));
+    assert_int_equal(whole.counters.remats_direct, 0);
+    assert_true(whole.losses[TRAINING_STEPS - 1] < whole.losses[0]); /* it learns */
+    assert_true(runtime_train_by_all(training, &whole, 35) > 0);
+    assert_true(runtime_train_by_all(training, &whole, 50) > 0);
+    training.options.checks_values = true;
+    assert_true(runtime_train_again(training, &whole, 70));
+    assert_true(runtime_train_again(training, &whole, 100));
+}
+
+static inline void rule_runtime_perceptron(void **state)
+{
+    runtime_train(*state, false);
+}
+
+static inline void rule_runtime_residual(void **state)
+{
+    runtime_train(*state, true);
+}
+
+/* ---- functions of the program's ---- */
+
+/* What the functions below find here. */
+static struct {
+    struct varve_alloc *alloc;
+    uint64_t workspace; /* asked for in one piece */
+    int error;          /* returned */
+    const char *reason; /* NULL: none is given */
+    double value;       /* what a function that breaks the rules reads */
+    unsigned calls;
+} runtime_world;
+
+static inline int runtime_call_both(const void *arguments, struct varve_storage *const *inputs,
+                                    struct varve_storage *const *outputs, uint64_t stream,
+                                    struct varve_message *message)
+{
+    int error = varve_storage_op_add(outputs[0], inputs[0], inputs[1], stream, message);
+
+    (void)arguments;
+    runtime_world.calls++;
+    return error == VARVE_OK ? varve_storage_op_sub(outputs[1], inputs[0], inputs[1], stream, message)
+                             : error;
+}
+
+static inline int runtime_call_increase(const void *arguments, struct varve_storage *const *inputs,
+                                        struct varve_storage *const *outputs, uint64_t stream,
+                                        struct varve_message *message)
+{
+    (void)arguments;
+    return varve_storage_op_add(outputs[0], outputs[0], inputs[1], stream, message);
+}
+
+static inline int runtime_call_fill(const void *arguments, struct varve_storage *const *inputs,
+                                    struct varve_storage *const *outputs, uint64_t stream,
+                                    struct varve_message *message)
+{
+    (void)inputs;
+    assert_int_equal((uintptr_t)arguments % 16, 0);
+    return varve_storage_fill_on(outputs[0], runtime_real(*(const double *)arguments), stream, message);
+}
+
+/* As runtime_world says: with memory in between, an error, a number that changes. */
+static inline int runtime_call_world(const void *arguments, struct varve_storage *const *inputs,
+                                     struct varve_storage *const *outputs, uint64_t stream,
+                                     struct varve_message *message)
+{
+    struct varve_allocation allocation;
+
+    (void)arguments;
+    (void)inputs;
+    runtime_world.calls++;
+    if (runtime_world.workspace > 0 && varve_alloc_allocate(runtime_world.alloc, runtime_world.workspace,
+                                                            stream, &allocation, NULL) == VARVE_OK) {
+        (void)varve_alloc_free(runtime_world.alloc, allocation, NULL);
+    }
+    if (runtime_world.error != VARVE_OK) {
+        return runtime_world.reason == NULL
+                   ? runtime_world.error
+                   : varve_message_set(message, runtime_world.error, "%s", runtime_world.reason);
+    }
+    return varve_storage_fill_on(outputs[0], runtime_real(runtime_world.value), stream, message);
+}
+
+static const int64_t runtime_count[] = {1024}; /* elements: a page of f32 */
+static const struct varve_tensor_type runtime_vectors[VARVE_RECIPE_OUTPUTS_MAX + 1] = {
+    {VARVE_DTYPE_F32, 1, runtime_count}, {VARVE_DTYPE_F32, 1, runtime_count}};
+
+static inline struct varve_recipe runtime_recipe(const char *name,
+                                                 int (*run)(const void *, struct varve_storage *const *,
+                                                            struct varve_storage *const *, uint64_t,
+                                                            struct varve_message *),
+                                                 unsigned input_count, unsigned output_count)
+{
+    return (struct varve_recipe){.name = name,
+                                 .run = run,
+                                 .outputs = runtime_vectors,
+                                 .input_count = input_count,
+                                 .output_count = output_count,
+                                 .cost_ns = 1000};
+}
+
+static inline struct varve_recipe runtime_recipe_world(const struct pool *pool, const char *name)
+{
+    memset(&runtime_world, 0, sizeof(runtime_world));
+    runtime_world.alloc = pool->alloc;
+    return runtime_recipe(name, runtime_call_world, 0, 1);
+}
+
+static inline void runtime_evict(struct varve_tensor *tensor)
+{
+    runtime_ok(varve_tensor_evict(tensor, &runtime_message));
+    assert_false(varve_tensor_is_resident(tensor));
+}
+
+/* All outputs come back together, and as far as somebody has them. */
+static inline void rule_runtime_outputs(void **state)
+{
+    const struct pool *pool = *state;
+    struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 0});
+    const struct varve_recipe both = runtime_recipe("both", runtime_call_both, 2, 2);
+    struct varve_tensor *in[] = {runtime_full(runtime, 1024, 5), runtime_full(runtime, 1024, 3)}, *out[2];
+    uint64_t block;
+
+    runtime_world.calls = 0;
+    runtime_ok(varve_runtime_run(runtime, &both, in, out, &runtime_message));
+    runtime_expect(out[0], 8);
+    runtime_expect(out[1], 2);
+    assert_int_equal(runtime_world.calls, 1);
+    runtime_evict(out[0]);
+    runtime_evict(out[1]);
+    runtime_expect(out[1], 2);
+    assert_true(varve_tensor_is_resident(out[0]));
+    assert_int_equal(runtime_world.calls, 2);
+    assert_int_equal(runtime_counters(runtime).remats_direct, 1);
+    assert_int_equal(runtime_counters(runtime).remats_collateral, 1);
+    runtime_evict(out[0]);
+    runtime_expect(out[0], 8);
+    assert_int_equal(runtime_counters(runtime).duplicates, 1);
+    runtime_expect(out[1], 2);
+    block = runtime_allocated(pool) / 4; /* two inputs, two outputs */
+    runtime_release_all(&out[1], 1);
+    assert_int_equal(runtime_allocated(pool), 3 * block);
+    runtime_evict(out[0]);
+    runtime_evict(in[0]);
+    runtime_expect(out[0], 8);
+    runtime_ok(varve_runtime_check(runtime, &runtime_message));
+    runtime_release_all(in, 2);
+    runtime_evict(out[0]);
+    runtime_expect(out[0], 8); /* by operators whose tensors nobody has any more */
+    runtime_release_all(out, 1);
+    assert_int_equal(runtime_counters(runtime).storages, 0);
+    runtime_end(runtime);
+}
+
+static inline void rule_runtime_in_place(void **state)
+{
+    struct varve_runtime *runtime = runtime_start(*state, (struct varve_runtime_options){.budget = 0});
+    struct varve_recipe increase = runtime_recipe("increase", runtime_call_increase, 2, 1);
+    struct varve_tensor *in[] = {runtime_full(runtime, 1024, 5), runtime_full(runtime, 1024, 3)}, *out;
+    struct varve_tensor *other[] = {runtime_full(runtime, 1000, 5), in[1]};
+
+    increase.is_in_place = true;
+    runtime_ok(varve_runtime_run(runtime, &increase, in, &out, &runtime_message));
+    runtime_expect(out, 8);
+    runtime_expect(in[0], 5);
+    runtime_evict(out);
+    runtime_evict(in[0]);
+    runtime_expect(out, 8);
+    runtime_expect(in[0], 5);
+    runtime_release_all(&out, 1);
+    runtime_failed(varve_runtime_run(runtime, &increase, other, &out, &runtime_message), VARVE_ERROR_INVALID,
+                   "operator increase changes input 0");
+    increase.input_count = 0;
+    runtime_failed(varve_runtime_run(runtime, &increase, in, &out, &runtime_message), VARVE_ERROR_INVALID,
+                   "operator increase changes input 0");
+    runtime_release_all(other, 1);
+    runtime_release_all(in, 2);
+    runtime_end(runtime);
+}
+
+static inline void rule_runtime_arguments(void **state)
+{
+    struct varve_runtime *runtime = runtime_start(*state, (struct varve_runtime_options){.budget = 0});
+    char name[] = "fill it";
+    double value = 7;
+    int64_t count = 100;
+    struct varve_tensor_type type = {VARVE_DTYPE_F32, 1, &count};
+    struct varve_recipe fill = runtime_recipe(name, runtime_call_fill, 0, 1);
+    struct varve_tensor *out;
+
+    fill.outputs = &type;
+    fill.arguments = &value;
+    fill.argument_bytes = sizeof(value);
+    runtime_ok(varve_runtime_run(runtime, &fill, NULL, &out, &runtime_message));
+    value = 8;
+    count = -1;
+    memset(name, 'x', sizeof(name));
+    memset(&type, 0, sizeof(type));
+    memset(&fill, 0, sizeof(fill));
+    runtime_evict(out);
+    runtime_expect(out, 7);
+    varve_tensor_release(out);
+    runtime_end(runtime);
+}
+
+/* What can't be run at all. */
+static inline void rule_runtime_calls_refused(void **state)
+{
+    struct varve_runtime *runtime = runtime_start(*state, (struct varve_runtime_options){.budget = 0});
+    struct pool beside_pool;
+    struct varve_runtime *beside;
+    const int64_t negative[] = {-1};
+    const struct varve_tensor_type wrong = {VARVE_DTYPE_F32, 1, negative};
+    struct varve_recipe both = runtime_recipe("both", runtime_call_both, 2, 2);
+    struct varve_tensor *in[VARVE_RECIPE_INPUTS_MAX + 1] = {runtime_full(runtime, 1024, 5)}, *out[2] = {NULL};
+
+    runtime_ok(pool_open(&beside_pool, ((const struct pool *)*state)->kind, &runtime_message));
+    beside = runtime_start(&beside_pool, (struct varve_runtime_options){.budget = 0});
+    in[1] = runtime_full(beside, 1024, 1);
+    runtime_failed(varve_runtime_run(runtime, &both, in, out, &runtime_message), VARVE_ERROR_INVALID,
+                   "operator both: input 1 is of another runtime");
+    assert_true(varve_tensor_op_add(in[0], in[1], out, &runtime_message) == VARVE_ERROR_INVALID);
+    assert_true(varve_tensor_assign(in[0], in[1], &runtime_message) == VARVE_ERROR_INVALID);
+    runtime_release_all(&in[1], 1);
+    runtime_end(beside);
+    runtime_ok(pool_close(&beside_pool, &runtime_message));
+    for (unsigned i = 1; i <= VARVE_RECIPE_INPUTS_MAX; i++) {
+        in[i] = in[0];
+    }
+    both.input_count = VARVE_RECIPE_INPUTS_MAX + 1;
+    runtime_failed(varve_runtime_run(runtime, &both, in, out, &runtime_message), VARVE_ERROR_INVALID,
+                   "operator both: 65 inputs and 2 outputs");
+    both.input_count = VARVE_RECIPE_INPUTS_MAX;
+    both.output_count = VARVE_RECIPE_OUTPUTS_MAX + 1;
+    runtime_failed(varve_runtime_run(runtime, &both, in, out, &runtime_message), VARVE_ERROR_INVALID,
+                   "operator both: 64 inputs and 17 outputs");
+    both.output_count = 0;
+    runtime_failed(varve_runtime_run(runtime, &both, in, out, &runtime_message), VARVE_ERROR_INVALID, "both");
+    both.output_count = 1;
+    both.outputs = &wrong;
+    assert_true(varve_runtime_run(runtime, &both, in, out, &runtime_message) == VARVE_ERROR_INVALID);
+    assert_null(out[0]);
+    both.output_count = 2;
+    both.outputs = runtime_vectors;
+    runtime_ok(varve_runtime_run(runtime, &both, in, out, &runtime_message));
+    runtime_expect(out[0], 10);
+    runtime_release_all(out, 2);
+    runtime_release_all(in, 1);
+    runtime_end(runtime);
+}
+
+/* The error is the function's, with its name: when it runs first, and when it runs for somebody else. */
+static inline void rule_runtime_function_fails(void **state)
+{
+    const struct pool *pool = *state;
+    struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 0});
+    const struct varve_recipe recipe = runtime_recipe_world(pool, "brittle");
+    struct varve_tensor *out = NULL, *sum = NULL;
+    uint64_t before = runtime_allocated(pool);
+
+    runtime_world.error = VARVE_ERROR_IO;
+    runtime_failed(varve_runtime_run(runtime, &recipe, NULL, &out, &runtime_message), VARVE_ERROR_IO,
+                   varve_strerror(VARVE_ERROR_IO));
+    runtime_world.reason = "no paper";
+    runtime_failed(varve_runtime_run(runtime, &recipe, NULL, &out, &runtime_message), VARVE_ERROR_IO,
+                   "operator brittle: no paper");
+    assert_null(out);
+    assert_int_equal(runtime_allocated(pool), before);
+    runtime_ok(varve_runtime_check(runtime, &runtime_message));
+    runtime_world.error = VARVE_OK;
+    runtime_world.value = 4;
+    runtime_ok(varve_runtime_run(runtime, &recipe, NULL, &out, &runtime_message));
+    runtime_evict(out);
+    runtime_world.error = VARVE_ERROR_IO;
+    runtime_failed(varve_tensor_op_add(out, out, &sum, &runtime_message), VARVE_ERROR_IO,
+                   "operator brittle: no paper");
+    assert_null(sum);
+    assert_false(varve_tensor_is_resident(out));
+    runtime_ok(varve_runtime_check(runtime, &runtime_message));
+    assert_int_equal(runtime_allocated(pool), before);
+    runtime_world.error = VARVE_OK;
+    runtime_ok(varve_tensor_op_add(out, out, &sum, &runtime_message));
+    runtime_expect(sum, 8);
+    varve_tensor_release(out);
+    varve_tensor_release(sum);
+    runtime_end(runtime);
+}
+
+/* A function that makes something else the second time is named, as often as it does. */
+static inline void rule_runtime_other_values(void **state)
+{
+    const struct pool *pool = *state;
+    struct varve_runtime *runtime =
+        runtime_start(pool, (struct varve_runtime_options){.checks_values = true});
+    const struct varve_recipe recipe = runtime_recipe_world(pool, "fickle");
+    struct varve_tensor *out, *sum = NULL;
+
+    runtime_world.value = 4;
+    runtime_ok(varve_runtime_run(runtime, &recipe, NULL, &out, &runtime_message));
+    runtime_evict(out);
+    runtime_expect(out, 4);
+    runtime_evict(out);
+    runtime_world.value = 5;
+    for (unsigned i = 0; i < 3; i++) {
+        runtime_failed(varve_tensor_op_add(out, out, &sum, &runtime_message), VARVE_ERROR_CORRUPT,
+                       "operator fickle");
+        assert_null(sum);
+        assert_false(varve_tensor_is_resident(out));
+        runtime_ok(varve_runtime_check(runtime, &runtime_message));
+    }
+    runtime_world.value = 4;
+    runtime_ok(varve_tensor_op_add(out, out, &sum, &runtime_message));
+    runtime_expect(sum, 8);
+    varve_tensor_release(out);
+    varve_tensor_release(sum);
+    runtime_end(runtime);
+}
+
+/* A function has what it declares, also where the budget is just that, and no more, also without a budget. */
+static inline void runtime_workspace(const struct pool *pool, uint64_t budget)
+{
+    struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = budget});
+    struct varve_recipe recipe = runtime_recipe_world(pool, "spacious");
+    struct varve_tensor *other = runtime_full(runtime, 1024, 1), *out = NULL;
+
+    runtime_world.value = 4;
+    recipe.workspace_bytes = runtime_world.workspace = RUNTIME_MIB / 2;
+    runtime_ok(varve_runtime_run(runtime, &recipe, NULL, &out, &runtime_message));
+    assert_int_equal(runtime_counters(runtime).evictions_budget, budget != 0);
+    runtime_evict(out);
+    runtime_expect(other, 1);
+    runtime_expect(out, 4);
+    runtime_evict(out);
+    runtime_world.workspace++;
+    for (unsigned i = 0; i < 2; i++) {
+        struct varve_storage *storage;
+
+        runtime_failed(varve_tensor_borrow(out, &storage, &runtime_message), VARVE_ERROR_NO_MEMORY,
+                       "operator spacious asked for more than the 524288 bytes");
+        assert_false(varve_tensor_is_resident(out));
+        runtime_ok(varve_runtime_check(runtime, &runtime_message));
+    }
+    varve_tensor_release(out);
+    out = NULL;
+    recipe.workspace_bytes = 0;
+    runtime_failed(varve_runtime_run(runtime, &recipe, NULL, &out, &runtime_message), VARVE_ERROR_NO_MEMORY,
+                   "operator spacious");
+    assert_null(out);
+    runtime_expect(other, 1);
+    varve_tensor_release(other);
+    runtime_end(runtime);
+}
+
+static inline void rule_runtime_workspace(void **state)
+{
+    runtime_workspace(*state, 0);
+    runtime_workspace(*state, RUNTIME_MIB / 2 + 4096);
+}
+
+/* ---- handles ---- */
+
+static inline void rule_runtime_handles(void **state)
+{
+    const struct pool *pool = *state;
+    struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 0});
+    struct varve_tensor *one = runtime_full(runtime, 64, 1), *two = runtime_full(runtime, 64, 2), *copy;
+    struct varve_storage *storage;
+
+    runtime_ok(varve_tensor_copy(one, &copy, &runtime_message));
+    runtime_ok(varve_tensor_assign(one, two, &runtime_message));
+    runtime_ok(varve_tensor_assign(one, one, &runtime_message));
+    runtime_expect(one, 2);
+    runtime_expect(copy, 1);
+    varve_tensor_release(two);
+    runtime_expect(one, 2);
+    runtime_evict(one);
+    assert_int_equal(varve_tensor_evict(one, &runtime_message), VARVE_ERROR_BUSY);
+    runtime_ok(varve_tensor_borrow(one, &storage, &runtime_message));
+    runtime_ok(varve_tensor_borrow(one, &storage, &runtime_message));
+    varve_tensor_return(one);
+    assert_int_equal(varve_tensor_evict(one, &runtime_message), VARVE_ERROR_BUSY);
+    assert_int_equal(varve_tensor_assign(one, copy, &runtime_message), VARVE_ERROR_BUSY);
+    varve_tensor_return(one);
+    runtime_ok(varve_tensor_evict(one, &runtime_message));
+    runtime_ok(varve_tensor_decheckpoint(one, &storage, &runtime_message));
+    assert_int_equal(varve_tensor_evict(one, &runtime_message), VARVE_ERROR_BUSY);
+    varve_tensor_release(one);
+    runtime_ok(varve_storage_check(storage, &runtime_message));
+    runtime_ok(varve_storage_release(storage, &runtime_message));
+    runtime_ok(varve_tensor_pin(copy, &runtime_message));
+    runtime_ok(varve_tensor_copy(copy, &two, &runtime_message));
+    runtime_ok(varve_tensor_pin(two, &runtime_message));
+    varve_tensor_release(copy);
+    assert_int_equal(varve_tensor_evict(two, &runtime_message), VARVE_ERROR_BUSY);
+    runtime_expect(two, 1);
+    runtime_failed(varve_runtime_close(runtime, &runtime_message), VARVE_ERROR_BUSY, "1 tensors");
+    varve_tensor_release(two);
+    varve_tensor_release(NULL);
+    assert_int_equal(runtime_allocated(pool), 0);
+    runtime_end(runtime);
+    runtime_ok(varve_runtime_close(NULL, &runtime_message));
+}
+
+/* A storage of the program's stays what it is, and as long as somebody needs it. */
+static inline void rule_runtime_constants(void **state)
+{
+    const struct pool *pool = *state;
+    struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 0});
+    const struct varve_storage_options options = {.memory = pool->memory};
+    struct varve_storage *storage, *view, *back;
+    struct varve_tensor *constant, *part, *sum;
+
+    runtime_ok(varve_storage_full(&options, VARVE_DTYPE_F32, 1, runtime_count, runtime_real(3), &storage,
+                                  &runtime_message));
+    runtime_ok(varve_storage_slice(storage, 0, 10, 20, 2, &view, &runtime_message));
+    runtime_ok(varve_runtime_checkpoint(runtime, storage, &constant, &runtime_message));
+    runtime_ok(varve_runtime_checkpoint(runtime, view, &part, &runtime_message));
+    runtime_ok(varve_storage_release(view, &runtime_message));
+    runtime_expect(part, 3);
+    assert_int_equal(varve_tensor_evict(constant, &runtime_message), VARVE_ERROR_BUSY);
+    runtime_ok(varve_tensor_decheckpoint(constant, &back, &runtime_message));
+    assert_ptr_equal(back, storage);
+    runtime_ok(varve_storage_release(back, &runtime_message));
+    runtime_ok(varve_storage_release(storage, &runtime_message));
+    runtime_ok(varve_tensor_op_add(part, part, &sum, &runtime_message));
+    varve_tensor_release(constant);
+    varve_tensor_release(part);
+    runtime_evict(sum);
+    runtime_expect(sum, 6);
+    varve_tensor_release(sum);
+    assert_int_equal(runtime_allocated(pool), 0);
+    runtime_end(runtime);
+}
+
+/* Views go with their storage, and come back with it, one by one. */
+static inline void rule_runtime_views(void **state)
+{
+    const struct pool *pool = *state;
+    const int64_t shape[] = {4, 8};
+    const struct varve_tensor_type type = {VARVE_DTYPE_I64, 2, shape};
+    const struct varve_scalar zero = {.kind = VARVE_SCALAR_INTEGER},
+                              step = {.kind = VARVE_SCALAR_INTEGER, .integer = 1};
+    struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 0});
+    struct varve_tensor *matrix, *turned, *row, *wrong = NULL;
+    struct varve_storage *storage, *host;
+    struct varve_geometry geometry;
+
+    runtime_ok(varve_tensor_op_arange(runtime, &type, zero, step, &matrix, &runtime_message));
+    runtime_ok(varve_tensor_transpose(matrix, 0, -1, &turned, &runtime_message));
+    assert_int_equal(varve_tensor_transpose(matrix, 0, 2, &wrong, &runtime_message), VARVE_ERROR_INVALID);
+    varve_tensor_get_geometry(turned, &geometry);
+    assert_int_equal(geometry.shape[0], 8);
+    runtime_ok(varve_geometry_select(&geometry, 0, 3, &runtime_message));
+    runtime_ok(varve_tensor_view(turned, &geometry, &row, &runtime_message));
+    geometry.offset += 1000;
+    assert_int_equal(varve_tensor_view(turned, &geometry, &wrong, &runtime_message), VARVE_ERROR_INVALID);
+    assert_null(wrong);
+    assert_int_equal(varve_tensor_dtype(row), VARVE_DTYPE_I64);
+    varve_tensor_release(turned);
+    runtime_evict(row);
+    assert_false(varve_tensor_is_resident(matrix));
+    varve_tensor_release(matrix);
+    runtime_ok(varve_tensor_borrow(row, &storage, &runtime_message));
+    runtime_ok(varve_storage_to(storage, varve_memory_host(), VARVE_DTYPE_F64, &host, &runtime_message));
+    assert_int_equal(varve_storage_count(host), 4);
+    for (size_t i = 0; i < 4; i++) {
+        assert_true(((const double *)varve_storage_data(host))[i] == (double)(8 * i + 3));
+    }
+    runtime_ok(varve_storage_release(host, &runtime_message));
+    runtime_ok(varve_runtime_check(runtime, &runtime_message));
+    varve_tensor_release(row); /* borrowed still */
+    assert_int_equal(runtime_allocated(pool), 0);
+    runtime_end(runtime);
+}
+
+/* Random numbers belong to the recipe: they are the same again, bit by bit. */
+static inline void rule_runtime_random_numbers(void **state)
+{
+    const int64_t shape[] = {33, 31};
+    const struct varve_tensor_type type = {VARVE_DTYPE_F64, 2, shape};
+    struct varve_runtime *runtime =
+        runtime_start(*state, (struct varve_runtime_options){.checks_values = true});
+    struct varve_tensor *made[3];
+    struct varve_storage *storage, *first[3], *again;
+
+    runtime_ok(varve_tensor_op_uniform(runtime, &type, 5, 6, -1, 1, &made[0], &runtime_message));
+    runtime_ok(varve_tensor_op_normal(runtime, &type, 5, 6, 0, 1, &made[1], &runtime_message));
+    runtime_ok(varve_tensor_op_normal(runtime, &type, 5, 7, 0, 1, &made[2], &runtime_message));
+    for (unsigned i = 0; i < 3; i++) {
+        runtime_ok(varve_tensor_borrow(made[i], &storage, &runtime_message));
+        runtime_ok(
+            varve_storage_to(storage, varve_memory_host(), VARVE_DTYPE_F64, &first[i], &runtime_message));
+        if (first[i] == storage) { /* the processor reads it where it is */
+            runtime_ok(varve_storage_release(first[i], &runtime_message));
+            runtime_ok(varve_storage_clone(storage,
+                                           &(struct varve_storage_options){.memory = varve_memory_host()},
+                                           &first[i], &runtime_message));
+        }
+        varve_tensor_return(made[i]);
+        runtime_evict(made[i]);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        runtime_ok(varve_tensor_borrow(made[i], &storage, &runtime_message));
+        runtime_ok(varve_storage_to(storage, varve_memory_host(), VARVE_DTYPE_F64, &again, &runtime_message));
+        assert_memory_equal(varve_storage_data(again), varve_storage_data(first[i]),
+                            varve_storage_bytes(again));
+        assert_int_equal(memcmp(varve_storage_data(again), varve_storage_data(first[(i + 1) % 3]),
+                                varve_storage_bytes(again)) == 0,
+                         0);
+        runtime_ok(varve_storage_release(again, &runtime_message));
+        varve_tensor_return(made[i]);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        runtime_ok(varve_storage_release(first[i], &runtime_message));
+    }
+    runtime_release_all(made, 3);
+    runtime_end(runtime);
+}
+
+/* ---- the list ---- */
+
+#define RUNTIME_RULES(kind)                                                                       \
+    POOL_CASE(rule_runtime_perceptron, kind), POOL_CASE(rule_runtime_residual, kind),             \
+        POOL_CASE(rule_runtime_outputs, kind), POOL_CASE(rule_runtime_in_place, kind),            \
+        POOL_CASE(rule_runtime_arguments, kind), POOL_CASE(rule_runtime_calls_refused, kind),     \
+        POOL_CASE(rule_runtime_function_fails, kind), POOL_CASE(rule_runtime_other_values, kind), \
+        POOL_CASE(rule_runtime_workspace, kind), POOL_CASE(rule_runtime_handles, kind),           \
+        POOL_CASE(rule_runtime_constants, kind), POOL_CASE(rule_runtime_views, kind),             \
+        POOL_CASE(rule_runtime_random_numbers, kind)
+
+#endif
