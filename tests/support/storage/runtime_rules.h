@@ -699,6 +699,296 @@ static inline void rule_runtime_random_numbers(void **state)
     runtime_end(runtime);
 }
 
+/* ---- the budget ---- */
+
+static inline void runtime_within(const struct pool *pool, struct varve_runtime *runtime, uint64_t budget)
+{
+    runtime_ok(varve_runtime_check(runtime, &runtime_message));
+    assert_true(runtime_allocated(pool) <= budget);
+}
+
+/* Blocks that are larger than what they are for, and storages of the program's beside the runtime's. */
+static inline void rule_runtime_cap(void **state)
+{
+    const struct pool *pool = *state;
+    const uint64_t budget = 36 * RUNTIME_MIB;
+    const struct varve_storage_options options = {.memory = pool->memory};
+    const int64_t beside_count[] = {1 << 20};
+    const int64_t counts[] = {(1 << 18) + 1, (10 << 18) + 1, 3 << 18, (1 << 18) + 129, 700, (5 << 18) + 3};
+    struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = budget});
+    struct varve_tensor *made[24];
+    struct varve_storage *beside[3];
+
+    varve_alloc_reset_peak_stats(pool->alloc);
+    for (unsigned i = 0; i < 24; i++) {
+        made[i] = runtime_full(runtime, counts[i % 6], i);
+        runtime_within(pool, runtime, budget);
+        if (i % 8 == 7) {
+            runtime_ok(varve_storage_empty(&options, VARVE_DTYPE_U8, 1, beside_count, &beside[i / 8],
+                                           &runtime_message));
+            runtime_within(pool, runtime, budget);
+        }
+    }
+    for (unsigned i = 0; i < 24; i++) {
+        struct varve_tensor *sum;
+
+        runtime_ok(varve_tensor_op_add(made[(i * 5) % 24], made[(i * 5 + 6) % 24], &sum, &runtime_message));
+        runtime_expect(sum, (float)((i * 5) % 24 + (i * 5 + 6) % 24));
+        varve_tensor_release(sum);
+        runtime_within(pool, runtime, budget);
+    }
+    assert_true(runtime_counters(runtime).evictions_budget > 0);
+    assert_true((uint64_t)varve_alloc_max_memory_allocated(pool->alloc) <= budget);
+    for (unsigned i = 0; i < 3; i++) {
+        runtime_ok(varve_storage_release(beside[i], &runtime_message));
+    }
+    runtime_release_all(made, 24);
+    runtime_end(runtime);
+}
+
+/// The budget that would do, as the message says.
+static inline uint64_t runtime_figure(void)
+{
+    const char *said = strstr(runtime_message.text, "a budget of ");
+
+    if (said == NULL) {
+        fail_msg("%s: says no figure", runtime_message.text);
+    }
+    return strtoull(said + strlen("a budget of "), NULL, 10);
+}
+
+/* A sum of a pinned vector and another one, beside a third, whose budget is `missing` bytes short of what it takes. */
+static inline void runtime_short_of(const struct pool *pool, int64_t count, uint64_t missing)
+{
+    struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 0});
+    uint64_t before = runtime_allocated(pool), block, figure, evictions;
+    struct varve_tensor *pinned = runtime_full(runtime, count, 1), *input = runtime_full(runtime, count, 2),
+                        *third = runtime_full(runtime, 64, 3), *out = NULL;
+
+    runtime_ok(varve_tensor_pin(pinned, &runtime_message));
+    block = (runtime_allocated(pool) - before - 512) / 2;
+    runtime_ok(varve_runtime_set_memory_budget(runtime, before + 3 * block - missing, &runtime_message));
+    evictions = runtime_counters(runtime).evictions;
+    assert_int_equal(varve_tensor_op_add(pinned, input, &out, &runtime_message), VARVE_ERROR_NO_MEMORY);
+    assert_null(out);
+    assert_int_equal(runtime_counters(runtime).failures, 1);
+    assert_non_null(strstr(runtime_message.text, "operator add"));
+    figure = runtime_figure();
+    assert_int_equal(figure, before + 3 * block);
+    if (before == 0) { /* it was clear before anything went */
+        assert_int_equal(runtime_counters(runtime).evictions, evictions);
+        assert_true(varve_tensor_is_resident(third));
+    }
+    runtime_ok(varve_runtime_check(runtime, &runtime_message));
+    runtime_ok(varve_runtime_set_memory_budget(runtime, figure, &runtime_message));
+    runtime_ok(varve_tensor_op_add(pinned, input, &out, &runtime_message));
+    runtime_expect(out, 3);
+    runtime_release_all((struct varve_tensor *[]){pinned, input, third, out}, 4);
+    runtime_end(runtime);
+}
+
+static inline void rule_runtime_figure(void **state)
+{
+    const struct pool *pool = *state;
+
+    runtime_short_of(pool, 1024, 512);
+    runtime_short_of(pool, (1 << 18) + 1, 512);
+    runtime_short_of(pool, 3 << 18, RUNTIME_MIB);
+}
+
+static inline void rule_runtime_set_budget(void **state)
+{
+    const struct pool *pool = *state;
+    struct varve_runtime_options options = {.memory = pool->memory, .heuristic = "none such"};
+    struct varve_runtime *runtime = NULL;
+    struct varve_tensor *pinned, *others[8], *sum;
+    uint64_t evictions;
+
+    runtime_failed(varve_runtime_open(&options, &runtime, &runtime_message), VARVE_ERROR_INVALID,
+                   "none such");
+    options.memory = varve_memory_host();
+    runtime_failed(varve_runtime_open(&options, &runtime, &runtime_message), VARVE_ERROR_INVALID,
+                   "memory of an allocator");
+    assert_null(runtime);
+    runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 9 * 4096});
+    pinned = runtime_full(runtime, 1024, 1);
+    runtime_ok(varve_tensor_pin(pinned, &runtime_message));
+    for (unsigned i = 0; i < 8; i++) {
+        others[i] = runtime_full(runtime, 1024, i);
+    }
+    assert_int_equal(runtime_counters(runtime).evictions, 0);
+    runtime_ok(varve_runtime_set_memory_budget(runtime, 5 * 4096, &runtime_message));
+    assert_int_equal(runtime_allocated(pool), 5 * 4096);
+    assert_int_equal(runtime_counters(runtime).evictions, 4);
+    runtime_failed(varve_runtime_set_memory_budget(runtime, 4095, &runtime_message), VARVE_ERROR_NO_MEMORY,
+                   "4096");
+    for (unsigned i = 0; i < 8; i++) { /* as many as before may be there */
+        runtime_expect(others[i], (float)i);
+        runtime_within(pool, runtime, 5 * 4096);
+    }
+    assert_int_equal(runtime_allocated(pool), 5 * 4096);
+    evictions = runtime_counters(runtime).evictions;
+    runtime_ok(varve_runtime_set_memory_budget(runtime, 6 * 4096, &runtime_message));
+    runtime_ok(varve_runtime_set_memory_budget(runtime, 0, &runtime_message));
+    for (unsigned i = 0; i < 8; i++) {
+        runtime_expect(others[i], (float)i);
+    }
+    runtime_ok(varve_tensor_op_add(others[7], pinned, &sum, &runtime_message));
+    assert_int_equal(runtime_counters(runtime).evictions, evictions);
+    assert_int_equal(runtime_allocated(pool), 10 * 4096);
+    varve_tensor_release(sum);
+    runtime_release_all(others, 8);
+    varve_tensor_release(pinned);
+    runtime_end(runtime);
+}
+
+/* ---- programs without an end ---- */
+
+/* A parameter goes down a slope, step by step; with `pins` its history ends there. */
+static inline void runtime_descend(const struct pool *pool, bool pins, struct varve_remat_counters *early_out,
+                                   struct varve_remat_counters *late_out)
+{
+    struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 12 * 4096});
+    struct varve_tensor *rate = runtime_full(runtime, 1024, 0.5), *w = runtime_full(runtime, 1024, 64), *out;
+
+    runtime_ok(varve_tensor_pin(rate, &runtime_message));
+    for (unsigned step = 1; step <= 300; step++) {
+        struct varve_tensor *gradient, *product;
+
+        runtime_ok(varve_tensor_op_relu(w, &out, &runtime_message));
+        runtime_ok(varve_tensor_op_mul(out, rate, &gradient, &runtime_message));
+        runtime_ok(varve_tensor_op_mul(gradient, rate, &product, &runtime_message));
+        runtime_release_all((struct varve_tensor *[]){gradient, out}, 2);
+        runtime_ok(varve_tensor_op_sub(w, product, &out, &runtime_message));
+        if (pins) {
+            runtime_ok(varve_tensor_pin(out, &runtime_message));
+        }
+        runtime_ok(varve_tensor_assign(w, out, &runtime_message));
+        runtime_release_all((struct varve_tensor *[]){product, out}, 2);
+        if (step == 50 || step == 300) {
+            varve_runtime_get_counters(runtime, step == 50 ? early_out : late_out);
+            runtime_within(pool, runtime, 12 * 4096);
+        }
+    }
+    runtime_release_all((struct varve_tensor *[]){rate, w}, 2);
+    assert_int_equal(runtime_allocated(pool), 0);
+    assert_int_equal(runtime_counters(runtime).storages, 0);
+    runtime_end(runtime);
+}
+
+static inline void rule_runtime_endless(void **state)
+{
+    struct varve_remat_counters early, late;
+
+    runtime_descend(*state, true, &early, &late);
+    assert_int_equal(late.storages, early.storages);
+    assert_int_equal(late.metadata_bytes, early.metadata_bytes);
+    assert_int_equal(late.pinned_bytes, 2 * 4096);
+    assert_int_equal(late.used_bytes, early.used_bytes);
+    runtime_descend(*state, false, &early, &late);
+    assert_true(late.storages >= early.storages + 250); /* that is what pinning is for */
+    assert_true(late.metadata_bytes > early.metadata_bytes);
+    assert_true(late.used_bytes <= 12 * 4096);
+}
+
+/* ---- figures ---- */
+
+static inline void rule_runtime_times(void **state)
+{
+    struct varve_runtime *runtime = runtime_start(*state, (struct varve_runtime_options){.budget = 0});
+    struct varve_recipe both = runtime_recipe("both", runtime_call_both, 2, 2);
+    struct varve_tensor *in[2], *out[2];
+    struct varve_runtime_times times;
+    struct varve_remat_counters counters;
+
+    in[0] = runtime_full(runtime, 1024, 5);
+    in[1] = runtime_full(runtime, 1024, 3);
+    assert_true(runtime_counters(runtime).model_compute_ns >= 2); /* measured */
+    varve_runtime_reset_profile(runtime);
+    varve_runtime_get_times(runtime, &times);
+    assert_int_equal(times.base_ns + times.remat_ns + times.search_ns + times.cost_ns, 0);
+    assert_int_equal(runtime_counters(runtime).operators, 0);
+    runtime_ok(varve_runtime_run(runtime, &both, in, out, &runtime_message));
+    for (unsigned i = 0; i < 4; i++) {
+        runtime_evict(out[0]);
+        runtime_expect(out[0], 8);
+    }
+    varve_runtime_get_times(runtime, &times);
+    counters = runtime_counters(runtime);
+    assert_int_equal(times.base_ns, 1000);
+    assert_int_equal(times.remat_ns, 4000);
+    assert_int_equal(counters.operators, 1);
+    assert_int_equal(counters.executions, 5);
+    assert_int_equal(counters.remats_direct, 4);
+    assert_int_equal(counters.evictions, 4);
+    assert_int_equal(counters.evictions_requested, 4);
+    assert_int_equal(counters.evicted_bytes, 4 * 4096);
+    runtime_ok(varve_runtime_set_memory_budget(runtime, 3 * 4096, &runtime_message));
+    varve_runtime_get_times(runtime, &times);
+    assert_int_equal(runtime_counters(runtime).searches, 1);
+    assert_true(times.search_ns > 0 && times.search_ns >= times.cost_ns);
+    assert_int_equal(runtime_counters(runtime).evictions, 5);
+    runtime_release_all(out, 2);
+    runtime_release_all(in, 2);
+    counters = runtime_counters(runtime);
+    assert_int_equal(counters.evictions, counters.evictions_released + counters.evictions_budget +
+                                             counters.evictions_allocator + counters.evictions_requested);
+    runtime_end(runtime);
+}
+
+static inline void rule_runtime_sampling(void **state)
+{
+    struct varve_runtime *runtime =
+        runtime_start(*state, (struct varve_runtime_options){.budget = 100 * 512});
+    struct varve_tensor *made[102];
+    uint64_t evaluated[2];
+
+    for (unsigned i = 0; i < 100; i++) {
+        made[i] = runtime_full(runtime, 128, i);
+    }
+    assert_int_equal(runtime_counters(runtime).heuristic_evals, 0);
+    made[100] = runtime_full(runtime, 128, 100);
+    evaluated[0] = runtime_counters(runtime).heuristic_evals;
+    varve_runtime_toggle_sampling(runtime, true);
+    made[101] = runtime_full(runtime, 128, 101);
+    evaluated[1] = runtime_counters(runtime).heuristic_evals - evaluated[0];
+    assert_true(evaluated[0] >= 99 && evaluated[0] <= 100); /* all of them */
+    assert_true(evaluated[1] >= 10 && evaluated[1] <= 40);  /* some 2 sqrt(n) */
+    varve_runtime_toggle_sampling(runtime, false);
+    for (unsigned i = 0; i < 102; i++) {
+        runtime_expect(made[i], (float)i);
+    }
+    runtime_release_all(made, 102);
+    runtime_end(runtime);
+}
+
+/* What is evicted when the oldest is small, and would just do. */
+static inline void rule_runtime_small(void **state)
+{
+    struct varve_runtime *runtime =
+        runtime_start(*state, (struct varve_runtime_options){.heuristic = "lru", .budget = 3 * RUNTIME_MIB});
+    struct varve_tensor *made[6], *small;
+
+    varve_runtime_ignore_small(runtime, true);
+    made[0] = runtime_full(runtime, 1 << 18, 0);
+    made[1] = runtime_full(runtime, 1 << 18, 1);
+    small = runtime_full(runtime, 64, 64);
+    for (unsigned i = 2; i < 5; i++) {
+        made[i] = runtime_full(runtime, 1 << 18, i);
+    }
+    assert_true(varve_tensor_is_resident(small));
+    assert_false(varve_tensor_is_resident(made[2]));
+    varve_runtime_ignore_small(runtime, false);
+    made[5] = runtime_full(runtime, 1 << 18, 5);
+    assert_false(varve_tensor_is_resident(small));
+    assert_true(varve_tensor_is_resident(made[3]));
+    runtime_expect(small, 64);
+    runtime_expect(made[2], 2);
+    varve_tensor_release(small);
+    runtime_release_all(made, 6);
+    runtime_end(runtime);
+}
+
 /* ---- the list ---- */
 
 #define RUNTIME_RULES(kind)                                                                       \
@@ -708,6 +998,9 @@ static inline void rule_runtime_random_numbers(void **state)
         POOL_CASE(rule_runtime_function_fails, kind), POOL_CASE(rule_runtime_other_values, kind), \
         POOL_CASE(rule_runtime_workspace, kind), POOL_CASE(rule_runtime_handles, kind),           \
         POOL_CASE(rule_runtime_constants, kind), POOL_CASE(rule_runtime_views, kind),             \
-        POOL_CASE(rule_runtime_random_numbers, kind)
+        POOL_CASE(rule_runtime_random_numbers, kind), POOL_CASE(rule_runtime_cap, kind),          \
+        POOL_CASE(rule_runtime_figure, kind), POOL_CASE(rule_runtime_set_budget, kind),           \
+        POOL_CASE(rule_runtime_endless, kind), POOL_CASE(rule_runtime_times, kind),               \
+        POOL_CASE(rule_runtime_sampling, kind), POOL_CASE(rule_runtime_small, kind)
 
 #endif
