@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "support/random.h"
 #include "support/storage/pool.h"
 #include "support/storage/training.h"
 
@@ -790,10 +791,15 @@ static inline void runtime_short_of(const struct pool *pool, int64_t count, uint
 static inline void rule_runtime_figure(void **state)
 {
     const struct pool *pool = *state;
+    const struct varve_storage_options options = {.memory = pool->memory};
+    struct varve_storage *beside;
 
     runtime_short_of(pool, 1024, 512);
     runtime_short_of(pool, (1 << 18) + 1, 512);
     runtime_short_of(pool, 3 << 18, RUNTIME_MIB);
+    runtime_ok(varve_storage_empty(&options, VARVE_DTYPE_F32, 1, runtime_count, &beside, &runtime_message));
+    runtime_short_of(pool, 1024, 512);
+    runtime_ok(varve_storage_release(beside, &runtime_message));
 }
 
 static inline void rule_runtime_set_budget(void **state)
@@ -989,6 +995,372 @@ static inline void rule_runtime_small(void **state)
     runtime_end(runtime);
 }
 
+/* ---- random programs, beside the same on plain storages ---- */
+
+#define RUNTIME_VALUES 20
+
+struct runtime_value {
+    struct varve_tensor *tensor;
+    struct varve_storage *plain;    /* the same, computed without a runtime */
+    struct varve_storage *borrowed; /* NULL: it is not */
+    struct varve_storage *kept;     /* decheckpointed, NULL: not */
+};
+
+struct runtime_random {
+    const struct pool *pool;
+    struct pool beside; /* of the plain storages */
+    struct varve_runtime *runtime;
+    struct runtime_value values[RUNTIME_VALUES];
+    unsigned count;
+    uint64_t random, budget, operators, refused;
+};
+
+static inline struct varve_storage *runtime_host_copy(const struct varve_storage *storage)
+{
+    struct varve_storage *copy;
+
+    runtime_ok(varve_storage_clone(storage, &(struct varve_storage_options){.memory = varve_memory_host()},
+                                   &copy, &runtime_message));
+    return copy;
+}
+
+static inline void runtime_equal(const struct varve_storage *seen, const struct varve_storage *expected)
+{
+    struct varve_storage *one = runtime_host_copy(seen), *other = runtime_host_copy(expected);
+
+    assert_int_equal(varve_storage_dtype(one), varve_storage_dtype(other));
+    assert_int_equal(varve_storage_bytes(one), varve_storage_bytes(other));
+    if (varve_storage_bytes(one) > 0) {
+        assert_memory_equal(varve_storage_data(one), varve_storage_data(other), varve_storage_bytes(one));
+    }
+    runtime_ok(varve_storage_release(one, &runtime_message));
+    runtime_ok(varve_storage_release(other, &runtime_message));
+}
+
+static inline void runtime_random_return(struct runtime_value *value)
+{
+    if (value->borrowed != NULL) {
+        runtime_equal(value->borrowed, value->plain); /* nobody has touched it meanwhile */
+        varve_tensor_return(value->tensor);
+        value->borrowed = NULL;
+    }
+}
+
+static inline void runtime_random_drop(struct runtime_random *world, unsigned index)
+{
+    struct runtime_value *value = &world->values[index];
+
+    runtime_random_return(value);
+    varve_tensor_release(value->tensor);
+    if (value->kept != NULL) {
+        runtime_equal(value->kept, value->plain);
+        runtime_ok(varve_storage_release(value->kept, &runtime_message));
+    }
+    runtime_ok(varve_storage_release(value->plain, &runtime_message));
+    world->values[index] = world->values[--world->count];
+}
+
+static inline uint64_t runtime_below(struct runtime_random *world, uint64_t limit)
+{
+    return random_below(&world->random, limit);
+}
+
+static inline struct runtime_value *runtime_random_value(struct runtime_random *world)
+{
+    return &world->values[runtime_below(world, world->count)];
+}
+
+/* An operation that may have found no room, or no sense in its operands; then nothing has changed. */
+static inline bool runtime_random_done(struct runtime_random *world, int error)
+{
+    if (error != VARVE_OK && error != VARVE_ERROR_NO_MEMORY && error != VARVE_ERROR_INVALID &&
+        error != VARVE_ERROR_BUSY) {
+        runtime_ok(error);
+    }
+    world->operators += error == VARVE_OK;
+    world->refused += error != VARVE_OK;
+    return error == VARVE_OK;
+}
+
+static inline void runtime_random_add(struct runtime_random *world, struct varve_tensor *tensor,
+                                      struct varve_storage *plain)
+{
+    if (world->count == RUNTIME_VALUES) {
+        runtime_random_drop(world, (unsigned)runtime_below(world, world->count));
+    }
+    world->values[world->count++] = (struct runtime_value){.tensor = tensor, .plain = plain};
+}
+
+/* A plain storage for what the tensor has. */
+static inline struct varve_storage *runtime_random_plain(struct runtime_random *world,
+                                                         const struct varve_tensor *tensor)
+{
+    const struct varve_storage_options options = {.memory = world->beside.memory};
+    struct varve_geometry geometry;
+    struct varve_storage *plain;
+
+    varve_tensor_get_geometry(tensor, &geometry);
+    runtime_ok(varve_storage_empty(&options, varve_tensor_dtype(tensor), geometry.ndim, geometry.shape,
+                                   &plain, &runtime_message));
+    return plain;
+}
+
+static inline void runtime_random_make(struct runtime_random *world)
+{
+    static const enum varve_dtype dtypes[] = {VARVE_DTYPE_F32, VARVE_DTYPE_F64, VARVE_DTYPE_I64};
+    const struct varve_scalar start = {.kind = VARVE_SCALAR_INTEGER,
+                                       .integer = (int64_t)runtime_below(world, 9) - 4},
+                              step = runtime_real(0.5);
+    int64_t shape[3];
+    struct varve_tensor_type type = {dtypes[runtime_below(world, 3)], (unsigned)runtime_below(world, 4),
+                                     shape};
+    uint64_t kind = runtime_below(world, 4), sequence = random_next(&world->random);
+    struct varve_tensor *out;
+    struct varve_storage *plain;
+    int error;
+
+    for (unsigned i = 0; i < 3; i++) {
+        shape[i] = runtime_below(world, 3) == 0 ? 1 + (int64_t)runtime_below(world, 8) : 4;
+    }
+    error = kind == 0   ? varve_tensor_op_fill(world->runtime, &type, start, &out, &runtime_message)
+            : kind == 1 ? varve_tensor_op_arange(world->runtime, &type, start, step, &out, &runtime_message)
+            : kind == 2
+                ? varve_tensor_op_uniform(world->runtime, &type, 3, sequence, -1, 2, &out, &runtime_message)
+                : varve_tensor_op_normal(world->runtime, &type, 3, sequence, 0, 1, &out, &runtime_message);
+    if (!runtime_random_done(world, error)) {
+        return;
+    }
+    plain = runtime_random_plain(world, out);
+    runtime_ok(kind == 0   ? varve_storage_op_fill(plain, start, 0, &runtime_message)
+               : kind == 1 ? varve_storage_op_arange(plain, start, step, 0, &runtime_message)
+               : kind == 2 ? varve_storage_op_uniform(plain, 3, sequence, -1, 2, 0, &runtime_message)
+                           : varve_storage_op_normal(plain, 3, sequence, 0, 1, 0, &runtime_message));
+    runtime_random_add(world, out, plain);
+}
+
+static inline void runtime_random_binary(struct runtime_random *world)
+{
+    static const struct {
+        int (*live)(struct varve_tensor *, struct varve_tensor *, struct varve_tensor **,
+                    struct varve_message *);
+        int (*plain)(struct varve_storage *, const struct varve_storage *, const struct varve_storage *,
+                     uint64_t, struct varve_message *);
+    } ops[] = {
+        {varve_tensor_op_add, varve_storage_op_add}, {varve_tensor_op_sub, varve_storage_op_sub},
+        {varve_tensor_op_mul, varve_storage_op_mul}, {varve_tensor_op_div, varve_storage_op_div},
+        {varve_tensor_op_pow, varve_storage_op_pow}, {varve_tensor_op_matmul, varve_storage_op_matmul}};
+    uint64_t op = runtime_below(world, sizeof(ops) / sizeof(ops[0]));
+    const struct runtime_value a = *runtime_random_value(world), b = *runtime_random_value(world);
+    struct varve_tensor *out;
+    struct varve_storage *plain;
+
+    if (runtime_random_done(world, ops[op].live(a.tensor, b.tensor, &out, &runtime_message))) {
+        plain = runtime_random_plain(world, out);
+        runtime_ok(ops[op].plain(plain, a.plain, b.plain, 0, &runtime_message));
+        runtime_random_add(world, out, plain);
+    }
+}
+
+static inline void runtime_random_single(struct runtime_random *world)
+{
+    const struct runtime_value a = *runtime_random_value(world);
+    uint64_t kind = runtime_below(world, 5);
+    int axis = runtime_below(world, 4) == 0 ? VARVE_OP_ALL_AXES : (int)runtime_below(world, 4) - 2;
+    struct varve_tensor *out;
+    struct varve_storage *plain;
+    int error = kind == 0   ? varve_tensor_op_exp(a.tensor, &out, &runtime_message)
+                : kind == 1 ? varve_tensor_op_relu(a.tensor, &out, &runtime_message)
+                : kind == 2 ? varve_tensor_op_sum(a.tensor, axis, &out, &runtime_message)
+                : kind == 3 ? varve_tensor_op_mean(a.tensor, axis, &out, &runtime_message)
+                            : varve_tensor_op_max(a.tensor, axis, &out, &runtime_message);
+
+    if (!runtime_random_done(world, error)) {
+        return;
+    }
+    plain = runtime_random_plain(world, out);
+    runtime_ok(kind == 0   ? varve_storage_op_exp(plain, a.plain, 0, &runtime_message)
+               : kind == 1 ? varve_storage_op_relu(plain, a.plain, 0, &runtime_message)
+               : kind == 2 ? varve_storage_op_sum(plain, a.plain, axis, 0, &runtime_message)
+               : kind == 3 ? varve_storage_op_mean(plain, a.plain, axis, 0, &runtime_message)
+                           : varve_storage_op_max(plain, a.plain, axis, 0, &runtime_message));
+    runtime_random_add(world, out, plain);
+}
+
+static inline void runtime_random_view(struct runtime_random *world)
+{
+    const struct runtime_value a = *runtime_random_value(world);
+    struct varve_geometry geometry;
+    struct varve_tensor *out;
+    struct varve_storage *plain;
+    int error;
+
+    varve_tensor_get_geometry(a.tensor, &geometry);
+    if (geometry.ndim >= 2 && runtime_below(world, 2) == 0) {
+        error = varve_tensor_transpose(a.tensor, 0, -1, &out, &runtime_message);
+    } else if (geometry.ndim >= 1 && runtime_below(world, 2) == 0) {
+        runtime_ok(varve_geometry_select(&geometry, 0, 0, &runtime_message));
+        error = varve_tensor_view(a.tensor, &geometry, &out, &runtime_message);
+    } else {
+        error = varve_tensor_copy(a.tensor, &out, &runtime_message);
+    }
+    if (runtime_random_done(world, error)) {
+        varve_tensor_get_geometry(out, &geometry);
+        runtime_ok(varve_storage_view(a.plain, &geometry, &plain, &runtime_message));
+        runtime_random_add(world, out, plain);
+    }
+}
+
+/* A function with two outputs, or one that changes its input. */
+static inline void runtime_random_function(struct runtime_random *world)
+{
+    const struct runtime_value a = *runtime_random_value(world);
+    struct varve_tensor *in[] = {a.tensor, a.tensor}, *out[2];
+    struct varve_geometry geometry;
+    struct varve_tensor_type types[2];
+    struct varve_recipe recipe = runtime_recipe("function", runtime_call_both, 2, 2);
+
+    varve_tensor_get_geometry(a.tensor, &geometry);
+    types[0] = types[1] =
+        (struct varve_tensor_type){varve_tensor_dtype(a.tensor), geometry.ndim, geometry.shape};
+    recipe.outputs = types;
+    if (runtime_below(world, 2) == 0) {
+        recipe.run = runtime_call_increase;
+        recipe.is_in_place = true;
+        recipe.output_count = 1;
+    }
+    recipe.workspace_bytes =
+        world->pool->kind == &pool_host ? 0 : RUNTIME_MIB / 64; /* for operands' copies */
+    if (!runtime_random_done(world, varve_runtime_run(world->runtime, &recipe, in, out, &runtime_message))) {
+        return;
+    }
+    varve_storage_retain(a.plain); /* room for the outputs may be its place */
+    for (unsigned i = 0; i < recipe.output_count; i++) {
+        struct varve_storage *plain = runtime_random_plain(world, out[i]);
+
+        runtime_ok(i == 0 ? varve_storage_op_add(plain, a.plain, a.plain, 0, &runtime_message)
+                          : varve_storage_op_sub(plain, a.plain, a.plain, 0, &runtime_message));
+        runtime_random_add(world, out[i], plain);
+    }
+    runtime_ok(varve_storage_release(a.plain, &runtime_message));
+}
+
+static inline void runtime_random_assign(struct runtime_random *world)
+{
+    struct runtime_value *to = runtime_random_value(world), *from = runtime_random_value(world);
+
+    if (to->kept == NULL &&
+        runtime_random_done(world, varve_tensor_assign(to->tensor, from->tensor, &runtime_message)) &&
+        to != from) {
+        runtime_ok(varve_storage_release(to->plain, &runtime_message));
+        to->plain = varve_storage_retain(from->plain);
+    }
+}
+
+/* What is done with one value. */
+static inline void runtime_random_use(struct runtime_random *world)
+{
+    struct runtime_value *value = runtime_random_value(world);
+
+    switch (runtime_below(world, 12)) {
+    case 0:
+        if (value->kept == NULL) {
+            runtime_random_done(world,
+                                varve_tensor_decheckpoint(value->tensor, &value->kept, &runtime_message));
+        }
+        break;
+    case 1:
+        runtime_random_done(world, varve_tensor_pin(value->tensor, &runtime_message));
+        break;
+    case 2:
+    case 3:
+        runtime_random_drop(world, (unsigned)(value - world->values));
+        break;
+    case 4:
+    case 5:
+    case 6:
+        runtime_random_done(world, varve_tensor_evict(value->tensor, &runtime_message));
+        break;
+    default:
+        if (value->borrowed != NULL) {
+            runtime_random_return(value);
+        } else if (runtime_random_done(
+                       world, varve_tensor_borrow(value->tensor, &value->borrowed, &runtime_message))) {
+            runtime_equal(value->borrowed, value->plain);
+            if (runtime_below(world, 4) != 0) {
+                runtime_random_return(value);
+            }
+        }
+    }
+}
+
+static inline void runtime_random_set(struct runtime_random *world)
+{
+    uint64_t budget = runtime_below(world, 4) == 0 ? 0 : (16 + runtime_below(world, 48)) * 512;
+
+    if (runtime_random_done(world,
+                            varve_runtime_set_memory_budget(world->runtime, budget, &runtime_message))) {
+        world->budget = budget;
+    }
+    varve_runtime_toggle_sampling(world->runtime, runtime_below(world, 2) == 0);
+    varve_runtime_ignore_small(world->runtime, runtime_below(world, 4) == 0);
+}
+
+static inline void runtime_random_step(struct runtime_random *world)
+{
+    static void (*const steps[])(struct runtime_random *) = {
+        runtime_random_binary, runtime_random_binary, runtime_random_binary, runtime_random_single,
+        runtime_random_single, runtime_random_view,   runtime_random_view,   runtime_random_function,
+        runtime_random_assign, runtime_random_use,    runtime_random_use,    runtime_random_use};
+    uint64_t chance = runtime_below(world, 60);
+
+    if (world->count < 4 || chance < 6) {
+        runtime_random_make(world);
+    } else if (chance == 6) {
+        runtime_random_set(world);
+    } else {
+        steps[runtime_below(world, sizeof(steps) / sizeof(steps[0]))](world);
+    }
+    runtime_ok(varve_runtime_check(world->runtime, &runtime_message));
+    assert_true(world->budget == 0 || runtime_allocated(world->pool) <= world->budget);
+}
+
+static inline void runtime_random_play(const struct pool *pool, const char *heuristic,
+                                       enum varve_remat_search search, uint64_t seed)
+{
+    struct runtime_random world = {.pool = pool, .random = seed, .budget = 20 * 512};
+
+    runtime_ok(pool_open(&world.beside, pool->kind, &runtime_message));
+    world.runtime = runtime_start(pool, (struct varve_runtime_options){.budget = world.budget,
+                                                                       .heuristic = heuristic,
+                                                                       .search = search,
+                                                                       .seed = seed,
+                                                                       .checks_values = seed % 2 == 0});
+    for (unsigned i = 0; i < 600; i++) {
+        runtime_random_step(&world);
+    }
+    assert_true(world.operators > 200);
+    assert_true(runtime_counters(world.runtime).remats_direct > 0);
+    while (world.count > 0) {
+        runtime_random_drop(&world, 0);
+    }
+    assert_int_equal(runtime_allocated(pool), 0);
+    assert_int_equal(runtime_counters(world.runtime).storages, 0);
+    runtime_end(world.runtime);
+    runtime_ok(pool_close(&world.beside, &runtime_message));
+}
+
+static inline void rule_runtime_random_programs(void **state)
+{
+    uint64_t seed = test_first_seed(1);
+
+    for (unsigned i = 0; i < 4; i++) {
+        runtime_random_play(*state, "dtr-eq", VARVE_REMAT_SEARCH_SCAN, seed++);
+        runtime_random_play(*state, "dtr-eq", VARVE_REMAT_SEARCH_KINETIC, seed++);
+        runtime_random_play(*state, "dtr", VARVE_REMAT_SEARCH_SAMPLE, seed++);
+        runtime_random_play(*state, "dtr-local", VARVE_REMAT_SEARCH_KINETIC, seed++);
+    }
+}
+
 /* ---- the list ---- */
 
 #define RUNTIME_RULES(kind)                                                                       \
@@ -1001,6 +1373,7 @@ static inline void rule_runtime_small(void **state)
         POOL_CASE(rule_runtime_random_numbers, kind), POOL_CASE(rule_runtime_cap, kind),          \
         POOL_CASE(rule_runtime_figure, kind), POOL_CASE(rule_runtime_set_budget, kind),           \
         POOL_CASE(rule_runtime_endless, kind), POOL_CASE(rule_runtime_times, kind),               \
-        POOL_CASE(rule_runtime_sampling, kind), POOL_CASE(rule_runtime_small, kind)
+        POOL_CASE(rule_runtime_sampling, kind), POOL_CASE(rule_runtime_small, kind),              \
+        POOL_CASE(rule_runtime_random_programs, kind)
 
 #endif
