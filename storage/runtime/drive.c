@@ -109,9 +109,9 @@ static int check_values(struct recipe *recipe, struct varve_storage *const *outp
                                       "operator %s, run again, made something else than before (output %u)",
                                       recipe->call.name, i);
         }
-        recipe->outputs[i].hash = hash;
+        recipe->outputs[i].hash = recipe->has_hashes ? recipe->outputs[i].hash : hash;
     }
-    recipe->has_hashes = error == VARVE_OK || recipe->has_hashes;
+    recipe->has_hashes |= error == VARVE_OK;
     return error;
 }
 
