@@ -190,7 +190,7 @@ static bool prepare(struct varve_remat *remat, uint32_t number)
 static void drop_outputs(struct varve_remat *remat, const uint32_t *outputs, unsigned count)
 {
     for (unsigned i = 0; i < count && remat->options.is_live && !remat->is_broken; i++) {
-        varve_remat_release(remat, outputs[i]);
+        collect_output(remat, outputs[i]);
     }
 }
 
@@ -393,8 +393,9 @@ uint64_t varve_remat_make_room(struct varve_remat *remat, uint64_t bytes)
 {
     uint64_t freed = evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
 
-    return freed > 0 || !materialize_let_go(remat) ? freed
-                                                   : evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
+    return freed > 0 || !materialize_unlock_waiting(remat)
+               ? freed
+               : evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
 }
 
 /* ---- settings ---- */
