@@ -18,6 +18,8 @@
 extern "C" {
 #endif
 
+#define REMAT_SUM_LIMIT (UINT64_C(1) << 62) /* of sizes, and of the clock */
+
 /* An operator whose inputs are being made resident. */
 struct remat_frame {
     uint32_t tensor; /* that is needed */
@@ -53,6 +55,7 @@ struct varve_remat {
     uint64_t locked_bytes; /* of storages with a lock */
     uint64_t pinned_bytes;
     uint64_t clock;
+    uint64_t cost_sum;             /* of operators so far, each as often as it has outputs: below 2^61 */
     uint64_t size_sum, size_count; /* of storages so far, for the rule on small ones */
     struct varve_remat_counters counters;
 };
@@ -62,7 +65,11 @@ int planner_no_memory(struct varve_message *message);
 void planner_event(struct varve_remat *remat, const struct varve_remat_event *event);
 /// Bytes that count against the budget, and that an operator's outputs will take.
 uint64_t planner_used(const struct varve_remat *remat);
+/// Of the bytes used those that no eviction can free now: storages with locks, small ones under the rule on these, and others' memory.
+uint64_t planner_kept(const struct varve_remat *remat);
 uint64_t planner_needed(const struct varve_remat *remat, uint32_t op);
+/// What the operator's first run has cost.
+void planner_set_cost(struct varve_remat *remat, uint32_t op, uint64_t cost_ns);
 
 /* ---- search.c ---- */
 
