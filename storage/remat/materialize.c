@@ -217,6 +217,7 @@ static int drive(struct varve_remat *remat, const struct remat_frame *frame, uin
                                   .cost_ns = op->cost_ns};
     int error = 0;
 
+    *cost_out = op->cost_ns;
     if (op->cost_ns >= left) {
         return varve_message_set(message, VARVE_ERROR_FULL, "costs exceed 2^62 ns in sum");
     }

@@ -180,7 +180,8 @@ static int measured_call(struct varve_runtime *runtime, struct recipe *recipe,
 static int run_operator(struct varve_runtime *runtime, struct recipe *recipe, struct varve_remat_run *run,
                         struct varve_message *message)
 {
-    struct varve_storage *inputs[VARVE_RECIPE_INPUTS_MAX], *outputs[VARVE_RECIPE_OUTPUTS_MAX] = {NULL};
+    struct varve_storage *inputs[VARVE_RECIPE_INPUTS_MAX] = {NULL},
+                         *outputs[VARVE_RECIPE_OUTPUTS_MAX] = {NULL};
     int error = VARVE_OK;
 
     for (unsigned i = 0; i < run->input_count; i++) {

@@ -269,7 +269,7 @@ static void test_classes(void **state)
         } else if (below(2) == 0) {
             leave(&classes, &graph, naive, storage);
         }
-        if (classes_check(&classes, &graph, &message) != 0) {
+        if (classes_check(&classes, &graph, false, &message) != 0) {
             fail_msg("step %u: %s", i, message.text);
         }
         check_costs(&classes, &graph, naive, below(graph.storage_count));
