@@ -20,7 +20,7 @@ static const struct varve_tensor_type types[] = {{VARVE_DTYPE_F32, 1, &count}, {
 static void expect(int error)
 {
     if (error != VARVE_OK) {
-        fprintf(stderr, "%s\n", message.text);
+        fprintf(stderr, "%s: %s\n", varve_strerror(error), message.text);
         exit(2);
     }
 }
