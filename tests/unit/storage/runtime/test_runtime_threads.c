@@ -38,6 +38,8 @@ static void test_threads(void **state)
         works[i].training = training;
         works[i].training.options.memory = works[i].pool.memory;
         works[i].training.options.budget = whole.peak_bytes * (7 + i) / 10;
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, train, &works[i]), 0);
     }
     for (unsigned i = 0; i < THREADS; i++) {
