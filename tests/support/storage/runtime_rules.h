@@ -806,8 +806,10 @@ static inline void rule_runtime_set_budget(void **state)
 {
     const struct pool *pool = *state;
     struct varve_runtime_options options = {.memory = pool->memory, .heuristic = "none such"};
-    struct varve_runtime *runtime = NULL;
+    const int64_t too_many = INT64_C(9) * 1024;
+    struct varve_runtime *runtime = NULL, *beside = NULL;
     struct varve_tensor *pinned, *others[8], *sum;
+    struct varve_storage *storage;
     uint64_t evictions;
 
     runtime_failed(varve_runtime_open(&options, &runtime, &runtime_message), VARVE_ERROR_INVALID,
@@ -819,6 +821,14 @@ static inline void rule_runtime_set_budget(void **state)
     runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 9 * 4096});
     pinned = runtime_full(runtime, 1024, 1);
     runtime_ok(varve_tensor_pin(pinned, &runtime_message));
+    options.memory = pool->memory; /* one that can't be opened leaves the budget of this one */
+    assert_int_equal(varve_runtime_open(&options, &beside, &runtime_message), VARVE_ERROR_INVALID);
+    options = (struct varve_runtime_options){.memory = pool->memory, .budget = 4095};
+    runtime_failed(varve_runtime_open(&options, &beside, &runtime_message), VARVE_ERROR_NO_MEMORY, "4096");
+    assert_null(beside);
+    assert_int_equal(varve_storage_empty(&(struct varve_storage_options){.memory = pool->memory},
+                                         VARVE_DTYPE_F32, 1, &too_many, &storage, &runtime_message),
+                     VARVE_ERROR_NO_MEMORY);
     for (unsigned i = 0; i < 8; i++) {
         others[i] = runtime_full(runtime, 1024, i);
     }
