@@ -139,7 +139,7 @@ static inline bool runtime_train_again(struct training training, const struct tr
     }
     assert_memory_equal(result.losses, whole->losses, steps * sizeof(float));
     assert_true(result.peak_bytes <= training.options.budget);
-    assert_int_equal(result.counters.failures, error != VARVE_OK);
+    assert_true(error != VARVE_OK || result.counters.failures == 0);
     if (error != VARVE_OK) {
         runtime_failed(error, VARVE_ERROR_NO_MEMORY, "operator ");
         return false;
