@@ -136,8 +136,10 @@ struct varve_remat_piece {
 /* Whoever owns the memory. NULL functions do nothing. */
 struct varve_remat_driver {
     void *context;
-    /* Run the operator. Outputs whose storage is resident already are made a second time, and what is made of them is dropped. Room
-     * was made for bytes_needed; where that does not do, call varve_remat_make_room. An error ends the operation: nothing is defined. */
+    /* Run the operator. Outputs whose storage is resident already are made a second time, and what is made of them is dropped at the
+     * end, unless the first was evicted meanwhile. Room was made for bytes_needed; where that does not do, call
+     * varve_remat_make_room, which may evict such an output; else nothing but questions. An error ends the operation: nothing is
+     * defined. */
     int (*run)(void *context, struct varve_remat_run *run, struct varve_message *message);
     /* The storage's memory goes. */
     void (*evict)(void *context, uint32_t storage);
@@ -186,14 +188,15 @@ struct varve_remat_op {
     const uint64_t *sizes;              /* of each output; 0 for views */
     const int32_t *aliases;             /* of each output: which of the inputs it is a view of, or -1 */
     unsigned input_count, output_count; /* at least one output */
-    uint64_t cost_ns; /* below 2^62, as sums of costs and of sizes are; with a driver its first run says */
-    void *user;       /* the driver's, see varve_remat_user */
+    uint64_t
+        cost_ns; /* with a driver its first run says. Sums stay below 2^61 of costs times outputs, and 2^62 of sizes */
+    void *user; /* the driver's, see varve_remat_user */
 };
 
 /// An operator of the program: inputs become resident, room is made, it runs. Each output is a new tensor with one reference, the
 /// caller's; `outputs_out` has room for output_count. Without is_live tensors are numbered from 0 on in the order of their making.
-/// Errors: VARVE_ERROR_NO_MEMORY (nothing is left to evict), FULL (the limit of recomputation), the driver's. Without is_live the planner
-/// can only be closed then.
+/// Errors: VARVE_ERROR_INVALID (no such input, no output, sums beyond their limits), NO_MEMORY (nothing is left to evict), FULL (the
+/// limit of recomputation, or a clock of 2^62), the driver's. Without is_live the planner can only be closed after any but INVALID.
 int varve_remat_compute(struct varve_remat *remat, const struct varve_remat_op *op, uint32_t *outputs_out,
                         struct varve_message *message);
 /// One more reference.
@@ -211,7 +214,8 @@ int varve_remat_evict(struct varve_remat *remat, uint32_t tensor, struct varve_m
 /// Keep a tensor's storage where it is until varve_remat_unlock; counted. It must be resident.
 void varve_remat_lock(struct varve_remat *remat, uint32_t tensor);
 void varve_remat_unlock(struct varve_remat *remat, uint32_t tensor);
-/// With is_live: how the tensor was made is forgotten, and it is pinned: from now on it is a constant.
+/// With is_live: how the tensor, which is defined, was made is forgotten, also how its storage was, and that is pinned: from now on it is
+/// a constant.
 void varve_remat_drop_recipe(struct varve_remat *remat, uint32_t tensor);
 /// For drivers, while they run an operator: evict once more for a request of `bytes`. Returns the bytes that went, 0 if nothing could.
 uint64_t varve_remat_make_room(struct varve_remat *remat, uint64_t bytes);

@@ -8,6 +8,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+/* Of an output that is resident. */
+struct second_block {
+    uint32_t storage;
+    struct varve_allocation allocation;
+};
+
 struct varve_remat_blocks {
     struct varve_alloc *alloc;
     struct varve_remat *remat;
@@ -18,7 +24,7 @@ struct varve_remat_blocks {
     uint32_t piece_count, piece_capacity;
     uint64_t changes,
         version; /* blocks allocated and freed; as many when free_beside was found. They begin at different numbers */
-    struct varve_allocation *second; /* of the operator that is running */
+    struct second_block *second; /* of the operator that is running */
     uint32_t second_count, second_capacity;
 };
 
@@ -42,6 +48,12 @@ static void evict(void *context, uint32_t storage)
     }
 }
 
+static int own_block(struct varve_remat_blocks *blocks, uint32_t storage, struct varve_allocation allocation)
+{
+    blocks->of[storage] = allocation;
+    return varve_alloc_set_user(blocks->alloc, allocation, (void *)((uintptr_t)storage + 1));
+}
+
 /* A block for the storage, whose number it carries; for a resident one a second block. */
 static int make_block(struct varve_remat_blocks *blocks, uint32_t storage, uint64_t bytes,
                       struct varve_message *message)
@@ -55,11 +67,26 @@ static int make_block(struct varve_remat_blocks *blocks, uint32_t storage, uint6
     }
     blocks->changes++;
     if (is_second) {
-        blocks->second[blocks->second_count++] = allocation;
+        blocks->second[blocks->second_count++] =
+            (struct second_block){.storage = storage, .allocation = allocation};
         return VARVE_OK;
     }
-    blocks->of[storage] = allocation;
-    return varve_alloc_set_user(blocks->alloc, allocation, (void *)((uintptr_t)storage + 1));
+    return own_block(blocks, storage, allocation);
+}
+
+/* The operator has run, or not: second blocks go, but where the first was evicted meanwhile. */
+static int drop_second_blocks(struct varve_remat_blocks *blocks, int error)
+{
+    while (blocks->second_count > 0) {
+        struct second_block *second = &blocks->second[--blocks->second_count];
+
+        if (error == VARVE_OK && blocks->of[second->storage].block == NULL) {
+            error = own_block(blocks, second->storage, second->allocation);
+        } else {
+            free_block(blocks, &second->allocation);
+        }
+    }
+    return error;
 }
 
 static int run(void *context, struct varve_remat_run *run, struct varve_message *message)
@@ -81,9 +108,7 @@ static int run(void *context, struct varve_remat_run *run, struct varve_message 
             error = make_block(blocks, graph->tensors[output].storage, graph->tensors[output].size, message);
         }
     }
-    while (blocks->second_count > 0) {
-        free_block(blocks, &blocks->second[--blocks->second_count]);
-    }
+    error = drop_second_blocks(blocks, error);
     for (unsigned i = 0; error != VARVE_OK && i < made; i++) {
         uint32_t storage =
             run->outputs[i] == VARVE_REMAT_NONE ? VARVE_REMAT_NONE : graph->tensors[run->outputs[i]].storage;

@@ -37,7 +37,7 @@ static int check_storage(const struct varve_remat *remat, uint32_t number, struc
 
 static int check_sums(const struct varve_remat *remat, struct varve_message *message)
 {
-    uint64_t used = 0, locked = 0, pooled = 0, known = 0;
+    uint64_t used = 0, locked = 0, pooled = 0, pooled_bytes = 0, known = 0;
 
     for (uint32_t i = 0; i < remat->graph.storage_count; i++) {
         const struct remat_storage *storage = &remat->graph.storages[i];
@@ -45,10 +45,13 @@ static int check_sums(const struct varve_remat *remat, struct varve_message *mes
         known += storage->is_known;
         used += storage->is_known && storage->is_resident ? storage->size : 0;
         locked += storage->is_known && storage->locks > 0 ? storage->size : 0;
-        pooled += storage->is_known && storage->pool_slot != VARVE_REMAT_NONE;
+        if (storage->is_known && storage->pool_slot != VARVE_REMAT_NONE) {
+            pooled++;
+            pooled_bytes += storage->size;
+        }
     }
     if (used != remat->used || locked != remat->locked_bytes || pooled != remat->pool.count ||
-        known != remat->graph.storages_known) {
+        pooled_bytes != remat->pool.bytes || known != remat->graph.storages_known) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                  "sums: used %" PRIu64 "/%" PRIu64 ", locked %" PRIu64 "/%" PRIu64
                                  ", in the pool %" PRIu64 "/%" PRIu32,
@@ -67,7 +70,7 @@ int varve_remat_check(struct varve_remat *remat, struct varve_message *message)
         }
     }
     if (error == 0 && remat->has_classes) {
-        error = classes_check(&remat->classes, &remat->graph, message);
+        error = classes_check(&remat->classes, &remat->graph, remat->options.is_live, message);
     }
     /* As in simrd, a view's run finds no region anew, even if it leads to its storage from elsewhere. And what is banished stays in the
      * regions that it was evicted into. */

@@ -157,8 +157,41 @@ int64_t classes_cost(struct remat_classes *classes, const struct remat_graph *gr
     return cost;
 }
 
+static int check_costs(const struct remat_classes *classes, const struct remat_graph *graph,
+                       struct varve_message *message)
+{
+    int64_t *costs = calloc(classes->count > 0 ? classes->count : 1, sizeof(*costs));
+    int error = 0;
+
+    if (costs == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < graph->storage_count; i++) {
+        uint32_t node = graph->storages[i].is_known ? graph->storages[i].class_node : VARVE_REMAT_NONE;
+
+        while (node != VARVE_REMAT_NONE && classes->nodes[node].parent != node) {
+            node = classes->nodes[node].parent;
+        }
+        if (node != VARVE_REMAT_NONE) {
+            costs[node] += graph->storages[i].compute;
+        }
+    }
+    for (uint32_t i = 0; i < graph->storage_count && error == 0; i++) {
+        uint32_t node = graph->storages[i].is_known ? graph->storages[i].class_node : VARVE_REMAT_NONE;
+
+        if (node != VARVE_REMAT_NONE && classes->nodes[node].parent == node &&
+            classes->nodes[node].cost != costs[node]) {
+            error = varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                      "class of storage %u: a cost of %lld, not %lld", i,
+                                      (long long)classes->nodes[node].cost, (long long)costs[node]);
+        }
+    }
+    free(costs);
+    return error;
+}
+
 /* Every storage's node leads to a root, and nodes have as many uses as they say. */
-int classes_check(const struct remat_classes *classes, const struct remat_graph *graph,
+int classes_check(const struct remat_classes *classes, const struct remat_graph *graph, bool has_costs,
                   struct varve_message *message)
 {
     uint32_t *uses = calloc(classes->count > 0 ? classes->count : 1, sizeof(*uses));
@@ -191,5 +224,5 @@ int classes_check(const struct remat_classes *classes, const struct remat_graph 
         }
     }
     free(uses);
-    return error;
+    return error == 0 && has_costs ? check_costs(classes, graph, message) : error;
 }

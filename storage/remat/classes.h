@@ -42,7 +42,8 @@ void classes_change(struct remat_classes *classes, const struct remat_storage *s
 /// Costs of the distinct classes that the storage touches.
 int64_t classes_cost(struct remat_classes *classes, const struct remat_graph *graph,
                      const struct remat_storage *storage);
-int classes_check(const struct remat_classes *classes, const struct remat_graph *graph,
+/// `has_costs`: each class's cost is the sum of its storages', as in live planners. Errors: VARVE_ERROR_CORRUPT, NO_MEMORY.
+int classes_check(const struct remat_classes *classes, const struct remat_graph *graph, bool has_costs,
                   struct varve_message *message);
 
 #ifdef __cplusplus

@@ -101,6 +101,18 @@ static bool is_lost_view(const struct varve_remat *remat, uint32_t number)
            storage->locks == (storage->is_pinned ? 1U : 0U);
 }
 
+void collect_output(struct varve_remat *remat, uint32_t tensor)
+{
+    uint32_t number = remat->graph.tensors[tensor].storage;
+
+    varve_remat_release(remat, tensor);
+    /* What is left is a view of a storage with a lock, of which others' views are kept for the unlock. */
+    if (varve_remat_is_tensor(remat, tensor)) {
+        forget_view(remat, tensor);
+        collect_from(remat, remat->graph.storages[number].tensor_first);
+    }
+}
+
 void collect_from(struct varve_remat *remat, uint32_t tensor)
 {
     remat->is_broken |= !number_list_append(&remat->collect, tensor);

@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-#define LET_GO_MOST 100  /* times in one operation: each may mean that inputs are made once more */
+#define UNLOCKS_MOST 100 /* times in one operation: each may mean that inputs are made once more */
 #define WASTED_WITHIN 16 /* runs: an eviction whose storage was wanted again so soon */
 
 /* ---- the stack ---- */
@@ -54,7 +54,7 @@ static void begin_frame(struct varve_remat *remat, struct remat_frame *frame)
 
     remat->missing.count = frame->missing_next = frame->missing_first;
     remat->locked.count = frame->locked_first;
-    frame->has_let_go = false;
+    frame->is_unlocked = false;
     for (uint32_t i = 0; i < op->input_count; i++) {
         bool is_done = is_passed_over(remat, op->inputs[i]) ||
                        (remat->graph.tensors[op->inputs[i]].is_defined
@@ -105,20 +105,20 @@ static void unlock_from(struct varve_remat *remat, uint32_t first, uint32_t end)
     }
 }
 
-bool materialize_let_go(struct varve_remat *remat)
+bool materialize_unlock_waiting(struct varve_remat *remat)
 {
     uint32_t waiting = remat->frame_count > 0 ? remat->frame_count - 1 : 0;
-    uint64_t before = remat->locked_bytes;
+    uint64_t before = remat->pool.bytes;
 
-    if (!remat->options.is_live || waiting == 0 || remat->let_go_count >= LET_GO_MOST) {
+    if (!remat->options.is_live || waiting == 0 || remat->unlock_count >= UNLOCKS_MOST) {
         return false;
     }
     unlock_from(remat, remat->frames[0].locked_first, remat->frames[waiting].locked_first);
     for (uint32_t i = 0; i < waiting; i++) {
-        remat->frames[i].has_let_go = true;
+        remat->frames[i].is_unlocked = true;
     }
-    remat->let_go_count++;
-    return remat->locked_bytes < before;
+    remat->unlock_count++;
+    return remat->pool.bytes > before;
 }
 
 /* ---- room ---- */
@@ -165,18 +165,17 @@ static int make_room(struct varve_remat *remat, uint32_t op, struct varve_messag
     missing = used + needed - budget;
     do {
         /* Where what can't be evicted leaves no room it is no use to evict the rest. */
-        while ((!remat->options.is_live || remat->locked_bytes + needed <= budget) &&
+        while ((!remat->options.is_live || planner_kept(remat) + needed <= budget) &&
                planner_used(remat) + needed > budget && remat->pool.count > 0 && !remat->is_broken) {
             evicted += evict_for(remat, planner_used(remat) + needed - budget, VARVE_REMAT_CAUSE_BUDGET);
         }
-    } while (planner_used(remat) + needed > budget && materialize_let_go(remat));
+    } while (planner_used(remat) + needed > budget && materialize_unlock_waiting(remat));
     used = planner_used(remat);
     if (remat->is_broken) {
         return VARVE_ERROR_NO_MEMORY;
     }
     if (used + needed > budget) {
-        /* Small storages are kept, too, under the rule on them. */
-        uint64_t kept = remat->pool.count == 0 ? used : remat->locked_bytes;
+        uint64_t kept = planner_kept(remat);
 
         report_blocked(remat, op, needed, kept);
         return varve_message_set(
@@ -208,6 +207,7 @@ static int drive(struct varve_remat *remat, const struct remat_frame *frame, uin
     struct remat_graph *graph = &remat->graph;
     uint32_t number = graph->tensors[frame->tensor].op;
     struct remat_op *op = &graph->ops[number];
+    uint64_t left = REMAT_SUM_LIMIT - remat->clock;
     struct varve_remat_run run = {.op = number,
                                   .inputs = op->inputs,
                                   .outputs = remat_op_outputs(op),
@@ -217,17 +217,16 @@ static int drive(struct varve_remat *remat, const struct remat_frame *frame, uin
                                   .cost_ns = op->cost_ns};
     int error = 0;
 
+    if (op->cost_ns >= left) {
+        return varve_message_set(message, VARVE_ERROR_FULL, "costs exceed 2^62 ns in sum");
+    }
     if (remat->options.driver.run != NULL) {
         error = remat->options.driver.run(remat->options.driver.context, &run, message);
         op = &graph->ops[number];
+        run.cost_ns = run.cost_ns < left ? run.cost_ns : left - 1;
     }
     if (error == 0 && op->runs++ == 0 && run.cost_ns != op->cost_ns) {
-        op->cost_ns = run.cost_ns;
-        for (uint32_t i = 0; i < op->output_storage_count; i++) {
-            uint32_t storage = remat_op_output_storages(op)[i];
-
-            graph->storages[storage].compute = graph_compute_of(graph, storage);
-        }
+        planner_set_cost(remat, number, run.cost_ns);
     }
     *cost_out = run.cost_ns;
     return error;
@@ -440,13 +439,13 @@ int materialize(struct varve_remat *remat, uint32_t tensor, bool is_remat, struc
 {
     int error;
 
-    remat->let_go_count = 0;
+    remat->unlock_count = 0;
     error = push(remat, tensor, is_remat);
     while (error == 0 && remat->frame_count > 0) {
         struct remat_frame *frame = &remat->frames[remat->frame_count - 1];
         uint32_t input;
 
-        if (frame->has_let_go) {
+        if (frame->is_unlocked) {
             begin_frame(remat, frame);
         }
         if (frame->missing_next == frame->missing_end) {

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SUM_LIMIT (UINT64_C(1) << 62) /* of sizes and of costs: sums stay below */
+#define COST_LIMIT \
+    (UINT64_C(1) << 61) /* of cost_sum: a score's cost is three such sums at most, and signed */
 
 /* ---- opening ---- */
 
@@ -120,11 +121,42 @@ uint64_t planner_used(const struct varve_remat *remat)
                : remat->used;
 }
 
+uint64_t planner_kept(const struct varve_remat *remat)
+{
+    uint64_t used = planner_used(remat);
+
+    return used > remat->pool.bytes ? used - remat->pool.bytes : 0;
+}
+
 uint64_t planner_needed(const struct varve_remat *remat, uint32_t op)
 {
     return remat->options.driver.bytes_needed != NULL
                ? remat->options.driver.bytes_needed(remat->options.driver.context, op)
                : remat->graph.ops[op].total_size;
+}
+
+static uint64_t cost_most(const struct varve_remat *remat, uint32_t outputs)
+{
+    return (COST_LIMIT - 1 - remat->cost_sum) / outputs;
+}
+
+void planner_set_cost(struct varve_remat *remat, uint32_t number, uint64_t cost_ns)
+{
+    struct remat_graph *graph = &remat->graph;
+    struct remat_op *op = &graph->ops[number];
+    uint64_t most = cost_most(remat, op->output_count);
+
+    op->cost_ns = cost_ns < most ? cost_ns : most;
+    remat->cost_sum += op->cost_ns * op->output_count;
+    for (uint32_t i = 0; i < op->output_storage_count; i++) {
+        struct remat_storage *storage = &graph->storages[remat_op_output_storages(op)[i]];
+        int64_t before = storage->compute;
+
+        storage->compute = graph_compute_of(graph, remat_op_output_storages(op)[i]);
+        if (remat->has_classes && remat->options.is_live) {
+            classes_change(&remat->classes, storage, storage->compute - before);
+        }
+    }
 }
 
 /* ---- operators ---- */
@@ -134,10 +166,11 @@ static int check_op(const struct varve_remat *remat, const struct varve_remat_op
 {
     uint64_t sizes = remat->used;
 
-    if (op->output_count == 0 || op->cost_ns >= SUM_LIMIT - remat->clock) {
+    if (op->output_count == 0 || op->cost_ns > cost_most(remat, op->output_count) ||
+        op->cost_ns >= REMAT_SUM_LIMIT - remat->clock) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "an operator %s",
                                  op->output_count == 0 ? "without outputs"
-                                                       : "by which costs would exceed 2^62 ns in sum");
+                                                       : "by which costs would exceed 2^61 ns in sum");
     }
     for (unsigned i = 0; i < op->input_count; i++) {
         if (!varve_remat_is_tensor(remat, op->inputs[i])) {
@@ -151,7 +184,7 @@ static int check_op(const struct varve_remat *remat, const struct varve_remat_op
                                      "output %u is a view of input %" PRId32 " of %u", i, op->aliases[i],
                                      op->input_count);
         }
-        if (op->aliases[i] < 0 && op->sizes[i] >= SUM_LIMIT - sizes) {
+        if (op->aliases[i] < 0 && op->sizes[i] >= REMAT_SUM_LIMIT - sizes) {
             return varve_message_set(message, VARVE_ERROR_INVALID, "sizes exceed 2^62 bytes in sum");
         }
         sizes += op->aliases[i] < 0 ? op->sizes[i] : 0;
@@ -165,6 +198,7 @@ static bool prepare(struct varve_remat *remat, uint32_t number)
     const struct remat_op *op = &remat->graph.ops[number];
     bool is_done = true;
 
+    remat->cost_sum += op->cost_ns * op->output_count;
     if (remat->walks_regions) {
         is_done &= regions_reserve(&remat->regions, &remat->graph);
     }
@@ -176,8 +210,11 @@ static bool prepare(struct varve_remat *remat, uint32_t number)
             remat->size_sum += storage->size;
             remat->size_count++;
         }
+        /* The simulator's classes have new storages without their cost, and take it out as they are made. */
         if (remat->has_classes && is_new) {
-            is_done &= classes_add(&remat->classes, storage, 0);
+            is_done &= classes_add(&remat->classes, storage, remat->options.is_live ? storage->compute : 0);
+        } else if (remat->has_classes && remat->options.is_live) {
+            classes_change(&remat->classes, storage, (int64_t)op->cost_ns);
         }
     }
     if (remat->options.dealloc == VARVE_REMAT_DEALLOC_BANISH) {
@@ -190,7 +227,7 @@ static bool prepare(struct varve_remat *remat, uint32_t number)
 static void drop_outputs(struct varve_remat *remat, const uint32_t *outputs, unsigned count)
 {
     for (unsigned i = 0; i < count && remat->options.is_live && !remat->is_broken; i++) {
-        varve_remat_release(remat, outputs[i]);
+        collect_output(remat, outputs[i]);
     }
 }
 
@@ -334,7 +371,13 @@ void varve_remat_drop_recipe(struct varve_remat *remat, uint32_t tensor)
         return;
     }
     varve_remat_pin(remat, tensor);
-    collect_drop_recipe(remat, tensor);
+    /* The storage can't be evicted any more, so none that is defined will have to be made again; a view that is not still may. */
+    for (uint32_t t = remat->graph.storages[number].tensor_first; t != VARVE_REMAT_NONE;
+         t = remat->graph.tensors[t].next) {
+        if (remat->graph.tensors[t].is_defined) {
+            collect_drop_recipe(remat, t);
+        }
+    }
     remat->graph.storages[number].compute = graph_compute_of(&remat->graph, number);
     if (remat->has_regions) {
         remat->is_broken |= !regions_unlinked(&remat->regions, &remat->graph, number);
@@ -393,8 +436,9 @@ uint64_t varve_remat_make_room(struct varve_remat *remat, uint64_t bytes)
 {
     uint64_t freed = evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
 
-    return freed > 0 || !materialize_let_go(remat) ? freed
-                                                   : evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
+    return freed > 0 || !materialize_unlock_waiting(remat)
+               ? freed
+               : evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
 }
 
 /* ---- settings ---- */

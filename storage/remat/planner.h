@@ -18,11 +18,13 @@
 extern "C" {
 #endif
 
+#define REMAT_SUM_LIMIT (UINT64_C(1) << 62) /* of sizes, and of the clock */
+
 /* An operator whose inputs are being made resident. */
 struct remat_frame {
     uint32_t tensor; /* that is needed */
     bool is_remat;
-    bool has_let_go; /* of its inputs: they are looked for again once it is on top */
+    bool is_unlocked; /* its inputs are: they are looked for, and locked, again once it is on top */
     uint32_t missing_first, missing_next, missing_end; /* inputs that were not defined, in planner.missing */
     uint32_t locked_first;                             /* storages that it has locked, in planner.locked */
 };
@@ -41,8 +43,8 @@ struct varve_remat {
 
     struct remat_frame *frames;
     uint32_t frame_count, frame_capacity;
-    struct number_list missing, locked; /* of all frames; locked: VARVE_REMAT_NONE where a frame has let go */
-    uint32_t let_go_count;              /* times in the operation under way */
+    struct number_list missing, locked; /* of all frames; locked: VARVE_REMAT_NONE once unlocked */
+    uint32_t unlock_count;              /* times that waiting operators were unlocked in this operation */
     struct number_list fresh,
         defined;  /* storages that the last run made resident, tensors that it made defined */
     double *sums; /* of window.c */
@@ -53,6 +55,7 @@ struct varve_remat {
     uint64_t locked_bytes; /* of storages with a lock */
     uint64_t pinned_bytes;
     uint64_t clock;
+    uint64_t cost_sum;             /* of operators so far, each as often as it has outputs: below 2^61 */
     uint64_t size_sum, size_count; /* of storages so far, for the rule on small ones */
     struct varve_remat_counters counters;
 };
@@ -62,7 +65,11 @@ int planner_no_memory(struct varve_message *message);
 void planner_event(struct varve_remat *remat, const struct varve_remat_event *event);
 /// Bytes that count against the budget, and that an operator's outputs will take.
 uint64_t planner_used(const struct varve_remat *remat);
+/// Of the bytes used those that no eviction can free now: storages with locks, small ones under the rule on these, and others' memory.
+uint64_t planner_kept(const struct varve_remat *remat);
 uint64_t planner_needed(const struct varve_remat *remat, uint32_t op);
+/// What the operator's first run has cost.
+void planner_set_cost(struct varve_remat *remat, uint32_t op, uint64_t cost_ns);
 
 /* ---- search.c ---- */
 
@@ -94,9 +101,9 @@ void unlock_storage(struct varve_remat *remat, uint32_t storage);
 /// The tensor, which is not defined, becomes so.
 int materialize(struct varve_remat *remat, uint32_t tensor, bool is_remat, struct varve_message *message);
 
-/// Live: operators that wait for others let go of their inputs, which may be evicted then and are made again in time. False: none has
-/// any, or it has been done too often for this operation.
-bool materialize_let_go(struct varve_remat *remat);
+/// Live: the inputs of operators that wait for others are unlocked, so they may be evicted, and are made defined and locked again before
+/// these run. False: none became evictable, or it has been done too often for this operation.
+bool materialize_unlock_waiting(struct varve_remat *remat);
 
 /* ---- banish.c ---- */
 
@@ -114,6 +121,8 @@ void banish_try(struct varve_remat *remat, uint32_t storage);
 /// Forget the tensor, its storage, and what was kept for their sake, as far as nobody can need them.
 void collect_from(struct varve_remat *remat, uint32_t tensor);
 void collect_drop_recipe(struct varve_remat *remat, uint32_t tensor);
+/// An output of an operator that did not run, with its one reference: nothing is left of it, whatever is locked.
+void collect_output(struct varve_remat *remat, uint32_t tensor);
 
 #ifdef __cplusplus
 }

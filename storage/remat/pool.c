@@ -37,6 +37,7 @@ bool pool_append(struct remat_pool *pool, struct remat_graph *graph, uint32_t st
     graph->storages[storage].pool_slot = pool->used;
     pool->slots[pool->used++] = storage;
     pool->count++;
+    pool->bytes += graph->storages[storage].size;
     return true;
 }
 
@@ -50,6 +51,7 @@ void pool_remove(struct remat_pool *pool, struct remat_graph *graph, uint32_t st
     graph->storages[storage].pool_slot = VARVE_REMAT_NONE;
     pool->slots[slot] = VARVE_REMAT_NONE;
     pool->count--;
+    pool->bytes -= graph->storages[storage].size;
     if (pool->used - pool->count > pool->count + GAPS_LEAST) {
         pool_compact(pool, graph);
     }

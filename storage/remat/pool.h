@@ -15,6 +15,7 @@ extern "C" {
 struct remat_pool {
     uint32_t *slots;                /* storages; VARVE_REMAT_NONE: a gap */
     uint32_t used, capacity, count; /* count: without gaps */
+    uint64_t bytes;                 /* sizes of these */
 };
 
 void pool_free(struct remat_pool *pool);

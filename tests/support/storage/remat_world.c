@@ -108,6 +108,10 @@ static int drive_run(void *context, struct varve_remat_run *run, struct varve_me
         if (!world->tensors[run->inputs[i]].is_present) {
             WRONG(world, "run of operator %u without its input %u", run->op, run->inputs[i]);
         }
+        if (world->remat->graph.storages[varve_remat_storage(world->remat, run->inputs[i])].locks == 0 &&
+            world->options.dealloc != VARVE_REMAT_DEALLOC_BANISH) {
+            WRONG(world, "run of operator %u, whose input %u is not locked", run->op, run->inputs[i]);
+        }
         hash = mix(hash, world->tensors[run->inputs[i]].value);
     }
     for (unsigned i = 0; i < run->output_count; i++) {

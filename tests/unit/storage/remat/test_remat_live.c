@@ -151,6 +151,86 @@ static void test_views_of_a_constant(void **state)
     varve_remat_close(remat);
 }
 
+/* A view that is pinned needs none of what its storage was made from. */
+static void test_pinned_views(void **state)
+{
+    static const char *const names[] = {"dtr", "dtr-eq"};
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        struct varve_remat *remat = open_live(names[i], VARVE_REMAT_UNLIMITED);
+        uint32_t weights = make(remat, NULL, 100, false);
+        struct varve_remat_counters c;
+
+        for (unsigned j = 0; j < 100; j++) {
+            uint32_t next = make(remat, &weights, 100, false), view = make(remat, &next, 0, true);
+            uint32_t other = make(remat, &next, 0, true);
+
+            assert_int_equal(varve_remat_evict(remat, next, NULL), 0);
+            assert_int_equal(varve_remat_materialize(remat, view, NULL), 0);
+            varve_remat_drop_recipe(remat, view);
+            varve_remat_release(remat, weights);
+            varve_remat_release(remat, next);
+            assert_int_equal(varve_remat_materialize(remat, other, NULL), 0);
+            varve_remat_release(remat, other);
+            weights = view;
+            varve_remat_get_counters(remat, &c);
+            assert_int_equal(c.storages, 1);
+            assert_int_equal(c.used_bytes, 100);
+            assert_int_equal(varve_remat_check(remat, NULL), 0);
+        }
+        varve_remat_release(remat, weights);
+        varve_remat_get_counters(remat, &c);
+        assert_int_equal(c.storages, 0);
+        varve_remat_close(remat);
+    }
+}
+
+/* Sums of costs end with an error, however they grow: by operators, by their outputs, by recomputation. */
+static void test_sums_of_costs(void **state)
+{
+    const uint64_t sizes[] = {1, 1, 1, 1};
+    const int32_t aliases[] = {-1, -1, -1, -1};
+    struct varve_remat_op op = {.sizes = sizes, .aliases = aliases, .output_count = 4};
+    struct varve_remat_counters c;
+    uint32_t outputs[4], last, more;
+    int error = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        struct varve_remat *remat = open_live(i == 0 ? "dtr" : "dtr-eq", VARVE_REMAT_UNLIMITED);
+
+        op.cost_ns = UINT64_C(1) << 59;
+        op.input_count = 0;
+        assert_int_equal(varve_remat_compute(remat, &op, outputs, NULL), VARVE_ERROR_INVALID);
+        op.cost_ns--;
+        assert_int_equal(varve_remat_compute(remat, &op, outputs, NULL), 0);
+        op.cost_ns = 0;
+        op.input_count = 4;
+        op.inputs = outputs;
+        op.output_count = 1;
+        assert_int_equal(varve_remat_compute(remat, &op, &last, NULL), 0);
+        more = make(remat, NULL, 1, false);
+        for (unsigned j = 0; j < 4; j++) {
+            assert_int_equal(varve_remat_evict(remat, outputs[j], NULL), 0);
+        }
+        (void)varve_remat_make_room(remat, 1);
+        for (error = 0; error == 0;) {
+            for (unsigned j = 0; j < 4; j++) {
+                (void)varve_remat_evict(remat, outputs[j], NULL);
+            }
+            error = varve_remat_materialize(remat, outputs[0], NULL);
+        }
+        assert_int_equal(error, VARVE_ERROR_FULL);
+        varve_remat_get_counters(remat, &c);
+        assert_true(c.clock < UINT64_C(1) << 62 && c.clock > UINT64_C(7) << 59);
+        varve_remat_release(remat, more);
+        assert_int_equal(varve_remat_check(remat, NULL), 0);
+        varve_remat_close(remat);
+        op.output_count = 4;
+    }
+}
+
 /* All of a chain is evicted, and its end is wanted again. */
 static void test_deep_chain(void **state)
 {
@@ -269,6 +349,8 @@ int main(void)
         cmocka_unit_test(test_programs_kinetic),
         cmocka_unit_test(test_forgets),
         cmocka_unit_test(test_views_of_a_constant),
+        cmocka_unit_test(test_pinned_views),
+        cmocka_unit_test(test_sums_of_costs),
         cmocka_unit_test(test_deep_chain),
         cmocka_unit_test(test_figure),
         cmocka_unit_test(test_forgotten_output),
