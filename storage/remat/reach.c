@@ -8,16 +8,20 @@
 
 /* ---- sets ---- */
 
-void reach_set_remove(struct reach_set *set, uint32_t number)
+static bool reserve(struct reach_set *set, uint32_t words, uint64_t *bytes)
 {
-    if (reach_set_has(set, number)) {
-        set->words[number / WORD_BITS - set->begin] &= ~(UINT64_C(1) << number % WORD_BITS);
+    uint32_t before = set->capacity;
+
+    if (!growth_reserve(&set->words, &set->capacity, words, sizeof(*set->words))) {
+        return false;
     }
+    *bytes += (uint64_t)(set->capacity - before) * sizeof(*set->words);
+    return true;
 }
 
 bool reach_set_cover(struct reach_set *set, uint32_t begin, uint32_t end, uint64_t *bytes)
 {
-    uint32_t old_begin = set->begin, old_count = set->end - set->begin, before = set->capacity;
+    uint32_t old_begin = set->begin, old_count = set->end - set->begin;
 
     if (old_count == 0) {
         old_begin = begin;
@@ -27,10 +31,9 @@ bool reach_set_cover(struct reach_set *set, uint32_t begin, uint32_t end, uint64
         begin = begin < set->begin ? begin : set->begin;
         end = end > set->end ? end : set->end;
     }
-    if (!growth_reserve(&set->words, &set->capacity, end - begin, sizeof(*set->words))) {
+    if (!reserve(set, end - begin, bytes)) {
         return false;
     }
-    *bytes += (uint64_t)(set->capacity - before) * sizeof(*set->words);
     memmove(set->words + (old_begin - begin), set->words, old_count * sizeof(*set->words));
     memset(set->words, 0, (old_begin - begin) * sizeof(*set->words));
     memset(set->words + (old_begin - begin) + old_count, 0,
@@ -65,6 +68,7 @@ void reach_free(struct reach *reach)
     free(reach->pending);
     free(reach->resident);
     free(reach->op_lanes);
+    free(reach->groups);
     number_list_free(&reach->ops);
 }
 
@@ -208,111 +212,105 @@ static void sweep(struct reach *reach, const struct remat_graph *graph, enum rea
 
 /* ---- what was found ---- */
 
-/* Rows and columns of 64 x 64 bits change places. Source: Warren, Hacker's Delight (2nd ed.), 7-3. */
-static void transpose(uint64_t rows[WORD_BITS])
+/* Lanes differ at few storages, so that a word mostly has one group. Groups of runs of storages: lanes may be those of two groups. */
+static void add_groups(struct reach *reach, const struct remat_graph *graph, const struct reach_marks *marks,
+                       uint32_t word, enum reach_direction direction)
 {
-    uint64_t mask = UINT64_C(0x00000000ffffffff);
+    const uint64_t *lanes = marks->lanes + (size_t)word * WORD_BITS;
+    struct reach_group *group = NULL;
 
-    for (unsigned j = 32; j != 0; j >>= 1, mask ^= mask << j) {
-        for (unsigned k = 0; k < WORD_BITS; k += 2 * j) {
-            for (unsigned i = k; i < k + j; i++) {
-                uint64_t t = (rows[i] >> j ^ rows[i + j]) & mask;
+    for (uint64_t bits = marks->any[word]; bits != 0; bits &= bits - 1) {
+        unsigned bit = (unsigned)__builtin_ctzll(bits);
+        const struct remat_storage *storage = &graph->storages[word * WORD_BITS + bit];
 
-                rows[i] ^= t << j;
-                rows[i + j] ^= t;
-            }
+        if (group == NULL || group->lanes != lanes[bit]) {
+            group = &reach->groups[reach->group_count++];
+            *group = (struct reach_group){.word = word, .lanes = lanes[bit]};
         }
+        group->bits |= bits & -bits;
+        group->cost += storage->compute;
+        group->visits += direction == REACH_DOWN ? storage->child_visits : storage->parent_visits;
     }
 }
 
-static int64_t sum_of(const struct remat_graph *graph, uint32_t word, uint64_t bits)
+/* The marks become groups, and are zero again. */
+static bool take_groups(struct reach *reach, const struct remat_graph *graph, struct reach_marks *marks,
+                        enum reach_direction direction)
 {
-    int64_t sum = 0;
-
-    for (; bits != 0; bits &= bits - 1) {
-        sum += graph->storages[word * WORD_BITS + (unsigned)__builtin_ctzll(bits)].compute;
-    }
-    return sum;
-}
-
-/* Costs of 64 storages for each lane: most lanes have all of them or hardly any. */
-static void add_costs(const struct remat_graph *graph, uint32_t word, const uint64_t *rows, uint64_t any,
-                      unsigned count, struct reach_found *found)
-{
-    int64_t total = sum_of(graph, word, any);
-
-    for (unsigned lane = 0; lane < count; lane++) {
-        bool is_most = __builtin_popcountll(rows[lane]) * 2 > __builtin_popcountll(any);
-
-        found[lane].cost +=
-            is_most ? total - sum_of(graph, word, any & ~rows[lane]) : sum_of(graph, word, rows[lane]);
-    }
-}
-
-static void put_rows(const uint64_t *rows, uint32_t word, unsigned count, struct reach_found *found,
-                     bool is_inside)
-{
-    for (unsigned lane = 0; lane < count; lane++) {
-        struct reach_set *set = is_inside ? found[lane].interior : found[lane].frontier;
-
-        if (rows[lane] == 0 && set->begin == set->end) {
-            set->begin = set->end = word + 1; /* leading zeros are left out */
-        } else {
-            set->words[word - set->begin] = rows[lane];
-            set->end = word + 1;
-        }
-    }
-}
-
-/* The marks become sets, one for each lane, and are zero again. */
-static bool collect(const struct remat_graph *graph, struct reach_marks *marks, unsigned count,
-                    struct reach_found *found, bool is_inside, uint64_t *bytes)
-{
-    uint64_t rows[WORD_BITS];
     bool is_done = true;
 
-    for (unsigned lane = 0; lane < count; lane++) {
-        struct reach_set *set = is_inside ? found[lane].interior : found[lane].frontier;
-
-        set->begin = set->end = 0;
-        if (marks->begin < marks->end) {
-            is_done &= reach_set_cover(set, marks->begin, marks->end, bytes);
-            set->begin = set->end = marks->begin;
-        }
-    }
+    reach->group_count = 0;
     for (uint32_t word = marks->begin; word < marks->end; word++) {
-        uint64_t *lanes = marks->lanes + (size_t)word * WORD_BITS;
-
-        if (is_done) {
-            memcpy(rows, lanes, sizeof(rows));
-            if (marks->any[word] != 0) {
-                transpose(rows);
-                if (is_inside) {
-                    add_costs(graph, word, rows, marks->any[word], count, found);
-                }
-            }
-            put_rows(rows, word, count, found, is_inside);
+        if (marks->any[word] == 0) {
+            continue;
         }
-        memset(lanes, 0, sizeof(rows));
+        is_done &= growth_reserve(&reach->groups, &reach->group_capacity,
+                                  (uint64_t)reach->group_count + WORD_BITS, sizeof(*reach->groups));
+        if (is_done) {
+            add_groups(reach, graph, marks, word, direction);
+        }
+        memset(marks->lanes + (size_t)word * WORD_BITS, 0, WORD_BITS * sizeof(*marks->lanes));
         marks->any[word] = 0;
     }
-    marks->begin = UINT32_MAX;
-    marks->end = 0;
     return is_done;
 }
 
-static void count_visits(const struct reach *reach, const struct remat_graph *graph,
-                         enum reach_direction direction, uint64_t *visits)
+/* The set becomes that of a lane, without zeros at its ends. */
+static bool put_groups(const struct reach *reach, unsigned lane, uint32_t words, struct reach_set *set,
+                       int64_t *cost, uint64_t *bytes, uint64_t *visits)
 {
-    for (uint32_t word = reach->inside.begin; word < reach->inside.end; word++) {
-        for (uint64_t bits = reach->inside.any[word]; bits != 0; bits &= bits - 1) {
-            uint32_t number = word * WORD_BITS + (unsigned)__builtin_ctzll(bits);
-            const struct remat_storage *storage = &graph->storages[number];
+    uint32_t begin = 0, end = 0;
 
-            *visits += (unsigned)__builtin_popcountll(reach->inside.lanes[number]) *
-                       (direction == REACH_DOWN ? storage->child_visits : storage->parent_visits);
+    set->begin = set->end = 0;
+    if (!reserve(set, words, bytes)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < reach->group_count; i++) {
+        const struct reach_group *group = &reach->groups[i];
+
+        if ((group->lanes >> lane & 1) == 0) {
+            continue;
+        }
+        if (begin == end) {
+            begin = end = group->word;
+        }
+        while (end <= group->word) {
+            set->words[end++ - begin] = 0;
+        }
+        set->words[group->word - begin] |= group->bits;
+        *cost += group->cost;
+        *visits += group->visits;
+    }
+    set->begin = begin;
+    set->end = end;
+    return true;
+}
+
+static bool collect(struct reach *reach, const struct remat_graph *graph, unsigned count,
+                    enum reach_direction direction, struct reach_found *found, uint64_t *bytes,
+                    uint64_t *visits)
+{
+    struct reach_marks *const both[] = {&reach->inside, &reach->ends};
+    bool is_done = true;
+
+    for (unsigned i = 0; i < 2; i++) {
+        struct reach_marks *marks = both[i];
+        uint32_t words = marks->begin < marks->end ? marks->end - marks->begin : 0;
+
+        is_done &= take_groups(reach, graph, marks, direction);
+        marks->begin = UINT32_MAX;
+        marks->end = 0;
+        for (unsigned lane = 0; lane < count; lane++) {
+            int64_t ends_cost = 0;
+            uint64_t ends_visits = 0;
+
+            is_done &=
+                i == 0
+                    ? put_groups(reach, lane, words, found[lane].interior, &found[lane].cost, bytes, visits)
+                    : put_groups(reach, lane, words, found[lane].frontier, &ends_cost, bytes, &ends_visits);
         }
     }
+    return is_done;
 }
 
 bool reach_walk(struct reach *reach, const struct remat_graph *graph, const uint32_t *bases, unsigned count,
@@ -337,9 +335,7 @@ bool reach_walk(struct reach *reach, const struct remat_graph *graph, const uint
         reach->op_lanes[reach->ops.numbers[i]] = 0;
     }
     reach->ops.count = 0;
-    count_visits(reach, graph, direction, visits);
-    is_done = collect(graph, &reach->inside, count, found, true, bytes);
-    is_done &= collect(graph, &reach->ends, count, found, false, bytes);
+    is_done = collect(reach, graph, count, direction, found, bytes, visits);
     for (unsigned lane = 0; lane < count; lane++) {
         reach_set_remove(found[lane].frontier, bases[lane]);
     }

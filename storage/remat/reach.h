@@ -33,12 +33,22 @@ struct reach_marks {
     uint32_t begin, end, capacity, any_capacity;
 };
 
+/* Storages of one word that the same lanes have reached. */
+struct reach_group {
+    uint64_t lanes, bits;
+    int64_t cost;    /* together */
+    uint64_t visits; /* likewise */
+    uint32_t word;
+};
+
 struct reach {
     struct reach_marks inside, ends; /* of the walk under way; zero in between */
     uint64_t *pending;               /* bits of storages to go on from */
     uint64_t *resident;              /* bits of storages where ways end */
     uint64_t *op_lanes;
-    struct number_list ops; /* whose op_lanes are not zero */
+    struct number_list ops;     /* whose op_lanes are not zero */
+    struct reach_group *groups; /* what was found, as it becomes sets */
+    uint32_t group_count, group_capacity;
     uint32_t pending_capacity, resident_capacity, op_capacity, pending_count;
 };
 
@@ -66,7 +76,13 @@ static inline bool reach_set_has(const struct reach_set *set, uint32_t number)
            (set->words[number / 64 - set->begin] >> number % 64 & 1) != 0;
 }
 
-void reach_set_remove(struct reach_set *set, uint32_t number);
+static inline void reach_set_remove(struct reach_set *set, uint32_t number)
+{
+    if (reach_set_has(set, number)) {
+        set->words[number / 64 - set->begin] &= ~(UINT64_C(1) << number % 64);
+    }
+}
+
 /// Words from begin to end have a place in the set; new ones are zero. False: no memory.
 bool reach_set_cover(struct reach_set *set, uint32_t begin, uint32_t end, uint64_t *bytes);
 bool reach_set_add(struct reach_set *to, const struct reach_set *from, uint64_t *bytes);

@@ -52,9 +52,12 @@ static bool absorb(struct remat_regions *regions, const struct remat_graph *grap
         uint64_t *word = &to->interior.words[i - to->interior.begin];
         uint64_t news = more->words[i - more->begin] & ~*word;
 
+        if (news == 0) {
+            continue;
+        }
         *word |= news;
-        regions->accesses += (unsigned)__builtin_popcountll(news);
         for (; news != 0; news &= news - 1) {
+            regions->accesses++;
             to->cost += graph->storages[i * 64 + (unsigned)__builtin_ctzll(news)].compute;
         }
     }
@@ -141,6 +144,64 @@ static bool rebuild_set(struct remat_regions *regions, const struct remat_graph 
     return is_done && (count == 0 || rebuild(regions, graph, storages, count, direction));
 }
 
+/* Was any of them evicted, as far as the region knows? */
+static bool has_any(const struct region *region, const uint32_t *storages, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (reach_set_has(&region->interior, storages[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What was made for the first time, and has its ways up end at the owner, is one end more; nothing else is new but costs. */
+static bool extend_down(struct remat_regions *regions, const struct remat_graph *graph, uint32_t owner,
+                        const uint32_t *made, uint32_t count)
+{
+    struct region *region = &regions->of[owner][REACH_DOWN];
+    bool is_done = true;
+
+    region->cost = 0;
+    regions->accesses += graph->storages[owner].child_visits;
+    REACH_FOR_EACH(number, &region->interior)
+    {
+        region->cost += graph->storages[number].compute;
+        regions->accesses += graph->storages[number].child_visits;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t word = made[i] / 64;
+
+        if (!reach_set_has(&regions->of[made[i]][REACH_UP].frontier, owner)) {
+            continue;
+        }
+        if (!reach_set_cover(&region->frontier, word, word + 1, &regions->bytes)) {
+            is_done = false;
+        } else {
+            region->frontier.words[word - region->frontier.begin] |= UINT64_C(1) << made[i] % 64;
+        }
+    }
+    return is_done;
+}
+
+/* Most runs are first ones: then nobody needs to walk from what the operator was given. */
+static bool rebuild_inputs(struct remat_regions *regions, const struct remat_graph *graph,
+                           const uint32_t *made, uint32_t count)
+{
+    struct reach_set *inputs = &regions->ends[REACH_UP];
+    bool is_done = true;
+
+    REACH_FOR_EACH(number, inputs)
+    {
+        if (!graph->has_late_edges && graph->banished == 0 &&
+            !has_any(&regions->of[number][REACH_DOWN], made, count)) {
+            is_done &= extend_down(regions, graph, number, made, count);
+            reach_set_remove(inputs, number);
+        }
+    }
+    return is_done && rebuild_set(regions, graph, inputs, REACH_DOWN);
+}
+
 bool regions_made(struct remat_regions *regions, const struct remat_graph *graph, const uint32_t *storages,
                   uint32_t count)
 {
@@ -160,7 +221,7 @@ bool regions_made(struct remat_regions *regions, const struct remat_graph *graph
                 reach_set_add(&regions->ends[d], &regions->of[storages[i]][d].frontier, &regions->bytes);
         }
     }
-    return is_done && rebuild_set(regions, graph, &regions->ends[REACH_UP], REACH_DOWN) &&
+    return is_done && rebuild_inputs(regions, graph, storages, count) &&
            rebuild_set(regions, graph, &regions->ends[REACH_DOWN], REACH_UP);
 }
 

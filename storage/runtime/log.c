@@ -9,18 +9,26 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* UTF-8 stays as it is; a byte that is none becomes a question mark. */
 static void put_text(FILE *file, const char *text)
 {
+    size_t left = strlen(text);
+
     putc('"', file);
-    for (const unsigned char *at = (const unsigned char *)text; *at != '\0'; at++) {
-        if (*at == '"' || *at == '\\') {
-            putc('\\', file);
-        }
-        if (*at < ' ' || *at >= 0x7f) {
-            fprintf(file, "\\u%04x", *at);
+    while (left > 0) {
+        size_t length = varve_utf8_length(text, left);
+        unsigned char byte = (unsigned char)*text;
+
+        if (length == 0) {
+            putc('?', file);
+            length = 1;
+        } else if (byte < ' ' || byte == 0x7f) {
+            fprintf(file, "\\u%04x", byte);
         } else {
-            putc(*at, file);
+            fprintf(file, "%s%.*s", byte == '"' || byte == '\\' ? "\\" : "", (int)length, text);
         }
+        text += length;
+        left -= length;
     }
     putc('"', file);
 }

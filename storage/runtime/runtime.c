@@ -42,6 +42,23 @@ static int limit_allocator(struct varve_runtime *runtime, uint64_t budget, struc
     return varve_alloc_set_allocated_limit(runtime->alloc, budget);
 }
 
+/* The allocator's limit is left as it is. */
+static void destroy(struct varve_runtime *runtime)
+{
+    varve_alloc_remove_callbacks(runtime->alloc, runtime);
+    log_close(runtime);
+    varve_remat_close(runtime->remat);
+    for (uint32_t i = 0; i < runtime->value_capacity; i++) { /* of a planner that ran out of memory */
+        varve_storage_release(runtime->values[i], NULL);
+    }
+    while (runtime->recipes != NULL) {
+        recipe_free(runtime, runtime->recipes);
+    }
+    free(runtime->values);
+    free(runtime->costs);
+    free(runtime);
+}
+
 int varve_runtime_open(const struct varve_runtime_options *options, struct varve_runtime **runtime_out,
                        struct varve_message *message)
 {
@@ -63,18 +80,18 @@ int varve_runtime_open(const struct varve_runtime_options *options, struct varve
     runtime->stream = options->stream;
     runtime->budget = options->budget;
     runtime->checks_values = options->checks_values;
-    error = limit_allocator(runtime, options->budget, message);
-    if (error == VARVE_OK) {
-        error = open_planner(runtime, options, message);
-    }
+    error = open_planner(runtime, options, message);
     if (error == VARVE_OK &&
         (varve_alloc_add_miss_callback(alloc, drive_on_miss, runtime) != VARVE_OK ||
          varve_alloc_add_last_resort(alloc, drive_on_last_resort, runtime) != VARVE_OK)) {
         error =
             varve_message_set(message, VARVE_ERROR_FULL, "the allocator has no room for another callback");
     }
+    if (error == VARVE_OK) {
+        error = limit_allocator(runtime, options->budget, message);
+    }
     if (error != VARVE_OK) {
-        varve_runtime_close(runtime, NULL);
+        destroy(runtime);
         return error;
     }
     *runtime_out = runtime;
@@ -90,19 +107,8 @@ int varve_runtime_close(struct varve_runtime *runtime, struct varve_message *mes
         return varve_message_set(message, VARVE_ERROR_BUSY, "%" PRIu64 " tensors have not been released",
                                  runtime->tensors);
     }
-    varve_alloc_remove_callbacks(runtime->alloc, runtime);
     varve_alloc_set_allocated_limit(runtime->alloc, 0);
-    log_close(runtime);
-    varve_remat_close(runtime->remat);
-    for (uint32_t i = 0; i < runtime->value_capacity; i++) { /* of a planner that ran out of memory */
-        varve_storage_release(runtime->values[i], NULL);
-    }
-    while (runtime->recipes != NULL) {
-        recipe_free(runtime, runtime->recipes);
-    }
-    free(runtime->values);
-    free(runtime->costs);
-    free(runtime);
+    destroy(runtime);
     return VARVE_OK;
 }
 

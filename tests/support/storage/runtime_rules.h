@@ -114,6 +114,8 @@ static inline void runtime_expect(struct varve_tensor *tensor, float expected)
 
 /* ---- training ---- */
 
+#define OTHER_LAYERS 12 /* of the networks that all heuristics are tried on */
+
 static inline struct training runtime_training(const struct pool *pool, bool is_residual)
 {
     return (struct training){.is_residual = is_residual,
@@ -139,7 +141,7 @@ static inline bool runtime_train_again(struct training training, const struct tr
     }
     assert_memory_equal(result.losses, whole->losses, steps * sizeof(float));
     assert_true(result.peak_bytes <= training.options.budget);
-    assert_int_equal(result.counters.failures, error != VARVE_OK);
+    assert_true(error != VARVE_OK || result.counters.failures == 0);
     if (error != VARVE_OK) {
         runtime_failed(error, VARVE_ERROR_NO_MEMORY, "operator ");
         return false;
@@ -176,19 +178,24 @@ static inline unsigned runtime_train_by_all(struct training training, const stru
     return did;
 }
 
+/* The usual heuristic finds its way at each of the budgets; the others may lack memory. */
 static inline void runtime_train(const struct pool *pool, bool is_residual)
 {
+    static const unsigned percents[] = {100, 70, 50, 35};
     struct training training = runtime_training(pool, is_residual);
     struct training_result whole;
 
     runtime_ok(training_run(&training, &whole, &runtime_message));
     assert_int_equal(whole.counters.remats_direct, 0);
     assert_true(whole.losses[TRAINING_STEPS - 1] < whole.losses[0]); /* it learns */
-    assert_true(runtime_train_by_all(training, &whole, 35) > 0);
-    assert_true(runtime_train_by_all(training, &whole, 50) > 0);
-    training.options.checks_values = true;
-    assert_true(runtime_train_again(training, &whole, 70));
-    assert_true(runtime_train_again(training, &whole, 100));
+    for (unsigned i = 0; i < sizeof(percents) / sizeof(percents[0]); i++) {
+        training.options.checks_values = percents[i] == 70;
+        assert_true(runtime_train_again(training, &whole, percents[i]));
+    }
+    training.layers = OTHER_LAYERS;
+    training.options.checks_values = false;
+    runtime_ok(training_run(&training, &whole, &runtime_message));
+    assert_true(runtime_train_by_all(training, &whole, 70) > 0);
 }
 
 static inline void rule_runtime_perceptron(void **state)
@@ -806,8 +813,10 @@ static inline void rule_runtime_set_budget(void **state)
 {
     const struct pool *pool = *state;
     struct varve_runtime_options options = {.memory = pool->memory, .heuristic = "none such"};
-    struct varve_runtime *runtime = NULL;
+    const int64_t too_many = INT64_C(9) * 1024;
+    struct varve_runtime *runtime = NULL, *beside = NULL;
     struct varve_tensor *pinned, *others[8], *sum;
+    struct varve_storage *storage;
     uint64_t evictions;
 
     runtime_failed(varve_runtime_open(&options, &runtime, &runtime_message), VARVE_ERROR_INVALID,
@@ -819,6 +828,14 @@ static inline void rule_runtime_set_budget(void **state)
     runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 9 * 4096});
     pinned = runtime_full(runtime, 1024, 1);
     runtime_ok(varve_tensor_pin(pinned, &runtime_message));
+    options.memory = pool->memory; /* one that can't be opened leaves the budget of this one */
+    assert_int_equal(varve_runtime_open(&options, &beside, &runtime_message), VARVE_ERROR_INVALID);
+    options = (struct varve_runtime_options){.memory = pool->memory, .budget = 4095};
+    runtime_failed(varve_runtime_open(&options, &beside, &runtime_message), VARVE_ERROR_NO_MEMORY, "4096");
+    assert_null(beside);
+    assert_int_equal(varve_storage_empty(&(struct varve_storage_options){.memory = pool->memory},
+                                         VARVE_DTYPE_F32, 1, &too_many, &storage, &runtime_message),
+                     VARVE_ERROR_NO_MEMORY);
     for (unsigned i = 0; i < 8; i++) {
         others[i] = runtime_full(runtime, 1024, i);
     }
