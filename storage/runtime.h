@@ -99,7 +99,8 @@ struct varve_recipe {
     const char *name; /* copied */
     /* Fill the outputs, contiguous storages, from the inputs, on the stream; on a device the work may go on behind the call. Nothing else may
      * be written, and nothing be read that changes: numbers that make it random belong to the arguments. It may allocate
-     * workspace_bytes in all from the allocator for the time of the call. An error ends the operator. */
+     * workspace_bytes in all from the allocator for the time of the call, and calls nothing of the runtime's. An error ends the
+     * operator. */
     int (*run)(const void *arguments, struct varve_storage *const *inputs,
                struct varve_storage *const *outputs, uint64_t stream, struct varve_message *message);
     const void *arguments; /* copied, aligned to 16 bytes; NULL for 0 bytes */

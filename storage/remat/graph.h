@@ -102,7 +102,7 @@ void graph_free(struct remat_graph *graph);
 /// A new stamp: no storage has it yet.
 uint64_t graph_stamp(struct remat_graph *graph);
 /// An operator, its outputs with a reference each, and new storages for those that are no views; nothing is resident or defined yet. The
-/// operator's number is returned in `op_out`. VARVE_ERROR_NO_MEMORY, with nothing changed.
+/// operator's number is returned in `op_out`. VARVE_ERROR_NO_MEMORY: the graph can only be freed.
 int graph_add(struct remat_graph *graph, const struct varve_remat_op *op, uint32_t *op_out);
 /// What the costs of the operators that made the storage's tensors sum up to.
 int64_t graph_compute_of(const struct remat_graph *graph, uint32_t storage);

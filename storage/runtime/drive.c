@@ -140,7 +140,8 @@ static int call_function(struct varve_runtime *runtime, const struct recipe *rec
     }
     runtime->is_in_function = true;
     runtime->has_exceeded = false;
-    varve_alloc_set_allocated_limit(runtime->alloc, allocated + workspace);
+    runtime->function_limit = allocated + workspace > 0 ? allocated + workspace : 1; /* 0 would be none */
+    varve_alloc_set_allocated_limit(runtime->alloc, runtime->function_limit);
     error = recipe->call.run(recipe->call.arguments, inputs, outputs, runtime->stream, message);
     varve_alloc_set_allocated_limit(runtime->alloc, runtime->budget);
     runtime->is_in_function = false;
@@ -326,24 +327,33 @@ static uint64_t bytes_needed(void *context, uint32_t op)
     return drive_needed(runtime, varve_remat_user(runtime->remat, op));
 }
 
-static uint64_t make_room(struct varve_runtime *runtime, uint64_t bytes)
+/* On other misses than those of the budget the allocator has ways of its own first. */
+uint64_t drive_on_miss(void *context, const struct varve_alloc_miss *miss)
 {
+    struct varve_runtime *runtime = context;
+
+    if (miss->excess == 0) {
+        return 0;
+    }
     if (runtime->is_in_function) {
         runtime->has_exceeded = true;
         return 0;
     }
-    return varve_remat_make_room(runtime->remat, bytes);
+    return varve_remat_make_room(runtime->remat, miss->excess);
 }
 
-/* On other misses than those of the budget the allocator has ways of its own first. */
-uint64_t drive_on_miss(void *context, const struct varve_alloc_miss *miss)
-{
-    return miss->excess > 0 ? make_room(context, miss->excess) : 0;
-}
-
+/* The device has too little, or nowhere in one piece. What goes is no more workspace for the function that is running. */
 uint64_t drive_on_last_resort(void *context, const struct varve_alloc_miss *miss)
 {
-    return make_room(context, miss->rounded);
+    struct varve_runtime *runtime = context;
+    uint64_t before = (uint64_t)varve_alloc_memory_allocated(runtime->alloc);
+    uint64_t freed = varve_remat_make_room(runtime->remat, miss->rounded);
+
+    if (runtime->is_in_function) {
+        runtime->function_limit -= before - (uint64_t)varve_alloc_memory_allocated(runtime->alloc);
+        varve_alloc_set_allocated_limit(runtime->alloc, runtime->function_limit);
+    }
+    return freed;
 }
 
 static void event(void *context, const struct varve_remat_event *event)

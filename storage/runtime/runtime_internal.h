@@ -51,6 +51,7 @@ struct varve_runtime {
     size_t cost_count, cost_capacity; /* a power of two */
     bool is_in_function;              /* a program's function is running, and has its workspace only */
     bool has_exceeded;                /* it asked for more */
+    uint64_t function_limit;          /* of allocated bytes while it runs */
     struct recipe *pending;           /* that the planner is being given; NULL: it has forgotten it again */
     char failed[64];                  /* name of the operator that did not get its memory; "": none */
     FILE *log;                        /* NULL: none */
