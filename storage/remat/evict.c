@@ -167,7 +167,7 @@ uint64_t evict_for(struct varve_remat *remat, uint64_t bytes, enum varve_remat_c
     if (remat->heuristic->is_window) {
         freed = evict_window(remat, bytes, cause);
     }
-    if (freed == 0) {
+    if (freed == 0 && remat->pool.count > 0) { /* a window of storages without bytes may have been all */
         freed = evict_one(remat, cause, begin_ns);
     }
     remat->counters.search_ns += now_ns(remat) - begin_ns;
