@@ -547,6 +547,28 @@ static inline void rule_runtime_workspace(void **state)
     runtime_workspace(*state, RUNTIME_MIB / 2 + 4096);
 }
 
+/* Without a budget a device may be full of what can be evicted: a function that asks for what it has declared gets it. */
+static inline void rule_runtime_full_device(void **state)
+{
+    const struct pool *pool = *state;
+    struct varve_runtime *runtime = runtime_start(pool, (struct varve_runtime_options){.budget = 0});
+    struct varve_recipe recipe = runtime_recipe_world(pool, "spacious");
+    struct varve_tensor *others[5], *out = NULL;
+
+    for (unsigned i = 0; i < 5; i++) { /* 60 of POOL_LIMIT's 64 MiB */
+        others[i] = runtime_full(runtime, 12 * RUNTIME_MIB / 4, i);
+    }
+    recipe.workspace_bytes = runtime_world.workspace = 24 * RUNTIME_MIB;
+    runtime_ok(varve_runtime_run(runtime, &recipe, NULL, &out, &runtime_message));
+    assert_true(runtime_counters(runtime).evictions_allocator > 0);
+    for (unsigned i = 0; i < 5; i++) {
+        runtime_expect(others[i], (float)i);
+    }
+    runtime_release_all(others, 5);
+    varve_tensor_release(out);
+    runtime_end(runtime);
+}
+
 /* ---- handles ---- */
 
 static inline void rule_runtime_handles(void **state)
@@ -806,6 +828,7 @@ static inline void rule_runtime_figure(void **state)
     runtime_short_of(pool, 3 << 18, RUNTIME_MIB);
     runtime_ok(varve_storage_empty(&options, VARVE_DTYPE_F32, 1, runtime_count, &beside, &runtime_message));
     runtime_short_of(pool, 1024, 512);
+    runtime_short_of(pool, 1 << 18, RUNTIME_MIB / 2);
     runtime_ok(varve_storage_release(beside, &runtime_message));
 }
 
@@ -1386,11 +1409,11 @@ static inline void rule_runtime_random_programs(void **state)
         POOL_CASE(rule_runtime_arguments, kind), POOL_CASE(rule_runtime_calls_refused, kind),     \
         POOL_CASE(rule_runtime_function_fails, kind), POOL_CASE(rule_runtime_other_values, kind), \
         POOL_CASE(rule_runtime_workspace, kind), POOL_CASE(rule_runtime_handles, kind),           \
-        POOL_CASE(rule_runtime_constants, kind), POOL_CASE(rule_runtime_views, kind),             \
-        POOL_CASE(rule_runtime_random_numbers, kind), POOL_CASE(rule_runtime_cap, kind),          \
-        POOL_CASE(rule_runtime_figure, kind), POOL_CASE(rule_runtime_set_budget, kind),           \
-        POOL_CASE(rule_runtime_endless, kind), POOL_CASE(rule_runtime_times, kind),               \
-        POOL_CASE(rule_runtime_sampling, kind), POOL_CASE(rule_runtime_small, kind),              \
-        POOL_CASE(rule_runtime_random_programs, kind)
+        POOL_CASE(rule_runtime_full_device, kind), POOL_CASE(rule_runtime_constants, kind),       \
+        POOL_CASE(rule_runtime_views, kind), POOL_CASE(rule_runtime_random_numbers, kind),        \
+        POOL_CASE(rule_runtime_cap, kind), POOL_CASE(rule_runtime_figure, kind),                  \
+        POOL_CASE(rule_runtime_set_budget, kind), POOL_CASE(rule_runtime_endless, kind),          \
+        POOL_CASE(rule_runtime_times, kind), POOL_CASE(rule_runtime_sampling, kind),              \
+        POOL_CASE(rule_runtime_small, kind), POOL_CASE(rule_runtime_random_programs, kind)
 
 #endif
