@@ -471,9 +471,11 @@ const struct command command_dtr = {
         "was found to work. With one budget: what it costs, and where it ends if it does not work. A sweep says which budgets work "
         "and which do not, what they cost, and where the runs of neighbours part. Ratio 1 is the peak of the log without a budget "
         "when everything goes once it is released.",
-    .examples = "  varve dtr train.log.xz\n"
-                "  varve dtr --ratio 0.4 --heuristic dtr-eq train.log.xz\n"
-                "  varve dtr --sweep 0.1:1:0.001 train.log.xz\n",
+    .examples =
+        "  varve dtr train.log.xz\n"
+        "  varve dtr --ratio 0.4 --heuristic dtr-eq train.log.xz\n"
+        "  varve dtr --sweep 0.1:1:0.001 train.log.xz\n"
+        "  varve dtr --heuristic dtr-eq --search kinetic long.log.xz    (100,000 operators and more)\n",
     .options = options,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),

@@ -47,15 +47,9 @@ void dtr_allocator_close(struct dtr_allocator *allocator)
 
 static int run(void *context, struct varve_remat_run *run, struct varve_message *message)
 {
-    struct dtr_allocator *allocator = context;
-    int error = allocator->driver.run(allocator->driver.context, run, message);
-    uint64_t reserved = (uint64_t)varve_alloc_memory_reserved(allocator->alloc);
+    const struct dtr_allocator *allocator = context;
 
-    if (reserved > allocator->peak_reserved) {
-        allocator->peak_reserved = reserved;
-        allocator->allocated_at_peak = (uint64_t)varve_alloc_memory_allocated(allocator->alloc);
-    }
-    return error;
+    return allocator->driver.run(allocator->driver.context, run, message);
 }
 
 static void evict(void *context, uint32_t storage)
@@ -154,7 +148,6 @@ void dtr_allocator_take(struct dtr_allocator *allocator, struct dtr_allocator_fi
     *figures_out = (struct dtr_allocator_figures){
         .peak_reserved = (uint64_t)stats.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak,
         .peak_allocated = (uint64_t)stats.allocated_bytes[VARVE_ALLOC_STAT_ALL].peak,
-        .allocated_at_peak = allocator->allocated_at_peak,
         .reserved = (uint64_t)stats.reserved_bytes[VARVE_ALLOC_STAT_ALL].current,
         .allocated = (uint64_t)stats.allocated_bytes[VARVE_ALLOC_STAT_ALL].current,
         .largest_free = largest_free(allocator->alloc),
@@ -169,7 +162,6 @@ void dtr_allocator_take(struct dtr_allocator *allocator, struct dtr_allocator_fi
 
 double dtr_allocator_fragmentation(const struct dtr_allocator_figures *figures)
 {
-    return figures->peak_reserved > 0
-               ? 1 - (double)figures->allocated_at_peak / (double)figures->peak_reserved
-               : 0;
+    return figures->peak_reserved > 0 ? 1 - (double)figures->peak_allocated / (double)figures->peak_reserved
+                                      : 0;
 }

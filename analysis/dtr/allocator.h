@@ -22,7 +22,6 @@ struct dtr_allocator_options {
 
 struct dtr_allocator_figures {
     uint64_t peak_reserved, peak_allocated;
-    uint64_t allocated_at_peak;   /* when peak_reserved was reached */
     uint64_t reserved, allocated; /* at the end */
     uint64_t largest_free;        /* block, at the end */
     uint64_t retries, failures;   /* of requests */
@@ -36,7 +35,6 @@ struct dtr_allocator {
     struct varve_remat_driver driver; /* of the blocks */
     void (*event)(void *context, const struct varve_remat_event *event);
     void *event_context;
-    uint64_t peak_reserved, allocated_at_peak; /* after runs of operators */
 };
 
 /// dtr_allocator_close in any case. `budget`: VARVE_REMAT_UNLIMITED is none. Errors: as of varve_alloc_open.
@@ -52,7 +50,7 @@ void dtr_allocator_drive(struct dtr_allocator *allocator,
 int dtr_allocator_attach(struct dtr_allocator *allocator, struct varve_remat *remat,
                          struct varve_message *message);
 void dtr_allocator_take(struct dtr_allocator *allocator, struct dtr_allocator_figures *figures_out);
-/// 1 - allocated / reserved, at the moment of the peak; 0 of nothing.
+/// 1 - peak allocated / peak reserved: what was reserved at most, but never in use at once; 0 of nothing.
 double dtr_allocator_fragmentation(const struct dtr_allocator_figures *figures);
 
 #ifdef __cplusplus

@@ -77,6 +77,15 @@ static int play_event(struct play *play, struct dtr_event event, struct varve_me
     return error;
 }
 
+static void show_progress(const struct play *play, size_t events_done)
+{
+    const struct dtr_options *options = play->options;
+    uint64_t events = play->log->event_count, plays = options->plays > 0 ? options->plays : 1;
+
+    progress_step(options->progress, options->stage != NULL ? options->stage : "playing",
+                  options->plays_done * events + events_done, plays * events);
+}
+
 static int play_events(struct play *play, struct dtr_result *result)
 {
     const struct dtr_log *log = play->log;
@@ -84,7 +93,7 @@ static int play_events(struct play *play, struct dtr_result *result)
 
     for (size_t i = 0; error == VARVE_OK && i < log->event_count; i++) {
         if (play->options->progress != NULL && i % PROGRESS_INTERVAL == 0) {
-            progress_step(play->options->progress, "playing", i, log->event_count);
+            show_progress(play, i);
         }
         if (i == log->end_event) {
             set_op(play, VARVE_REMAT_NONE);

@@ -34,6 +34,8 @@ struct dtr_options {
     void (*event)(void *context, const struct varve_remat_event *event, uint32_t op);
     void *event_context;
     struct progress *progress; /* NULL: none */
+    const char *stage;         /* for progress; NULL: "playing" */
+    size_t plays_done, plays;  /* for progress: this play is one of so many; 0: the only one */
 };
 
 struct dtr_result {

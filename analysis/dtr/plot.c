@@ -124,8 +124,9 @@ static void write_head(const struct plot *plot)
     fputs(
         "<style>\n"
         "text { font: 12px sans-serif; fill: #333 } .title { font-size: 14px } .paper { fill: #fff }\n"
-        ".grid { stroke: #ddd } .curve { stroke: #0b62c4; fill: none; stroke-width: 2 } .dot { fill: #0b62c4 }\n"
+        ".grid { stroke: #ddd } .curve { stroke: #0b62c4; fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round } .dot { fill: #0b62c4 }\n"
         ".oom { fill: #c9302c; fill-opacity: .25 } .thrash { fill: #e8a317; fill-opacity: .3 }\n"
+        ".bound { stroke: #666; stroke-dasharray: 4 3 }\n"
         "@media (prefers-color-scheme: dark) { text { fill: #ccc } .paper { fill: #15181c } .grid { stroke: #333 }\n"
         "  .curve { stroke: #6cb0ff } .dot { fill: #6cb0ff } }\n"
         "</style>\n",
@@ -133,7 +134,7 @@ static void write_head(const struct plot *plot)
     fprintf(plot->out, "<rect class=\"paper\" width=\"%d\" height=\"%d\"/>\n", WIDTH, HEIGHT);
     fprintf(plot->out, "<text class=\"title\" x=\"%g\" y=\"26\">", LEFT);
     write_text(plot->out, name != NULL ? name + 1 : plot->subject->path);
-    fprintf(plot->out, ": %s</text>\n", plot->subject->options->heuristic->name);
+    fprintf(plot->out, ", heuristic %s</text>\n", plot->subject->options->heuristic->name);
 }
 
 /* A band reaches to the middle between its points and the next band's. */
@@ -178,8 +179,10 @@ static void write_axes(const struct plot *plot)
         fprintf(out, "<text x=\"%g\" y=\"%.2f\" text-anchor=\"end\">%.*f</text>\n", LEFT - 8, y + 4,
                 decimals(&plot->y), v);
     }
-    fprintf(out, "<text x=\"%g\" y=\"%g\" text-anchor=\"middle\">memory budget in %s</text>\n",
-            (LEFT + RIGHT) / 2, BOTTOM + 40, plot->unit_name);
+    fprintf(out,
+            "<text x=\"%g\" y=\"%g\" text-anchor=\"middle\">memory budget in %s; peak without: %.4g</text>\n",
+            (LEFT + RIGHT) / 2, BOTTOM + 40, plot->unit_name,
+            (double)plot->subject->baseline.counters.max_used_bytes / plot->unit);
     fprintf(
         out,
         "<text transform=\"translate(20 %g) rotate(-90)\" text-anchor=\"middle\">time with recomputation / "
@@ -190,8 +193,20 @@ static void write_axes(const struct plot *plot)
         "<rect class=\"oom\" x=\"%g\" y=\"16\" width=\"12\" height=\"12\"/><text x=\"%g\" y=\"26\">out of "
         "memory</text>\n"
         "<rect class=\"thrash\" x=\"%g\" y=\"16\" width=\"12\" height=\"12\"/><text x=\"%g\" y=\"26\">over the "
-        "limit</text>\n",
-        RIGHT - 222, RIGHT - 206, RIGHT - 98, RIGHT - 82);
+        "recomputation limit</text>\n",
+        RIGHT - 314, RIGHT - 298, RIGHT - 190, RIGHT - 174);
+}
+
+/* Left of it nothing can work, whatever is evicted. */
+static void write_bound(const struct plot *plot)
+{
+    double x = place(&plot->x, (double)plot->subject->description.bound_bytes / plot->unit);
+
+    if (x >= LEFT && x <= RIGHT) {
+        fprintf(plot->out,
+                "<path class=\"bound\" d=\"M%.2f %gV%g\"/><text x=\"%.2f\" y=\"%g\">lower bound</text>\n", x,
+                TOP, BOTTOM, x + 6, BOTTOM - 8);
+    }
 }
 
 static void write_curve(const struct plot *plot)
@@ -225,6 +240,7 @@ static void write_svg(FILE *out, const struct dtr_subject *subject, const struct
     write_head(&plot);
     write_bands(&plot);
     write_axes(&plot);
+    write_bound(&plot);
     write_curve(&plot);
     fputs("</svg>\n", out);
 }

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 
 #define POINTS_SHOWN 20
-#define PARTINGS_SHOWN 8
+#define PARTINGS_SHOWN 4
 
 static double ratio(const struct dtr_subject *subject, uint64_t bytes)
 {
@@ -33,21 +33,26 @@ static void print_op(FILE *out, const struct dtr_log *log, uint32_t op)
     }
 }
 
-static void print_bound(FILE *out, const struct dtr_subject *subject)
+/* Why the lower bound is what it is. */
+static void print_bound(FILE *out, const struct dtr_subject *subject, const char *indent)
 {
     const struct dtr_description *description = &subject->description;
 
-    fprintf(out, "no budget below %s can work: ", format_bytes_exact((int64_t)description->bound_bytes).text);
     if (description->bound_op == VARVE_REMAT_NONE) {
-        fprintf(out, "that must be resident at the end\n");
+        fprintf(out, "%sresident at the end\n", indent);
     } else {
-        fprintf(out, "that is in use while\n  ");
+        fprintf(out, "%sin use while ", indent);
         print_op(out, subject->log, description->bound_op);
-        fprintf(out, " runs: its inputs, its outputs, and what is pinned by then\n");
+        fprintf(out, " runs:\n%sits inputs, its outputs, and what is pinned by then\n", indent);
     }
 }
 
 /* ---- one play ---- */
+
+static int64_t evictions_for_room(const struct varve_remat_counters *counters)
+{
+    return (int64_t)(counters->evictions_budget + counters->evictions_allocator);
+}
 
 static void print_failure(FILE *out, const struct dtr_subject *subject, const struct dtr_result *result)
 {
@@ -61,10 +66,10 @@ static void print_allocator(FILE *out, const struct dtr_result *result)
 {
     const struct dtr_allocator_figures *figures = &result->allocator;
 
-    fprintf(out, "allocator: peak reserved %s, of it %.1f %% not allocated; peak allocated %s\n",
+    fprintf(out, "allocator: peak reserved %s, peak allocated %s (%.1f %% less)\n",
             format_bytes_exact((int64_t)figures->peak_reserved).text,
-            100 * dtr_allocator_fragmentation(figures),
-            format_bytes_exact((int64_t)figures->peak_allocated).text);
+            format_bytes_exact((int64_t)figures->peak_allocated).text,
+            100 * dtr_allocator_fragmentation(figures));
     if (result->status == DTR_OOM) {
         fprintf(out, "  then %s reserved, %s allocated, largest free block %s\n",
                 format_bytes((int64_t)figures->reserved).text, format_bytes((int64_t)figures->allocated).text,
@@ -81,7 +86,9 @@ void dtr_print_play(FILE *out, const struct dtr_subject *subject, const struct d
     uint64_t budget = subject->options->budget;
 
     if (budget < subject->description.bound_bytes) {
-        print_bound(out, subject);
+        fprintf(out, "no budget below %s can work: that is\n",
+                format_bytes_exact((int64_t)subject->description.bound_bytes).text);
+        print_bound(out, subject, "  ");
         return;
     }
     if (budget == VARVE_REMAT_UNLIMITED) {
@@ -101,25 +108,26 @@ void dtr_print_play(FILE *out, const struct dtr_subject *subject, const struct d
             format_duration((int64_t)counters->remat_compute_ns).text);
     fprintf(out, "%s evictions: %s released, %s for room\n", format_count((int64_t)counters->evictions).text,
             format_count((int64_t)counters->evictions_released).text,
-            format_count((int64_t)(counters->evictions_budget + counters->evictions_allocator)).text);
-    fprintf(out, "%s recomputations, up to %s nested; %s storages came back beside those that were needed\n",
+            format_count(evictions_for_room(counters)).text);
+    fprintf(out, "%s recomputations, up to %s nested; storages that came back unasked: %s\n",
             format_count((int64_t)counters->remats_direct).text,
             format_count((int64_t)counters->depth_max).text,
             format_count((int64_t)counters->remats_collateral).text);
     if (subject->options->allocator != NULL) {
         print_allocator(out, result);
     }
-    fprintf(out, "%s events in %s (%s events/s)\n", format_count((int64_t)result->events).text,
+    fprintf(out, "%s events of the log played in %s (%s events/s)\n",
+            format_count((int64_t)result->events).text,
             format_duration((int64_t)(result->seconds * 1e9)).text,
             format_count(result->seconds > 0 ? (int64_t)((double)result->events / result->seconds) : 0).text);
 }
 
 /* ---- points ---- */
 
-#define POINT_COLUMNS 7
+#define POINT_COLUMNS 8
 static const struct table_column point_columns[] = {
-    {"ratio", true},          {"budget", true}, {"status", false},  {"overhead", true},   {"evictions", true},
-    {"recomputations", true}, {"peak", true},   {"reserved", true}, {"fragmented", true},
+    {"ratio", true},    {"budget", true},         {"status", false}, {"overhead", true}, {"evictions", true},
+    {"for room", true}, {"recomputations", true}, {"peak", true},    {"reserved", true}, {"retries", true},
 };
 
 static void add_real(struct table *table, double value)
@@ -146,11 +154,12 @@ static void add_point(struct table *table, const struct dtr_subject *subject, co
     }
     add_real(table, overhead(subject, counters->clock));
     table_add(table, format_count((int64_t)counters->evictions).text);
+    table_add(table, format_count(evictions_for_room(counters)).text);
     table_add(table, format_count((int64_t)counters->remats_direct).text);
     table_add(table, format_bytes((int64_t)counters->max_used_bytes).text);
     if (table->column_count > POINT_COLUMNS) {
         table_add(table, format_bytes((int64_t)figures->peak_reserved).text);
-        add_real(table, dtr_allocator_fragmentation(figures));
+        table_add(table, format_count((int64_t)figures->retries).text);
     }
 }
 
@@ -165,6 +174,9 @@ static void print_points(FILE *out, const struct dtr_subject *subject, const str
     }
     table_print(&table, out, true);
     table_free(&table);
+    fprintf(out,
+            "overhead: time with recomputation / without; for room: evictions that are no releases\n"
+            "oom: nothing is left to evict; thrash: recomputation costs more than --remat-limit allows\n");
 }
 
 static void print_smallest(FILE *out, const struct dtr_subject *subject, const struct dtr_point *smallest)
@@ -191,19 +203,17 @@ void dtr_print_overview(FILE *out, const struct dtr_subject *subject, const stru
     const struct dtr_log *log = subject->log;
     const struct dtr_description *description = &subject->description;
 
-    fprintf(out, "%s: %s operators, of these %s constants and %s of the backward pass; %s\n", subject->path,
-            format_count(log->op_count).text, format_count((int64_t)log->constants).text,
-            format_count(description->backward_ops).text, format_duration((int64_t)log->cost_ns).text);
-    fprintf(out, "%s storages and %s views of them\n\n", format_count(description->storages).text,
-            format_count(description->views).text);
+    fprintf(out, "%s\n%s operators in %s: %s constants, %s of the backward pass; %s storages, %s views\n\n",
+            subject->path, format_count(log->op_count).text, format_duration((int64_t)log->cost_ns).text,
+            format_count((int64_t)log->constants).text, format_count(description->backward_ops).text,
+            format_count(description->storages).text, format_count(description->views).text);
     print_bytes(out, "constants", description->constant_bytes);
     print_bytes(out, "resident at the end", description->end_bytes);
     print_bytes(out, "peak (ratio 1)", subject->baseline.counters.max_used_bytes);
     print_bytes(out, "peak if nothing were released", log->bytes);
     print_bytes(out, "lower bound of budgets", description->bound_bytes);
-    fputc('\n', out);
-    print_bound(out, subject);
-    fprintf(out, "\nheuristic %s:\n\n", subject->options->heuristic->name);
+    print_bound(out, subject, "    ");
+    fprintf(out, "\nheuristic %s:\n", subject->options->heuristic->name);
     print_points(out, subject, points, count, 1);
     fputc('\n', out);
     print_smallest(out, subject, smallest);
@@ -216,7 +226,7 @@ void dtr_print_overview(FILE *out, const struct dtr_subject *subject, const stru
 /* ---- sweeps ---- */
 
 static const struct table_column band_columns[] = {
-    {"status", false}, {"from", true}, {"to", true}, {"ratios", true}, {"points", true}, {"overhead", true},
+    {"status", false}, {"from", true}, {"to", true}, {"ratios", true}, {"budgets", true}, {"overhead", true},
 };
 
 static void print_bands(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep)
@@ -253,19 +263,19 @@ static void print_decision(FILE *out, const struct dtr_log *log, uint64_t budget
     }
     fprintf(out, "%s of ", format_bytes((int64_t)decision->bytes).text);
     print_op(out, log, decision->made_by);
-    fprintf(out, " go for\n      ");
+    fprintf(out, " make room for\n      ");
     print_op(out, log, decision->op);
     fprintf(out, ", at %s\n", format_duration((int64_t)decision->clock).text);
 }
 
 static void print_partings(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep)
 {
-    fprintf(out, "where neighbours part that end otherwise:\n");
+    fprintf(out, "neighbouring budgets that end differently, and the first eviction in which they differ:\n");
     for (size_t i = 0; i < sweep->parting_count && i < PARTINGS_SHOWN; i++) {
         const struct dtr_parting *parting = &sweep->partings[i];
         const struct dtr_point *points = &sweep->points[parting->below];
 
-        fprintf(out, "  %s and %s, after %s equal evictions:\n", dtr_status_name(points[0].status),
+        fprintf(out, "  %s and %s; equal evictions before: %s\n", dtr_status_name(points[0].status),
                 dtr_status_name(points[1].status), format_count((int64_t)parting->index).text);
         print_decision(out, subject->log, points[0].budget, &parting->smaller);
         print_decision(out, subject->log, points[1].budget, &parting->larger);

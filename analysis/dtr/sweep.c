@@ -17,7 +17,8 @@
 /* ---- threads ---- */
 
 struct work {
-    int (*run)(const struct work *work, size_t index, struct varve_message *message);
+    int (*run)(const struct work *work, const struct dtr_options *options, size_t index,
+               struct varve_message *message);
     const struct dtr_log *log;
     const struct dtr_options *options;
     void *items;
@@ -32,15 +33,17 @@ struct work {
 static void run_next(struct work *work, struct progress *progress)
 {
     struct varve_message message = {""};
+    struct dtr_options options = *work->options;
     size_t index;
     int error = VARVE_OK;
 
+    options.progress = progress;
+    options.stage = work->what;
+    options.plays = work->count;
     while ((index = __atomic_fetch_add(&work->next, 1, __ATOMIC_RELAXED)) < work->count &&
            error == VARVE_OK) {
-        if (progress != NULL) {
-            progress_step(progress, work->what, __atomic_load_n(&work->done, __ATOMIC_RELAXED), work->count);
-        }
-        error = work->run(work, index, &message);
+        options.plays_done = __atomic_load_n(&work->done, __ATOMIC_RELAXED);
+        error = work->run(work, &options, index, &message);
         __atomic_fetch_add(&work->done, 1, __ATOMIC_RELAXED);
     }
     pthread_mutex_lock(&work->lock);
@@ -89,7 +92,6 @@ static int play_point(const struct dtr_log *log, const struct dtr_options *optio
     int error;
 
     own.budget = point->budget;
-    own.progress = NULL;
     error = dtr_play(log, &own, &result, message);
     point->status = result.status;
     point->seconds = result.seconds;
@@ -98,11 +100,12 @@ static int play_point(const struct dtr_log *log, const struct dtr_options *optio
     return error;
 }
 
-static int run_point(const struct work *work, size_t index, struct varve_message *message)
+static int run_point(const struct work *work, const struct dtr_options *options, size_t index,
+                     struct varve_message *message)
 {
     struct dtr_point *points = work->items;
 
-    return play_point(work->log, work->options, &points[index], message);
+    return play_point(work->log, options, &points[index], message);
 }
 
 int dtr_sweep_points(const struct dtr_log *log, const struct dtr_options *options, unsigned jobs,
@@ -121,16 +124,13 @@ int dtr_sweep_points(const struct dtr_log *log, const struct dtr_options *option
 int dtr_sweep_bisect(const struct dtr_log *log, const struct dtr_options *options, uint64_t step,
                      struct dtr_point *fails, struct dtr_point *works, struct varve_message *message)
 {
-    unsigned tries = 0;
+    struct dtr_options staged = *options;
 
+    staged.stage = "looking for the smallest budget";
     while (works->budget - fails->budget > step) {
         struct dtr_point middle = {.budget = fails->budget + (works->budget - fails->budget) / 2};
-        int error;
+        int error = play_point(log, &staged, &middle, message);
 
-        if (options->progress != NULL) {
-            progress_step(options->progress, "looking for the smallest budget", tries++, 0);
-        }
-        error = play_point(log, options, &middle, message);
         if (error != VARVE_OK) {
             return error;
         }
@@ -212,16 +212,16 @@ struct parting_work {
     struct dtr_parting *partings;
 };
 
-static int run_parting(const struct work *work, size_t index, struct varve_message *message)
+static int run_parting(const struct work *work, const struct dtr_options *played, size_t index,
+                       struct varve_message *message)
 {
     const struct parting_work *items = work->items;
     struct dtr_parting *parting = &items->partings[index];
-    struct dtr_options options = *work->options;
+    struct dtr_options options = *played;
     struct decisions decisions = {0};
     struct dtr_result result;
     int error;
 
-    options.progress = NULL;
     options.event = note_decision;
     options.event_context = &decisions;
     options.budget = items->points[parting->below].budget;

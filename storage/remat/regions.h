@@ -4,7 +4,7 @@
  * is made from, as far as the way leads through evicted ones only (interior); and the resident storages where the ways end (frontier).
  *
  * An eviction adds the region of the evicted storage to those that end at it. After a run the regions of what it made, and those
- * that end there, are found anew. Costs of the interior are those of the moment at which it was found, as in simrd.
+ * that end there, are found anew; what was made for the first time is only one end more to the latter. Costs of the interior are those of the moment at which it was found, as in simrd.
  *
  * Source: simrd's Region.
  */

@@ -177,6 +177,7 @@ static void test_plot(void **state)
     assert_string_equal(svg + bytes - 7, "</svg>\n");
     assert_int_equal(count_of(svg, "<path class=\"curve\""), 1);
     assert_true(count_of(svg, "<rect class=\"oom\"") == 2); /* one of them is the legend's */
+    assert_int_equal(count_of(svg, "<path class=\"bound\""), 1);
     free(svg);
     assert_int_equal(mkdir("bin", 0700), 0);
     assert_int_equal(setenv("PATH", folder, 1), 0);
