@@ -107,7 +107,7 @@ void collect_output(struct varve_remat *remat, uint32_t tensor)
 
     varve_remat_release(remat, tensor);
     /* What is left is a view of a storage with a lock, of which others' views are kept for the unlock. */
-    if (varve_remat_is_tensor(remat, tensor)) {
+    if (!remat->is_broken && varve_remat_is_tensor(remat, tensor)) {
         forget_view(remat, tensor);
         collect_from(remat, remat->graph.storages[number].tensor_first);
     }
