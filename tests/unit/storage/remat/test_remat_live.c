@@ -65,7 +65,7 @@ static void test_forgets(void **state)
     static const struct {
         const char *heuristic;
         uint64_t operators;
-    } programs[] = {{"dtr", 12000}, {"dtr-eq", 50000}, {"lru", 50000}};
+    } programs[] = {{"dtr", 12000}, {"dtr-eq", 50000}, {"lru", 5000}};
 
     (void)state;
     for (unsigned i = 0; i < 3; i++) {
@@ -237,7 +237,7 @@ static void test_deep_chain(void **state)
     static const struct {
         const char *heuristic;
         uint32_t length;
-    } chains[] = {{"dtr-local", 100000}, {"dtr-eq", 100000}, {"dtr", 24000}};
+    } chains[] = {{"dtr-local", 100000}, {"dtr-eq", 100000}, {"dtr", 2000}};
 
     (void)state;
     for (unsigned i = 0; i < 3; i++) {
