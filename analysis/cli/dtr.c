@@ -427,7 +427,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     const char *wrong = wrong_together(values);
     struct varve_message message = {""};
     struct progress progress;
-    struct dtr_allocator_options allocator;
+    struct dtr_allocator_options allocator = {.policy = NULL};
     struct dtr_options play = {
         .dealloc = (enum varve_remat_dealloc)values->dealloc,
         .search = (enum varve_remat_search)values->search,

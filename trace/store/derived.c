@@ -317,14 +317,17 @@ static struct store_value value_clamped(uint64_t value)
 
 static struct store_value value_budget(uint64_t bytes)
 {
-    return bytes >= INT64_MAX ? VALUE_NULL : VALUE(bytes);
+    if (bytes >= INT64_MAX) {
+        return VALUE_NULL;
+    }
+    return VALUE(bytes);
 }
 
 static int write_operator(const struct writer *writer, const struct derive_operator *row)
 {
-    int error = WRITE_ROW(writer, STATEMENT_OPERATOR, VALUE(row->process_id), VALUE(row->number),
-                          VALUE(row->name[0] != '\0' ? (const char *)row->name : NULL), VALUE(row->runs),
-                          value_clamped(row->run_ns), value_clamped(row->input_bytes),
+    const char *name = row->name[0] != '\0' ? row->name : NULL;
+    int error = WRITE_ROW(writer, STATEMENT_OPERATOR, VALUE(row->process_id), VALUE(row->number), VALUE(name),
+                          VALUE(row->runs), value_clamped(row->run_ns), value_clamped(row->input_bytes),
                           value_clamped(row->output_bytes), VALUE(row->remats), VALUE(row->collateral),
                           value_clamped(row->remat_ns), VALUE(row->depth_max), VALUE(row->wasted));
     for (unsigned i = 0; i < EVICT_CAUSES && error == VARVE_OK; i++) {

@@ -92,14 +92,18 @@ static struct derive_remat_storage *storage_get(const struct derive_step *step)
     struct derive_remat *remat = step->derive->remat;
     const struct event *event = step->event;
     uint64_t number = index_find(&step->process->remat->storages, event->id);
-    struct derive_remat_storage *row = number != 0 ? &remat->storages[number - 1] : NULL;
+    struct derive_remat_storage *row;
 
-    if (row == NULL || row->maker != event->pool || row->size != event->size) {
-        row = &remat->storages[remat->storage_count++];
-        *row = (struct derive_remat_storage){
-            .number = event->id, .size = event->size, .process_id = event->process_id, .maker = event->pool};
-        index_insert(&step->process->remat->storages, event->id, remat->storage_count);
+    if (number != 0) {
+        row = &remat->storages[number - 1];
+        if (row->maker == event->pool && row->size == event->size) {
+            return row;
+        }
     }
+    row = &remat->storages[remat->storage_count++];
+    *row = (struct derive_remat_storage){
+        .number = event->id, .size = event->size, .process_id = event->process_id, .maker = event->pool};
+    index_insert(&step->process->remat->storages, event->id, remat->storage_count);
     return row;
 }
 
