@@ -227,13 +227,12 @@ void varve_remat_set_ignores_small(struct varve_remat *remat, bool is_on);
 /* ---- Questions ---- */
 
 bool varve_remat_is_defined(const struct varve_remat *remat, uint32_t tensor);
-/// The storage of a tensor, and the operator that made it (VARVE_REMAT_NONE: none any more).
 uint32_t varve_remat_storage(const struct varve_remat *remat, uint32_t tensor);
-/// The tensors of a storage in the order of their making: the first is the root, the others are views. VARVE_REMAT_NONE at the end.
+/// Is the number that of a tensor now?
 bool varve_remat_is_tensor(const struct varve_remat *remat, uint32_t number);
+/// The tensors of a storage in the order of their making: the first is the root, the others are views. VARVE_REMAT_NONE at the end.
 uint32_t varve_remat_first_tensor(const struct varve_remat *remat, uint32_t storage);
 uint32_t varve_remat_next_tensor(const struct varve_remat *remat, uint32_t tensor);
-uint32_t varve_remat_producer(const struct varve_remat *remat, uint32_t tensor);
 /// Bytes of the tensor's storage.
 uint64_t varve_remat_storage_bytes(const struct varve_remat *remat, uint32_t tensor);
 /// Cost of the operator that made the tensor, as given or as its first run said; 0: it has none any more.

@@ -598,19 +598,25 @@ static int (*const takes[INSTRUCTION_LIMIT])(struct reader *reader) = {
 
 /* ---- the file ---- */
 
-/* What came before ANNOTATE START never was; the number of lines stays. */
-static void start(struct reader *reader)
+/* All but the structure, and that of the names. */
+static void free_tables(struct dtr_log *log)
 {
-    struct dtr_log *log = reader->log;
-    struct name_table *names = log->names;
-
     free(log->events);
     free(log->ops);
     free(log->inputs);
     free(log->sizes);
     free(log->aliases);
     free(log->storage_bytes);
-    name_table_free(names);
+    name_table_free(log->names);
+}
+
+/* What came before ANNOTATE START never was; the number of lines stays. */
+static void start(struct reader *reader)
+{
+    struct dtr_log *log = reader->log;
+    struct name_table *names = log->names;
+
+    free_tables(log);
     *log = (struct dtr_log){.names = names, .lines = log->lines, .has_start = true};
     reader->event_capacity = reader->op_capacity = reader->input_capacity = reader->tensor_capacity = 0;
     name_table_free(&reader->handle_names);
@@ -834,13 +840,7 @@ int dtr_log_read(const char *path, struct progress *progress, struct dtr_log **l
 void dtr_log_free(struct dtr_log *log)
 {
     if (log != NULL) {
-        free(log->events);
-        free(log->ops);
-        free(log->inputs);
-        free(log->sizes);
-        free(log->aliases);
-        free(log->storage_bytes);
-        name_table_free(log->names);
+        free_tables(log);
         free(log->names);
         free(log);
     }

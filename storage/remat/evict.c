@@ -71,8 +71,6 @@ static void count(struct varve_remat_counters *counters, const struct remat_stor
 /* What evicted neighbours cost is another figure for those beside the storage now. */
 static void update_neighbourhood(struct varve_remat *remat, uint32_t number)
 {
-    struct remat_storage *storage = &remat->graph.storages[number];
-
     if (remat->has_regions) {
         remat->is_broken |= !regions_evict(&remat->regions, &remat->graph, number);
         search_regions_changed(remat);
@@ -81,9 +79,7 @@ static void update_neighbourhood(struct varve_remat *remat, uint32_t number)
     }
     if (remat->has_classes) {
         remat->is_broken |= !classes_evict(&remat->classes, &remat->graph, number);
-        for (uint32_t i = 0; remat->has_tournament && i < storage->neighbours.count; i++) {
-            search_changed(remat, storage->neighbours.numbers[i]);
-        }
+        search_neighbours_changed(remat, number);
     }
 }
 

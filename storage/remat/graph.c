@@ -23,11 +23,6 @@ void graph_free(struct remat_graph *graph)
     number_list_free(&graph->free_ops);
 }
 
-uint64_t graph_stamp(struct remat_graph *graph)
-{
-    return ++graph->stamp;
-}
-
 /* ---- adding ---- */
 
 /* Room for what graph_add adds, so that it can't fail in the middle. */
@@ -111,7 +106,7 @@ static void add_output(struct remat_graph *graph, const struct varve_remat_op *o
 static uint32_t distinct_storages(struct remat_graph *graph, const uint32_t *tensors, uint32_t count,
                                   uint32_t *to)
 {
-    uint64_t stamp = graph_stamp(graph);
+    uint64_t stamp = ++graph->stamp;
     uint32_t found = 0;
 
     for (uint32_t i = 0; i < count; i++) {

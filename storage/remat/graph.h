@@ -99,8 +99,6 @@ static inline bool remat_storage_is_evicted(const struct remat_storage *storage)
 }
 
 void graph_free(struct remat_graph *graph);
-/// A new stamp: no storage has it yet.
-uint64_t graph_stamp(struct remat_graph *graph);
 /// An operator, its outputs with a reference each, and new storages for those that are no views; nothing is resident or defined yet. The
 /// operator's number is returned in `op_out`. VARVE_ERROR_NO_MEMORY: the graph can only be freed.
 int graph_add(struct remat_graph *graph, const struct varve_remat_op *op, uint32_t *op_out);

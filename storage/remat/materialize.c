@@ -305,7 +305,7 @@ static void define_outputs(struct varve_remat *remat, const struct remat_op *op)
         uint32_t output = remat_op_outputs(op)[i];
 
         if (output != VARVE_REMAT_NONE) {
-            if (!graph->tensors[output].is_defined) {
+            if (remat->options.dealloc == VARVE_REMAT_DEALLOC_BANISH && !graph->tensors[output].is_defined) {
                 remat->is_broken |= !number_list_append(&remat->defined, output);
             }
             graph->tensors[output].is_defined = true;
@@ -328,12 +328,8 @@ static void update_neighbourhoods(struct varve_remat *remat)
         regions_set_resident(&remat->regions, remat->fresh.numbers[i], true);
     }
     for (uint32_t i = 0; remat->has_classes && i < remat->fresh.count; i++) {
-        struct remat_storage *storage = &remat->graph.storages[remat->fresh.numbers[i]];
-
-        classes_leave(&remat->classes, storage);
-        for (uint32_t j = 0; remat->has_tournament && j < storage->neighbours.count; j++) {
-            search_changed(remat, storage->neighbours.numbers[j]);
-        }
+        classes_leave(&remat->classes, &remat->graph.storages[remat->fresh.numbers[i]]);
+        search_neighbours_changed(remat, remat->fresh.numbers[i]);
     }
     for (uint32_t i = 0; i < remat->fresh.count; i++) {
         search_changed(remat, remat->fresh.numbers[i]);

@@ -523,11 +523,6 @@ uint32_t varve_remat_next_tensor(const struct varve_remat *remat, uint32_t tenso
     return remat->graph.tensors[tensor].next;
 }
 
-uint32_t varve_remat_producer(const struct varve_remat *remat, uint32_t tensor)
-{
-    return remat->graph.tensors[tensor].op;
-}
-
 void *varve_remat_user(const struct varve_remat *remat, uint32_t op)
 {
     return remat->graph.ops[op].user;

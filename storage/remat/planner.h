@@ -46,7 +46,7 @@ struct varve_remat {
     struct number_list missing, locked; /* of all frames; locked: VARVE_REMAT_NONE once unlocked */
     uint32_t unlock_count;              /* times that waiting operators were unlocked in this operation */
     struct number_list fresh,
-        defined;  /* storages that the last run made resident, tensors that it made defined */
+        defined;  /* storages that the last run made resident; banishing: tensors that it made defined */
     double *sums; /* of window.c */
     uint32_t sum_capacity;
     struct number_list collect; /* tensors to look at, whether anybody needs them still */
@@ -82,6 +82,8 @@ bool search_window(struct varve_remat *remat, uint64_t bytes, const struct varve
                    size_t *first_out, size_t *end_out);
 /// The score's cost of a storage is, or may be, another one: for the tournament.
 void search_changed(struct varve_remat *remat, uint32_t storage);
+/// The same, of all those beside it.
+void search_neighbours_changed(struct varve_remat *remat, uint32_t storage);
 /// The last call of regions_… has changed regions.
 void search_regions_changed(struct varve_remat *remat);
 

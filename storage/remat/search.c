@@ -181,6 +181,15 @@ void search_changed(struct varve_remat *remat, uint32_t number)
     }
 }
 
+void search_neighbours_changed(struct varve_remat *remat, uint32_t number)
+{
+    const struct number_list *neighbours = &remat->graph.storages[number].neighbours;
+
+    for (uint32_t i = 0; remat->has_tournament && i < neighbours->count; i++) {
+        search_changed(remat, neighbours->numbers[i]);
+    }
+}
+
 void search_regions_changed(struct varve_remat *remat)
 {
     for (unsigned d = 0; remat->has_tournament && d < REACH_DIRECTIONS; d++) {

@@ -300,19 +300,6 @@ static void forget_op(void *context, void *user)
     recipe_free(runtime, user);
 }
 
-uint64_t drive_needed(const struct varve_runtime *runtime, const struct recipe *recipe)
-{
-    uint64_t bytes = 0;
-
-    for (unsigned i = 0; recipe->kind == RECIPE_OPERATOR && i < recipe->call.output_count; i++) {
-        bytes += varve_alloc_rounded_size(runtime->alloc,
-                                          (uint64_t)varve_geometry_count(&recipe->outputs[i].geometry) *
-                                              varve_dtype_bytes(recipe->outputs[i].dtype),
-                                          NULL);
-    }
-    return bytes + varve_alloc_rounded_size(runtime->alloc, recipe->call.workspace_bytes, NULL);
-}
-
 static uint64_t bytes_used(void *context)
 {
     const struct varve_runtime *runtime = context;
@@ -322,9 +309,14 @@ static uint64_t bytes_used(void *context)
 
 static uint64_t bytes_needed(void *context, uint32_t op)
 {
-    struct varve_runtime *runtime = context;
+    const struct varve_runtime *runtime = context;
+    const struct recipe *recipe = varve_remat_user(runtime->remat, op);
+    uint64_t bytes = varve_alloc_rounded_size(runtime->alloc, recipe->call.workspace_bytes, NULL);
 
-    return drive_needed(runtime, varve_remat_user(runtime->remat, op));
+    for (unsigned i = 0; recipe->kind == RECIPE_OPERATOR && i < recipe->call.output_count; i++) {
+        bytes += recipe_output_bytes(runtime, recipe, i);
+    }
+    return bytes;
 }
 
 /* On other misses than those of the budget the allocator has ways of its own first. */

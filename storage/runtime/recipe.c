@@ -62,7 +62,8 @@ void recipe_free(struct varve_runtime *runtime, struct recipe *recipe)
 
 /* ---- the planner's operator ---- */
 
-static uint64_t bytes_of(const struct varve_runtime *runtime, const struct recipe *recipe, unsigned output)
+uint64_t recipe_output_bytes(const struct varve_runtime *runtime, const struct recipe *recipe,
+                             unsigned output)
 {
     const struct recipe_output *of = &recipe->outputs[output];
     struct varve_allocation_info info;
@@ -95,7 +96,7 @@ int recipe_compute(struct varve_runtime *runtime, struct recipe *recipe, const u
     int error;
 
     for (unsigned i = 0; i < recipe->call.output_count; i++) {
-        sizes[i] = bytes_of(runtime, recipe, i);
+        sizes[i] = recipe_output_bytes(runtime, recipe, i);
         aliases[i] = recipe->kind == RECIPE_VIEW ? 0 : -1;
     }
     runtime->pending = recipe;

@@ -85,6 +85,9 @@ struct varve_tensor *tensor_new(struct varve_runtime *runtime, uint32_t number,
 struct recipe *recipe_new(struct varve_runtime *runtime, const struct varve_recipe *call,
                           enum recipe_kind kind);
 void recipe_free(struct varve_runtime *runtime, struct recipe *recipe);
+/// Bytes of the block that an output takes, or a constant has; 0 for views, and for memory that is not the allocator's.
+uint64_t recipe_output_bytes(const struct varve_runtime *runtime, const struct recipe *recipe,
+                             unsigned output);
 /// The planner's operator for the recipe; the recipe goes if it fails. Outputs are the planner's tensors.
 int recipe_compute(struct varve_runtime *runtime, struct recipe *recipe, const uint32_t *inputs,
                    uint32_t *outputs_out, struct varve_message *message);
@@ -100,8 +103,6 @@ void drive_init(struct varve_runtime *runtime, struct varve_remat_driver *driver
 /// Callbacks of the allocator: evict for a request that it can't serve.
 uint64_t drive_on_miss(void *context, const struct varve_alloc_miss *miss);
 uint64_t drive_on_last_resort(void *context, const struct varve_alloc_miss *miss);
-/// Bytes that the recipe's outputs, and its workspace, will take.
-uint64_t drive_needed(const struct varve_runtime *runtime, const struct recipe *recipe);
 
 /* ---- emit.c ---- */
 
