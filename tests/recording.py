@@ -306,7 +306,7 @@ class Case(unittest.TestCase):
         self.assertEqual(problems[:5], [], f"{len(problems)} problems")
         for process, (allocations, frees, size) in totals.items():
             if allocations:
-                self.assertEqual(self.sql("SELECT allocations, frees, bytes, live_allocations, live_bytes FROM total"
+                self.assertEqual(self.sql("SELECT allocations, frees, bytes, live_allocations, live_bytes FROM total_process"
                                           " WHERE domain = 'heap' AND process_id = ?", process),
                                  [(allocations, frees, size, len(live[process]), sum(live[process].values()))])
         table = {(row[0], row[1]): row[2] for row in self.sql(
