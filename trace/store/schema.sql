@@ -9,7 +9,8 @@ CREATE TABLE meta(key TEXT PRIMARY KEY NOT NULL, value ANY) STRICT;
 CREATE TABLE event_kind(code INTEGER PRIMARY KEY, name TEXT NOT NULL, grp TEXT NOT NULL, addr TEXT, size TEXT,
     requested TEXT, arg TEXT, meaning TEXT NOT NULL) STRICT;
 CREATE TABLE event_cause(code INTEGER PRIMARY KEY, text TEXT NOT NULL) STRICT;
-CREATE TABLE domain(code INTEGER PRIMARY KEY, name TEXT NOT NULL, meaning TEXT NOT NULL) STRICT;
+-- contained_in: the domain whose memory this one's is cut from, or reported of once more: never add up both.
+CREATE TABLE domain(code INTEGER PRIMARY KEY, name TEXT NOT NULL, meaning TEXT NOT NULL, contained_in TEXT) STRICT;
 CREATE TABLE element_type(code INTEGER PRIMARY KEY, name TEXT NOT NULL, bytes INTEGER NOT NULL) STRICT;
 
 -- One row per process image (exec starts a new one); id is the number in the recording, pid may repeat.
