@@ -5,6 +5,18 @@
 CREATE TABLE help(name TEXT NOT NULL, column TEXT NOT NULL, meaning TEXT NOT NULL, PRIMARY KEY(name, column)) STRICT, WITHOUT ROWID;
 
 INSERT INTO help VALUES
+    ('rss_sample', '', 'resident memory (RSS) as the kernel counts it, sampled every 10 ms or less often and thinned; of a recording whose collector was killed only processes that had ended before; read it as rss and rss_total'),
+    ('rss_sample', 'process_id', 'row of process; 0: added up over all recorded processes that lived then'),
+    ('rss_sample', 'ts_ns', 'when, ns since the trace began'), ('rss_sample', 'rss_bytes', 'resident then'),
+    ('rss_sample', 'rss_bytes_max', 'the most that was sampled since the row before'),
+    ('rss', '', 'resident memory of each process over time'), ('rss', 'process_id', 'row of process'),
+    ('rss', 'pid', 'of the process'), ('rss', 'ts_ns', 'as in rss_sample'), ('rss', 'rss_bytes', 'as in rss_sample'),
+    ('rss', 'rss_bytes_max', 'as in rss_sample'),
+    ('rss_total', '', 'resident memory of all recorded processes together over time; pages that several share count in each'),
+    ('rss_total', 'ts_ns', 'as in rss_sample'), ('rss_total', 'rss_bytes', 'as in rss_sample'),
+    ('rss_total', 'rss_bytes_max', 'as in rss_sample'),
+    ('rss_peak', '', 'one row: the most that was resident at a time'),
+    ('rss_peak', 'rss_bytes', 'the largest of rss_total and process.peak_rss_bytes; NULL: unknown'),
     ('storage', '', 'storages and views of the storage layer, as they were when they were created'),
     ('storage', 'id', 'number of the row'),
     ('storage', 'number', 'its own number in its process: id of its events'),
