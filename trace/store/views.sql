@@ -119,6 +119,17 @@ CREATE VIEW timeline_process AS
     FROM sample s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id
     WHERE s.process_id <> 0 AND s.domain <> 7;
 
+-- Resident memory over time, by process and of all recorded processes together (shared pages count in each of them).
+CREATE VIEW rss AS
+    SELECT s.process_id, p.pid, s.ts_ns, s.rss_bytes, s.rss_bytes_max
+    FROM rss_sample s LEFT JOIN process p ON p.id = s.process_id WHERE s.process_id > 0;
+CREATE VIEW rss_total AS
+    SELECT ts_ns, rss_bytes, rss_bytes_max FROM rss_sample WHERE process_id = 0;
+-- One row: the most that was resident at a time, as far as samples and the processes' own peaks show it; NULL: unknown.
+CREATE VIEW rss_peak AS
+    SELECT nullif(max(coalesce((SELECT max(rss_bytes_max) FROM rss_total), 0),
+        coalesce((SELECT max(peak_rss_bytes) FROM process), 0)), 0) AS rss_bytes;
+
 -- Splits (other: the remainder) and merges (other: the neighbour that was absorbed) of caching allocators.
 CREATE VIEW block_op AS
     SELECT seq, ts_ns, device, kind, id AS segment_id, addr, size, CASE kind WHEN 4 THEN addr + size ELSE arg END AS other_addr,
