@@ -19,7 +19,9 @@ CREATE TABLE process(id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, parent_pid IN
     exit_status INTEGER,      -- exit code or signal number, NULL where only its own parent knows
     exec_path TEXT,           -- what it executed last
     unattached INTEGER NOT NULL DEFAULT 0,              -- events that no ring could take
-    unattached_bytes INTEGER NOT NULL DEFAULT 0) STRICT;
+    unattached_bytes INTEGER NOT NULL DEFAULT 0,
+    -- Its own code was over: main returned, exit was called, or its Python interpreter began to end. NULL: _exit, a signal.
+    main_end_seq INTEGER, main_end_ns INTEGER) STRICT;
 
 -- One row per ring, that is per thread that recorded; emitted = stored + lost + uncommitted. Where `damage` says so, what
 -- the ring held is not known: emitted and lost are lower bounds then.
