@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- What tables, views and their columns mean, in the database itself: of the storage layer and of rematerialization so far. A row whose column is '' is about
+-- What tables, views and their columns mean, in the database itself: of cached memory, the storage layer and of rematerialization so far. A row whose column is '' is about
 -- the table or view as a whole.
 
 CREATE TABLE help(name TEXT NOT NULL, column TEXT NOT NULL, meaning TEXT NOT NULL, PRIMARY KEY(name, column)) STRICT, WITHOUT ROWID;
@@ -31,6 +31,20 @@ INSERT INTO help VALUES
     ('storage', 'leak_seq', 'event by which the tracker said last that it looks leaked; NULL: it did not, or the storage was used since'),
     ('storage', 'leak_cause', 'cause of that event'),
     ('storage', 'leak_references', 'references to it then'),
+    ('empty_segment', '', 'segments of caching allocators that have no block in use at the end of the trace: they could be given back'),
+    ('empty_segment', 'segment_id', 'row of segment'), ('empty_segment', 'process_id', 'row of process'),
+    ('empty_segment', 'pid', 'of the process'), ('empty_segment', 'device', 'that the memory is of'),
+    ('empty_segment', 'pool', 'number of the pool, as in pool'), ('empty_segment', 'stream', 'number of the stream, as in stream'),
+    ('empty_segment', 'is_expandable', '1: mapped in parts'), ('empty_segment', 'addr', 'address; of an expandable one the lowest'),
+    ('empty_segment', 'size', 'bytes that are mapped at the end'), ('empty_segment', 'alloc_seq', 'event that made it'),
+    ('empty_segment', 'alloc_ns', 'when, ns since the trace began'),
+    ('hole', '', 'free ranges in segments with a block in use, at the end of the trace, the largest first'),
+    ('hole', 'segment_id', 'row of segment'), ('hole', 'process_id', 'row of process'), ('hole', 'pid', 'of the process'),
+    ('hole', 'device', 'that the memory is of'), ('hole', 'pool', 'number of the pool, as in pool'),
+    ('hole', 'stream', 'number of the stream, as in stream'), ('hole', 'is_expandable', '1: the segment is mapped in parts'),
+    ('hole', 'addr', 'address of the first free byte'), ('hole', 'size', 'free bytes'),
+    ('hole', 'before_id', 'row of allocation that ends where it begins; NULL: it begins with what is mapped'),
+    ('hole', 'behind_id', 'row of allocation that begins where it ends; NULL: it ends with what is mapped'),
     ('storages', '', 'table storage with names instead of codes'),
     ('storages', 'id', 'as in storage'), ('storages', 'number', 'as in storage'), ('storages', 'process_id', 'as in storage'),
     ('storages', 'pid', 'as in storage'), ('storages', 'tid', 'as in storage'),
