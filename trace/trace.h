@@ -223,7 +223,7 @@ VARVE_API void varve_python_stack_withdraw(void);
 /// Is anything of these kinds (enum varve_records) wanted by the session that this process belongs to?
 /// False without a session. A load and a branch.
 enum varve_records {
-    VARVE_RECORDS_HEAP = 1,  /* malloc and its kin, mmap */
+    VARVE_RECORDS_HEAP = 1,  /* the malloc family, mmap */
     VARVE_RECORDS_CUDA = 2,  /* calls of the CUDA driver about memory */
     VARVE_RECORDS_CUPTI = 4, /* the same as CUPTI reports them */
     VARVE_RECORDS_TORCH = 8, /* PyTorch's allocator, or ours in its place */

@@ -93,6 +93,7 @@ void command_say(FILE *out, const char *format, ...) __attribute__((format(print
 /* ---- help.c ---- */
 
 void help_print(FILE *out);
+void help_print_usage(FILE *out, const struct command *command); /* one line */
 void help_print_command(FILE *out, const struct command *command);
 
 #ifdef __cplusplus

@@ -188,7 +188,7 @@ static const char *check_values(const struct values *values, int operands)
     bool has_marks = values->from != NULL || values->to != NULL;
 
     if (values->quiet && values->json) {
-        return "--quiet and --json exclude each other";
+        return "--quiet and --json are mutually exclusive";
     }
     if ((values->quiet || values->tables) && !values->events) {
         return "--quiet and --tables go with --events";

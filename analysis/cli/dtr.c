@@ -376,7 +376,7 @@ static int answer(struct command_context *context, const struct values *values, 
 static const char *wrong_together(const struct values *values)
 {
     if ((values->budget != NULL) + (values->ratio != NULL) + (values->sweep != NULL) > 1) {
-        return "--budget, --ratio and --sweep exclude each other";
+        return "--budget, --ratio and --sweep are mutually exclusive";
     }
     if (values->mode == 0 && (values->policy != NULL || values->conf != NULL)) {
         return "--policy and --conf are about an allocator: they want --mode allocator";

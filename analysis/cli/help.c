@@ -32,12 +32,18 @@ static void print_option(FILE *out, const struct option_spec *option)
     format_print_wrapped(out, option->help, OPTION_COLUMN);
 }
 
+void help_print_usage(FILE *out, const struct command *command)
+{
+    fprintf(out, "usage: varve %s [OPTIONS]%s%s\n", command->name, command->arguments[0] != '\0' ? " " : "",
+            command->arguments);
+}
+
 void help_print_command(FILE *out, const struct command *command)
 {
     static const struct option_spec help = {"help", 'h', OPTION_FLAG, NULL, "this text", 0, 0, 0, NULL};
 
-    fprintf(out, "usage: varve %s [OPTIONS]%s%s\n\n", command->name, command->arguments[0] != '\0' ? " " : "",
-            command->arguments);
+    help_print_usage(out, command);
+    fputc('\n', out);
     format_print_wrapped(out, command->purpose, 0);
     fputs("\noptions:\n", out);
     for (const struct option_spec *option = command->options; option->kind != OPTION_END; option++) {
@@ -56,7 +62,7 @@ void help_print(FILE *out)
 {
     format_print_wrapped(
         out,
-        "varve records every heap allocation of a program into a SQLite database, and says where the "
+        "varve records every heap allocation of a program into an SQLite database, and says where the "
         "memory went.",
         0);
     fputs("\nusage: varve COMMAND [OPTIONS] …\n\n", out);

@@ -296,12 +296,29 @@ static int parse_option(const struct command *command, int argc, char *const arg
     return parse_value(option, value, values, message);
 }
 
+/* The name of operand `index` in the usage line, where "[--]" is none. */
+static void argument_name(const struct command *command, int index, char *name, size_t bytes)
+{
+    const char *word = command->arguments;
+    size_t length = strcspn(word, " ");
+
+    while (word[length] != '\0' && (index > 0 || strncmp(word, "[--]", length) == 0)) {
+        index -= strncmp(word, "[--]", length) == 0 ? 0 : 1;
+        word += length + 1;
+        length = strcspn(word, " ");
+    }
+    snprintf(name, bytes, "%.*s", (int)length, word);
+}
+
 static int check_operands(const struct command *command, const struct operands *operands,
                           struct varve_message *message)
 {
     if (operands->count < (command->answer != NULL ? 1 : command->operands_min)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "something is missing: varve %s %s",
-                                 command->name, command->arguments);
+        char name[WORD_MAX];
+
+        argument_name(command, operands->count, name, sizeof(name));
+        varve_message_set(message, VARVE_ERROR_INVALID, "missing argument %s", name);
+        return OPTION_USAGE_RESULT;
     }
     return VARVE_OK;
 }
@@ -326,8 +343,8 @@ int options_parse(const struct command *command, int argc, char *const argv[], v
                 break;
             }
             if (operands->count == (command->answer != NULL ? 1 : command->operands_max)) {
-                return varve_message_set(message, VARVE_ERROR_INVALID, "'%s' is too much: varve %s %s", word,
-                                         command->name, command->arguments);
+                varve_message_set(message, VARVE_ERROR_INVALID, "unexpected argument '%s'", word);
+                return OPTION_USAGE_RESULT;
             }
             operands->items[operands->count++] = word;
             continue;

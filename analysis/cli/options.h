@@ -39,9 +39,11 @@ struct option_spec {
     const char *const *choices; /* ends with NULL */
 };
 
-#define OPTION_HELP_RESULT 1 /* options_parse: --help was asked for */
+#define OPTION_HELP_RESULT 1        /* options_parse: --help was given */
+#define OPTION_USAGE_RESULT (-1000) /* options_parse: an argument is missing, or there is one too many */
 
-/// Read a command line (without the command's name). Returns OPTION_HELP_RESULT, 0 or VARVE_ERROR_INVALID.
+/// Read a command line (without the command's name). Returns OPTION_HELP_RESULT, 0, VARVE_ERROR_INVALID, or
+/// OPTION_USAGE_RESULT: an error whose reason is followed by the usage line.
 int options_parse(const struct command *command, int argc, char *const argv[], void *values,
                   struct operands *operands, struct varve_message *message);
 /// A size as OPTION_BYTES takes them. False: it is none.

@@ -70,7 +70,7 @@ enum cuda_mode {
 static const struct option_spec options[] = {
     {"output", 'o', OPTION_TEXT, "DB", "the database to write (default PROGRAM.PID.db)",
      offsetof(struct values, output), 0, 0, NULL},
-    {"heap", 0, OPTION_FLAG, NULL, "record malloc and its kin, and mmap", offsetof(struct values, heap), 0, 0,
+    {"heap", 0, OPTION_FLAG, NULL, "record the malloc family and mmap", offsetof(struct values, heap), 0, 0,
      NULL},
     {"cuda", 0, OPTION_MODE, "[=replace]",
      "record what the program asks of the CUDA driver; replace: serve cudaMalloc from varve's allocator",

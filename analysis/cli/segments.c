@@ -40,8 +40,8 @@ static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
 
-    return values->map && values->no_map ? "--map and --no-map exclude each other"
-           : values->map && values->json ? "--map and --json exclude each other"
+    return values->map && values->no_map ? "--map and --no-map are mutually exclusive"
+           : values->map && values->json ? "--map and --json are mutually exclusive"
                                          : NULL;
 }
 

@@ -120,7 +120,7 @@ static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
 
-    return values->json && values->csv ? "--json and --csv exclude each other" : NULL;
+    return values->json && values->csv ? "--json and --csv are mutually exclusive" : NULL;
 }
 
 static int answer(struct command_context *context, struct database *database, const void *values_untyped,

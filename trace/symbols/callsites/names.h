@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-bool callsites_name_is_allocation(const char *function); /* malloc and its kin, and wrappers around them */
+bool callsites_name_is_allocation(const char *function); /* the malloc family, and wrappers around them */
 bool callsites_name_is_interpreter_loop(const char *function);
 bool callsites_path_is_interpreter(const char *module_path);
 bool callsites_path_is_recorder(const char *module_path);

@@ -223,7 +223,11 @@ static void test_commands(void **state)
     assert_says("command comes first", "--json", "report");
     assert_says("did you mean --json?", "report", "--jsno");
     assert_says("varve help leaks", "leaks", "--frobnicate");
-    assert_says("varve report DB", "report", NULL);
+    assert_says("missing argument DB\nusage: varve report [OPTIONS] DB\n", "report", NULL);
+    assert_says("missing argument SQL\nusage: varve query [OPTIONS] DB SQL\n", "query", "x.db");
+    assert_says("missing argument COMMAND\nusage: varve record [OPTIONS] [--] COMMAND", "record", NULL);
+    command_refused(command_run("help", "report", "oom", NULL), "help",
+                    "unexpected argument 'oom'\nusage: varve help [OPTIONS] [COMMAND]\n");
     assert_says("there is no command 'nosuch'", "help", "nosuch");
     assert_says("one of replace", "record", "--cuda=observe");
     assert_says("one of observe", "record", "--torch=replace");
