@@ -19,15 +19,15 @@ struct values {
 static const struct values defaults = {.device = -1};
 
 static const struct option_spec options[] = {
-    {"at", 'a', OPTION_TEXT, "SEQ|TIME",
+    {"at", 0, OPTION_TEXT, "SEQ|TIME",
      "after this event: its number, or a time since the trace began such as 1.5s, 20ms, 7us, 900ns (default: "
      "the last event)",
      offsetof(struct values, at), 0, 0, NULL},
-    {"device", 'd', OPTION_INTEGER, "N", "of this device only (default: all)",
-     offsetof(struct values, device), 0, 255, NULL},
+    {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device),
+     0, 255, NULL},
     {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all)", offsetof(struct values, pid),
      1, INT32_MAX, NULL},
-    {"map", 'm', OPTION_FLAG, NULL, "draw the blocks of each segment (the default)",
+    {"map", 0, OPTION_FLAG, NULL, "draw the blocks of each segment (the default)",
      offsetof(struct values, map), 0, 0, NULL},
     {"no-map", 0, OPTION_FLAG, NULL, "a line for each segment and nothing else",
      offsetof(struct values, no_map), 0, 0, NULL},
