@@ -392,8 +392,8 @@ int varve_publish_folder_make(const char *path, bool may_replace, char *folder, 
                               struct varve_message *message);
 /// The folder goes, with the files in it.
 void varve_publish_folder_remove(const char *folder);
-/// Move the file `from` to `path`, on the same file system; without may_replace nothing is ever overwritten.
-/// Errors: VARVE_ERROR_INVALID (something is there), IO; `from` stays then.
+/// Move the file `from` to `path`, to another file system by way of a copy beside `path`; without may_replace
+/// nothing is ever overwritten. Errors: VARVE_ERROR_INVALID (something is there), FULL, IO; `from` stays then.
 int varve_publish_move(const char *from, const char *path, bool may_replace, struct varve_message *message);
 /// The folder that is being filled goes: for those about to call _exit. Needs no memory.
 void varve_publish_abandon(void);
