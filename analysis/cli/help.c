@@ -40,8 +40,6 @@ void help_print_usage(FILE *out, const struct command *command)
 
 void help_print_command(FILE *out, const struct command *command)
 {
-    static const struct option_spec help = {"help", 'h', OPTION_FLAG, NULL, "this text", 0, 0, 0, NULL};
-
     help_print_usage(out, command);
     fputc('\n', out);
     format_print_wrapped(out, command->purpose, 0);
@@ -54,7 +52,7 @@ void help_print_command(FILE *out, const struct command *command)
     for (const struct option_spec *option = options_common(command); option->kind != OPTION_END; option++) {
         print_option(out, option);
     }
-    print_option(out, &help);
+    print_option(out, &option_help);
     fprintf(out, "\nexamples:\n%s", command->examples);
 }
 
@@ -96,6 +94,13 @@ static int run(struct command_context *context, const void *values, const struct
 
 static const struct option_spec options[] = {{.kind = OPTION_END}};
 
+static const char *const names[] = {
+#define COMMAND_NAME(name) #name,
+    COMMAND_LIST(COMMAND_NAME)
+#undef COMMAND_NAME
+        NULL,
+};
+
 const struct command command_help = {
     .name = "help",
     .arguments = "[COMMAND]",
@@ -103,6 +108,7 @@ const struct command command_help = {
     .purpose = "Lists the commands, or explains one of them.",
     .examples = "  varve help\n  varve help record\n",
     .options = options,
+    .operand_choices = names,
     .operands_max = 1,
     .run = run,
 };

@@ -73,6 +73,8 @@ const char *option_suggest(const char *word, const char *const *names)
     return nearest;
 }
 
+const struct option_spec option_help = {"help", 'h', OPTION_FLAG, NULL, "print this help", 0, 0, 0, NULL};
+
 static const struct option_spec common[] = {
     {"timeout", 0, OPTION_SECONDS, "SECONDS",
      "how long reading a database may compute: one from elsewhere may never end (default 60; 0: no limit)",

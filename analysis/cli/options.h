@@ -51,6 +51,8 @@ bool option_bytes(const char *text, int64_t *bytes_out);
 /// The nearest of `names` (ends with NULL), or NULL if none is near.
 const char *option_suggest(const char *word, const char *const *names);
 
+extern const struct option_spec option_help; /* --help, of every command */
+
 /// Options that this command has in common with others, whose values are in `operands`; ends with OPTION_END.
 const struct option_spec *options_common(const struct command *command);
 
