@@ -23,9 +23,9 @@ static const struct values defaults = {.top = 10, .frames = -1, .stacks = 3};
 static const struct option_spec options[] = {
     {"top", 'n', OPTION_INTEGER, "N", "call sites in each list (default 10)", offsetof(struct values, top), 1,
      1000000, NULL},
-    {"frames", 'f', OPTION_INTEGER, "N", "frames of each stack (default 6; with --json all); 0: none",
+    {"frames", 0, OPTION_INTEGER, "N", "frames of each stack (default 6; with --json all); 0: none",
      offsetof(struct values, frames), 0, 1000, NULL},
-    {"stacks", 's', OPTION_INTEGER, "N", "entries of each list that show their stack, as text (default 3)",
+    {"stacks", 0, OPTION_INTEGER, "N", "entries of each list that show their stack, as text (default 3)",
      offsetof(struct values, stacks), 0, 1000000, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object with every figure", offsetof(struct values, json), 0, 0,
      NULL},
