@@ -32,7 +32,7 @@ static const struct option_spec options[] = {
     {"top", 'n', OPTION_INTEGER, "N",
      "empty segments, holes and segments in use that are listed (default 10)", offsetof(struct values, top),
      1, 1000000000, NULL},
-    {"all", 0, OPTION_FLAG, NULL, "list all of them", offsetof(struct values, all), 0, 0, NULL},
+    {"all", 'a', OPTION_FLAG, NULL, "list all of them", offsetof(struct values, all), 0, 0, NULL},
     {"blocks", 0, OPTION_FLAG, NULL, "list the blocks of each segment in use, with the call site of each",
      offsetof(struct values, blocks), 0, 0, NULL},
     {"map", 0, OPTION_FLAG, NULL, "draw the blocks of each segment in use (the default)",
