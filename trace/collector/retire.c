@@ -54,7 +54,7 @@ static const char *end_cause(const struct traced_process *process, int *exit_sta
         *exit_status = WEXITSTATUS(process->wait_status);
         return state == PROCESS_STATE_EXECUTING ? "exec" : "exit";
     }
-    return state == PROCESS_STATE_EXITED ? "exit" : state == PROCESS_STATE_EXECUTING ? "exec" : "gone";
+    return state == PROCESS_STATE_EXITED ? "exit" : state == PROCESS_STATE_EXECUTING ? "exec" : "unknown";
 }
 
 /* Arguments are separated by NUL in the control page; a row shows them separated by blanks. */
@@ -96,8 +96,8 @@ int collect_process_row(struct collector *collector, struct traced_process *proc
     row.executable = executable;
     row.exec_path = exec_path[0] != '\0' ? exec_path : NULL;
     row.end_cause = end_cause(process, &row.exit_status);
-    collector->was_killed =
-        collector->was_killed || strcmp(row.end_cause, "signal") == 0 || strcmp(row.end_cause, "gone") == 0;
+    collector->was_killed = collector->was_killed || strcmp(row.end_cause, "signal") == 0 ||
+                            strcmp(row.end_cause, "unknown") == 0;
     if (!collector->is_unstored) {
         int error = store_process(collector->store, &row);
         if (error == VARVE_OK) {
@@ -230,10 +230,24 @@ static void add_to_sums(struct collector *collector, const struct ring_reader *r
     collector->sum.uncommitted += sums.uncommitted;
 }
 
+/* When its thread ended, or wrote its last record at least. */
+static int64_t reader_end_ns(struct collector *collector, const struct ring_reader *reader)
+{
+    struct traced_process *process = reader->process;
+    int64_t end_ns = collect_clock_ns(&collector->clock, reader->last_ticks);
+
+    if (process->has_ended && !collector->is_recovering) {
+        return process->end_ns;
+    }
+    if (process->has_ended && end_ns > process->end_ns) {
+        process->end_ns = end_ns;
+    }
+    return end_ns;
+}
+
 static int retire_reader(struct collector *collector, struct ring_reader *reader)
 {
-    int64_t end_ns = reader->process->has_ended ? reader->process->end_ns
-                                                : collect_clock_ns(&collector->clock, reader->last_ticks);
+    int64_t end_ns = reader_end_ns(collector, reader);
     int error = collect_thread_row(collector, reader, end_ns >= 0 ? end_ns : 0);
 
     if (error == VARVE_OK) {
@@ -259,7 +273,11 @@ static int close_process(struct collector *collector, struct traced_process *pro
         return error;
     }
     collect_sink_process_end(collector, process);
-    collector->sum.processes++;
+    if (process->end_ns > collector->processes_end_ns) {
+        collector->processes_end_ns = process->end_ns;
+    }
+    collector->sum.processes += !process->is_replaced;
+    collector->sum.images++;
     collector->sum.unattached += collect_plausible(process->control->unattached);
     derive_process_end(collector->derive, process->id);
     callsites_process_end(collector->callsites, process->id);

@@ -5,6 +5,14 @@
 CREATE TABLE help(name TEXT NOT NULL, column TEXT NOT NULL, meaning TEXT NOT NULL, PRIMARY KEY(name, column)) STRICT, WITHOUT ROWID;
 
 INSERT INTO help VALUES
+    ('recording', '', 'one row: the recording as a whole'),
+    ('recording', 'begin_ns', 'when the program began, ns since the trace began'),
+    ('recording', 'end_ns', 'when the program and all recorded processes had ended, or when the recording stopped while some still ran'),
+    ('recording', 'duration_ns', 'end_ns - begin_ns'),
+    ('recording', 'processes', 'recorded processes; one that executes another program stays the same process'),
+    ('recording', 'images', 'rows of process: a process has one for each program that it executed'),
+    ('recording', 'processes_running', 'processes that still ran when the recording stopped'),
+    ('recording', 'threads', 'rows of thread'), ('recording', 'events', 'stored events of all threads'),
     ('rss_sample', '', 'resident memory (RSS) as the kernel counts it, sampled every 10 ms or less often and thinned; of a recording whose collector was killed only processes that had ended before; read it as rss and rss_total'),
     ('rss_sample', 'process_id', 'row of process; 0: added up over all recorded processes that lived then'),
     ('rss_sample', 'ts_ns', 'when, ns since the trace began'), ('rss_sample', 'rss_bytes', 'resident then'),

@@ -15,7 +15,7 @@ CREATE TABLE element_type(code INTEGER PRIMARY KEY, name TEXT NOT NULL, bytes IN
 -- One row per process image (exec starts a new one); id is the number in the recording, pid may repeat.
 CREATE TABLE process(id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, parent_pid INTEGER, parent_id INTEGER,
     rank INTEGER, executable TEXT, command_line TEXT, start_ns INTEGER, end_ns INTEGER,
-    end_cause TEXT,           -- 'exit', 'signal', 'exec', 'gone' (ended without a word), 'running'
+    end_cause TEXT,           -- 'exit', 'signal', 'exec', 'unknown' (killed, most often), 'running' (it still ran when the recording stopped)
     exit_status INTEGER,      -- exit code or signal number, NULL where only its own parent knows
     exec_path TEXT,           -- what it executed last
     unattached INTEGER NOT NULL DEFAULT 0,              -- events that no ring could take
