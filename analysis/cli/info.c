@@ -22,6 +22,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define STORAGE_ROWS 20
+
 struct values {
     int64_t top;
     bool json;
@@ -206,7 +208,7 @@ static void info_text(FILE *out, struct database *database, int64_t top)
     print_devices(out, database, top);
     if (storage_is_there(database)) {
         fputs("\nStorages\n", out);
-        storage_totals_print(out, database);
+        storage_totals_print(out, database, STORAGE_ROWS);
     }
     print_part(out, database, "Events by kind", &queries[3], 0);
     print_part(out, database, "Health of the recording (stats)", &queries[4], 0);
