@@ -346,6 +346,7 @@ struct varve_collect_result {
     uint64_t events, lost, uncommitted; /* emitted = events + lost + uncommitted */
     uint64_t loss_rows;                 /* of view data_loss: it is not complete, also where `lost` is 0 */
     uint64_t processes, threads, allocations;
+    uint64_t images;     /* programs that the processes executed, one after the other */
     uint64_t unattached; /* processes of which nothing but the number of lost events is known */
     int wait_status;     /* of the program, as waitpid reports it */
     bool started; /* the program ran: its status is the one to pass on, whatever the recording's fate */

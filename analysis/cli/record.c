@@ -14,6 +14,7 @@
 #include "analysis/output/progress.h"
 #include "analysis/query/db.h"
 #include "analysis/query/loss.h"
+#include "analysis/query/totals.h"
 #include "trace/trace.h"
 
 #include <inttypes.h>
@@ -141,8 +142,10 @@ static void step(void *context, const char *stage, uint64_t done, uint64_t total
 
 static void print_summary(FILE *err, const struct varve_collect_result *result)
 {
-    fprintf(err, "varve: %s events of %s process%s, %s thread%s", format_count((int64_t)result->events).text,
-            format_count((int64_t)result->processes).text, result->processes == 1 ? "" : "es",
+    char processes[80];
+
+    report_processes_words(processes, sizeof(processes), (int64_t)result->processes, (int64_t)result->images);
+    fprintf(err, "varve: %s events of %s, %s thread%s", format_count((int64_t)result->events).text, processes,
             format_count((int64_t)result->threads).text, result->threads == 1 ? "" : "s");
     report_result_words(err, result);
     if (result->discarded > 0) {

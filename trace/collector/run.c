@@ -353,6 +353,7 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
     int error;
 
     __atomic_store_n(&collector->directory.control->state, SESSION_STATE_CLOSED, __ATOMIC_RELEASE);
+    collector->stopped_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
     error = collector_drain(collector, options->progress, options->progress_context, message);
     if (error == VARVE_OK && collector->process_count == 0) {
         error = collect_allocator_launched(collector, recording->program);
