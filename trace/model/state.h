@@ -86,8 +86,10 @@ struct derive_thread {
     int32_t pid;
     int32_t tid;
     size_t realloc_count, realloc_capacity;
-    uint64_t last_alloc_id; /* opened by the thread's last heap event; 0: that was no allocation */
-    uint64_t last_block_id; /* by its last alloc or free of a caching allocator */
+    uint64_t last_alloc_id;  /* opened by the thread's last heap event; 0: that was no allocation */
+    uint8_t unmapped_cause;  /* of the thread's last munmap, until its next mmap; 0: there was none */
+    uint8_t unmapped_domain; /* of what that ended */
+    uint64_t last_block_id;  /* by its last alloc or free of a caching allocator */
     struct derive_realloc *reallocs;
     struct derive_api_thread *api; /* NULL until it calls the CUDA API */
 };

@@ -227,7 +227,7 @@ static int step_find(struct derive *derive, struct event *event, struct derive_s
     return VARVE_OK;
 }
 
-/* Look up what the event belongs to, and reserve what every kind needs. */
+/* Look up what the event belongs to, and reserve what every kind needs. Domain 0: it depends. */
 static int step_begin(struct derive *derive, struct event *event, enum domain domain,
                       struct derive_step *step, struct varve_message *message)
 {
@@ -235,7 +235,7 @@ static int step_begin(struct derive *derive, struct event *event, enum domain do
     if (error == VARVE_OK && domain == DOMAIN_BLOCK) {
         error = derive_device_prepare(derive, step->process, event, message);
     }
-    if (error == VARVE_OK) {
+    if (error == VARVE_OK && domain != 0) {
         error = derive_step_enter(step, domain, message);
     }
     if (error == VARVE_OK && domain == DOMAIN_BLOCK) {
@@ -314,8 +314,8 @@ static int event_derive(struct derive *derive, struct event *event, struct varve
         [VARVE_KIND_HEAP_ALLOC] = {derive_heap_alloc, DOMAIN_HEAP},
         [VARVE_KIND_HEAP_FREE] = {derive_heap_free, DOMAIN_HEAP},
         [VARVE_KIND_HEAP_REALLOC] = {derive_heap_realloc, DOMAIN_HEAP},
-        [VARVE_KIND_MMAP] = {derive_mmap, DOMAIN_MMAP},
-        [VARVE_KIND_MUNMAP] = {derive_munmap, DOMAIN_MMAP},
+        [VARVE_KIND_MMAP] = {derive_mmap, 0},
+        [VARVE_KIND_MUNMAP] = {derive_munmap, 0},
     };
     struct derive_step step = {0};
     if (event->kind < VARVE_KIND_LIMIT && kinds[event->kind].derive != NULL) {
@@ -459,7 +459,9 @@ static int walk_row(struct walk *walk, uint64_t id, uint64_t addr, enum domain d
 static int walk_range(void *context, const struct range *range)
 {
     struct walk *walk = context;
-    int error = walk_row(walk, range->id, range->start, DOMAIN_MMAP);
+    bool is_memory = range->id > walk->derive->scratch.count ||
+                     scratch_peek(&walk->derive->scratch, range->id)->domain != DOMAIN_ADDRESS_SPACE;
+    int error = walk_row(walk, range->id, range->start, is_memory ? DOMAIN_MMAP : DOMAIN_ADDRESS_SPACE);
     if (error != VARVE_OK ||
         scratch_peek(&walk->derive->scratch, range->id)->size != range->end - range->start) {
         return VARVE_ERROR_CORRUPT;
@@ -486,7 +488,10 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
                                  "process %u: allocation %llu is in the address index, but its row differs",
                                  process_id, (unsigned long long)walk.bad_id);
     }
-    for (unsigned i = DOMAIN_HEAP; i <= DOMAIN_MMAP && !process->has_ended; i++) {
+    for (unsigned i = DOMAIN_HEAP; i < DOMAIN_LIMIT && !process->has_ended; i++) {
+        if (!domain_is_host(i)) {
+            continue;
+        }
         const struct total none = {0};
         struct total **found = process_total(process, slot_of(i, 0));
         const struct total *total = found != NULL ? *found : &none;

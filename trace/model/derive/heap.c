@@ -92,9 +92,6 @@ int derive_heap_free(struct derive_step *step, struct varve_message *message)
     row->is_waiting = is_realloc;
     event->size = row->size;
     event->requested = row->requested;
-    if (event->callsite == 0) {
-        event->callsite = row->callsite;
-    }
     if (is_realloc) {
         thread->reallocs[thread->realloc_count++] =
             (struct derive_realloc){.addr = event->addr, .id = event->id};
