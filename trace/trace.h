@@ -31,7 +31,7 @@ extern "C" {
 /* PRAGMA application_id ("VRVE") and user_version of a trace database; readers refuse others and newer ones.
  */
 #define VARVE_DATABASE_APPLICATION_ID 0x56525645
-#define VARVE_DATABASE_SCHEMA_VERSION 2
+#define VARVE_DATABASE_SCHEMA_VERSION 3
 
 /* ---- Emitting, inside the recorded process (libvarve_trace.so) ---- */
 
@@ -223,7 +223,7 @@ VARVE_API void varve_python_stack_withdraw(void);
 /// Is anything of these kinds (enum varve_records) wanted by the session that this process belongs to?
 /// False without a session. A load and a branch.
 enum varve_records {
-    VARVE_RECORDS_HEAP = 1,  /* malloc and its kin, mmap */
+    VARVE_RECORDS_HEAP = 1,  /* the malloc family, mmap */
     VARVE_RECORDS_CUDA = 2,  /* calls of the CUDA driver about memory */
     VARVE_RECORDS_CUPTI = 4, /* the same as CUPTI reports them */
     VARVE_RECORDS_TORCH = 8, /* PyTorch's allocator, or ours in its place */
@@ -392,8 +392,8 @@ int varve_publish_folder_make(const char *path, bool may_replace, char *folder, 
                               struct varve_message *message);
 /// The folder goes, with the files in it.
 void varve_publish_folder_remove(const char *folder);
-/// Move the file `from` to `path`, on the same file system; without may_replace nothing is ever overwritten.
-/// Errors: VARVE_ERROR_INVALID (something is there), IO; `from` stays then.
+/// Move the file `from` to `path`, to another file system by way of a copy beside `path`; without may_replace
+/// nothing is ever overwritten. Errors: VARVE_ERROR_INVALID (something is there), FULL, IO; `from` stays then.
 int varve_publish_move(const char *from, const char *path, bool may_replace, struct varve_message *message);
 /// The folder that is being filled goes: for those about to call _exit. Needs no memory.
 void varve_publish_abandon(void);
@@ -449,6 +449,35 @@ int varve_writer_finish(struct varve_writer *writer, varve_collect_progress prog
                         struct varve_message *message);
 /// End without a database; nothing is left behind. NULL is allowed.
 void varve_writer_abandon(struct varve_writer *writer);
+
+/* ---- Which frame of a stack is the user's (varve_collect) ---- */
+
+/* From the outermost frame of a stack inwards, a frame becomes the user's line unless that has a larger rank already:
+ * so the innermost frame of the largest rank is. None above VARVE_FRAME_PLUMBING: the stack has no user's line. */
+enum varve_frame_rank {
+    VARVE_FRAME_PLUMBING = 0, /* allocation functions, their wrappers, run-time libraries: see plumbing.txt */
+    VARVE_FRAME_UNNAMED,      /* native code without a symbol */
+    VARVE_FRAME_NAMED,        /* a native function */
+    VARVE_FRAME_SOURCE,       /* a native function whose source line is known */
+    VARVE_FRAME_LIBRARY,      /* a line of Python's own library, or of an installed package */
+    VARVE_FRAME_GENERATED,    /* Python code that is in no file: exec, -c, a cell of a notebook */
+    VARVE_FRAME_USER,         /* another line of Python */
+};
+
+/* The table of patterns. One thread at a time adds to it; any number may ask. */
+struct varve_plumbing;
+
+/// The built-in table; owner: the caller, by varve_plumbing_close. Errors: VARVE_ERROR_NO_MEMORY.
+int varve_plumbing_open(struct varve_plumbing **plumbing_out);
+void varve_plumbing_close(struct varve_plumbing *plumbing);
+/// One more pattern: `function:`, `file:`, `module:` or `library:` and a text in which * stands for any characters; without
+/// such a word it is of functions, with a slash in it of files and modules. Copied. Errors: VARVE_ERROR_INVALID (it is empty), NO_MEMORY.
+int varve_plumbing_add(struct varve_plumbing *plumbing, const char *pattern, struct varve_message *message);
+/// A line a pattern; spaces around it, empty lines and lines that begin with # are passed over. Errors as above, with the line's number.
+int varve_plumbing_add_lines(struct varve_plumbing *plumbing, const char *text,
+                             struct varve_message *message);
+enum varve_frame_rank varve_plumbing_rank(const struct varve_plumbing *plumbing,
+                                          const struct varve_writer_symbol *symbol);
 
 /* ---- Rebuilding a recording from a trace of its second sink (varve_collect) ---- */
 
