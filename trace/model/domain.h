@@ -21,12 +21,13 @@ enum domain {
     DOMAIN_MANAGED = 6,       /* CUDA API: memory that moves between host and devices */
     DOMAIN_CUPTI = 7,         /* what DOMAIN_DEVICE is, as CUPTI reports it beside the CUDA recorder */
     DOMAIN_ADDRESS_SPACE = 8, /* mapped without access or without reserve: addresses, no memory yet */
-    DOMAIN_LIMIT = 9,
+    DOMAIN_PYTHON = 9,        /* what Python interpreters cut from the heap and from arenas */
+    DOMAIN_LIMIT = 10,
 };
 
 /* Totals are kept by slot: a domain, or a device of it; in this order. */
 #define DEVICE_LIMIT 256U
-#define SLOT_LIMIT (5U + 4U * DEVICE_LIMIT)
+#define SLOT_LIMIT (6U + 4U * DEVICE_LIMIT)
 
 static const uint16_t slot_first[DOMAIN_LIMIT + 1] = {
     [DOMAIN_HEAP] = 1,
@@ -37,6 +38,7 @@ static const uint16_t slot_first[DOMAIN_LIMIT + 1] = {
     [DOMAIN_MANAGED] = 4 + 2 * DEVICE_LIMIT,
     [DOMAIN_CUPTI] = 4 + 3 * DEVICE_LIMIT,
     [DOMAIN_ADDRESS_SPACE] = 4 + 4 * DEVICE_LIMIT,
+    [DOMAIN_PYTHON] = 5 + 4 * DEVICE_LIMIT,
     [DOMAIN_LIMIT] = SLOT_LIMIT,
 };
 
@@ -113,7 +115,8 @@ static inline bool domain_is_api(unsigned domain)
 /* Host memory that no recorder of a device or allocator knows more of: nothing lies beside its rows. */
 static inline bool domain_is_host(unsigned domain)
 {
-    return domain == DOMAIN_HEAP || domain == DOMAIN_MMAP || domain == DOMAIN_ADDRESS_SPACE;
+    return domain == DOMAIN_HEAP || domain == DOMAIN_MMAP || domain == DOMAIN_ADDRESS_SPACE ||
+           domain == DOMAIN_PYTHON;
 }
 
 /* Events by which memory is given back: what stack they have is their own, and they may have none. */
@@ -126,6 +129,7 @@ static inline bool kind_gives_back(unsigned kind)
     case VARVE_KIND_SEGMENT_UNMAP:
     case VARVE_KIND_STORAGE_DESTROY:
     case VARVE_KIND_HEAP_FREE:
+    case VARVE_KIND_PYTHON_FREE:
     case VARVE_KIND_MUNMAP:
     case VARVE_KIND_DEV_FREE:
     case VARVE_KIND_DEV_FREE_ASYNC:

@@ -149,6 +149,8 @@ static int vocabulary_fill(sqlite3 *db)
         [DOMAIN_ADDRESS_SPACE] =
             {"address_space",
              "mmap with PROT_NONE or MAP_NORESERVE: addresses, of which mprotect may make memory"},
+        [DOMAIN_PYTHON] = {"python", "objects and buffers of Python interpreters: cut from heap and mmap",
+                           "heap"},
     };
 #define ELEMENT_ROW(code, NAME, name, bytes) [code] = {name, TEXT(bytes)},
     static const char *const elements[][2] = {VARVE_ELEMENT_LIST(ELEMENT_ROW)};

@@ -79,6 +79,7 @@ int derive_open(const char *scratch_path, struct derive **derive_out, struct var
 static void process_free(struct derive_process *process)
 {
     index_free(&process->live);
+    index_free(&process->python);
     index_free(&process->storages);
     index_free(&process->marks);
     ranges_clear(&process->ranges);
@@ -163,6 +164,7 @@ void derive_process_end(struct derive *derive, uint32_t process_id)
     }
     struct derive_process *process = derive->processes[process_id];
     index_free(&process->live);
+    index_free(&process->python);
     index_free(&process->storages);
     index_free(&process->marks);
     ranges_clear(&process->ranges);
@@ -242,7 +244,8 @@ static int step_begin(struct derive *derive, struct event *event, enum domain do
         step->device = step->process->devices[event->device];
         step->last_id = &step->thread->last_block_id;
     } else if (error == VARVE_OK) {
-        step->last_id = &step->thread->last_alloc_id;
+        step->last_id =
+            domain == DOMAIN_PYTHON ? &step->thread->last_python_id : &step->thread->last_alloc_id;
     }
     return error;
 }
@@ -314,6 +317,9 @@ static int event_derive(struct derive *derive, struct event *event, struct varve
         [VARVE_KIND_HEAP_ALLOC] = {derive_heap_alloc, DOMAIN_HEAP},
         [VARVE_KIND_HEAP_FREE] = {derive_heap_free, DOMAIN_HEAP},
         [VARVE_KIND_HEAP_REALLOC] = {derive_heap_realloc, DOMAIN_HEAP},
+        [VARVE_KIND_PYTHON_ALLOC] = {derive_heap_alloc, DOMAIN_PYTHON},
+        [VARVE_KIND_PYTHON_FREE] = {derive_heap_free, DOMAIN_PYTHON},
+        [VARVE_KIND_PYTHON_REALLOC] = {derive_heap_realloc, DOMAIN_PYTHON},
         [VARVE_KIND_MMAP] = {derive_mmap, 0},
         [VARVE_KIND_MUNMAP] = {derive_munmap, 0},
     };
@@ -419,6 +425,11 @@ bool derive_is_out_of_order(const struct derive *derive, const struct event *eve
         return index_find(&process->live, event->addr) != 0;
     case VARVE_KIND_HEAP_FREE: /* of a realloc, too */
         return index_find(&process->live, event->addr) == 0;
+    case VARVE_KIND_PYTHON_ALLOC:
+    case VARVE_KIND_PYTHON_REALLOC:
+        return index_find(&process->python, event->addr) != 0;
+    case VARVE_KIND_PYTHON_FREE:
+        return index_find(&process->python, event->addr) == 0;
     case VARVE_KIND_MMAP:
         /* MAP_FIXED may map over what is there, and the flags of an mremap are not recorded. */
         return event->cause == VARVE_CAUSE_MMAP && ((event->arg >> 32) & MAP_FIXED) == 0 &&
@@ -469,19 +480,31 @@ static int walk_range(void *context, const struct range *range)
     return VARVE_OK;
 }
 
+static int walk_addresses(struct walk *walk, const struct index *index, enum domain domain)
+{
+    int error = VARVE_OK;
+    for (uint64_t i = 0; i < index_slots(index) && error == VARVE_OK; i++) {
+        const struct index_slot *slot = &index->slots[i];
+        if (slot->number != 0) {
+            error = walk_row(walk, slot->number, slot->key, domain);
+        }
+    }
+    return error;
+}
+
 static int process_check(const struct derive *derive, uint32_t process_id, struct varve_message *message)
 {
     const struct derive_process *process = derive->processes[process_id];
     struct walk walk = {.derive = derive, .process_id = process_id};
-    if (!index_check(&process->live) || !ranges_check(&process->ranges)) {
+    if (!index_check(&process->live) || !index_check(&process->python) || !ranges_check(&process->ranges)) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "address index of process %u", process_id);
     }
     int error = ranges_each(&process->ranges, walk_range, &walk);
-    for (uint64_t i = 0; i < index_slots(&process->live) && error == VARVE_OK; i++) {
-        const struct index_slot *slot = &process->live.slots[i];
-        if (slot->number != 0) {
-            error = walk_row(&walk, slot->number, slot->key, DOMAIN_HEAP);
-        }
+    if (error == VARVE_OK) {
+        error = walk_addresses(&walk, &process->live, DOMAIN_HEAP);
+    }
+    if (error == VARVE_OK) {
+        error = walk_addresses(&walk, &process->python, DOMAIN_PYTHON);
     }
     if (error != VARVE_OK) {
         return varve_message_set(message, error,
