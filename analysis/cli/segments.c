@@ -21,21 +21,21 @@ struct values {
 static const struct values defaults = {.device = -1, .top = 10};
 
 static const struct option_spec options[] = {
-    {"at", 'a', OPTION_TEXT, "SEQ|TIME",
+    {"at", 0, OPTION_TEXT, "SEQ|TIME",
      "after this event: its number, or a time since the trace began such as 1.5s, 20ms, 7us, 900ns (default: "
      "the last event)",
      offsetof(struct values, at), 0, 0, NULL},
-    {"device", 'd', OPTION_INTEGER, "N", "of this device only (default: all)",
-     offsetof(struct values, device), 0, 255, NULL},
+    {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device),
+     0, 255, NULL},
     {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all)", offsetof(struct values, pid),
      1, INT32_MAX, NULL},
     {"top", 'n', OPTION_INTEGER, "N",
      "empty segments, holes and segments in use that are listed (default 10)", offsetof(struct values, top),
      1, 1000000000, NULL},
-    {"all", 'A', OPTION_FLAG, NULL, "list all of them", offsetof(struct values, all), 0, 0, NULL},
-    {"blocks", 'b', OPTION_FLAG, NULL, "list the blocks of each segment in use, with the call site of each",
+    {"all", 'a', OPTION_FLAG, NULL, "list all of them", offsetof(struct values, all), 0, 0, NULL},
+    {"blocks", 0, OPTION_FLAG, NULL, "list the blocks of each segment in use, with the call site of each",
      offsetof(struct values, blocks), 0, 0, NULL},
-    {"map", 'm', OPTION_FLAG, NULL, "draw the blocks of each segment in use (the default)",
+    {"map", 0, OPTION_FLAG, NULL, "draw the blocks of each segment in use (the default)",
      offsetof(struct values, map), 0, 0, NULL},
     {"no-map", 0, OPTION_FLAG, NULL, "no maps", offsetof(struct values, no_map), 0, 0, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object, with every block", offsetof(struct values, json), 0, 0,
@@ -47,8 +47,8 @@ static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
 
-    return values->map && values->no_map ? "--map and --no-map exclude each other"
-           : values->map && values->json ? "--map and --json exclude each other"
+    return values->map && values->no_map ? "--map and --no-map are mutually exclusive"
+           : values->map && values->json ? "--map and --json are mutually exclusive"
                                          : NULL;
 }
 

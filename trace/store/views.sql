@@ -348,11 +348,12 @@ CREATE VIEW device_failure AS
 
 -- What the driver said was in use on a device, and how much of it was live in domain device of all processes that had not
 -- ended. The rest is unattributed: contexts of CUDA, other programs, what libraries get in other ways.
-CREATE VIEW device_unexplained AS
-    SELECT seq, ts_ns, process_id, pid, device, total, free, total - free AS used, seen, total - free - seen AS unexplained
+CREATE VIEW device_unattributed AS
+    SELECT seq, ts_ns, process_id, pid, device, total, free, total - free AS used, attributed,
+        total - free - attributed AS unattributed
     FROM (SELECT m.seq, m.ts_ns, m.process_id, p.pid, m.device, m.total_bytes AS total, m.free_bytes AS free,
             m.live_bytes - coalesce((SELECT sum(g.live_bytes) FROM total_stat g JOIN process q ON q.id = g.process_id
-                WHERE g.domain = 3 AND g.device = m.device AND q.end_ns < m.ts_ns), 0) AS seen
+                WHERE g.domain = 3 AND g.device = m.device AND q.end_ns < m.ts_ns), 0) AS attributed
         FROM device_memory m LEFT JOIN process p ON p.id = m.process_id);
 
 -- Per process and device: the first moment at which a caching allocator held most, and what there was then of blocks and,
