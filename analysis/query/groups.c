@@ -108,7 +108,7 @@ void callsite_location_load(struct callsite_row *row, struct database *database)
     cursor_open(
         &cursor, database,
         "SELECT u.function, u.file, u.line, u.module, u.is_python, s.function, s.file, s.line, s.module, "
-        "s.is_python FROM callsite c LEFT JOIN symbol u ON u.id = c.user_symbol_id "
+        "s.is_python FROM callsite c LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id) "
         "LEFT JOIN symbol s ON s.id = c.symbol_id WHERE c.id = ?1");
     cursor_bind_integer(&cursor, 1, row->id);
     if (cursor_next(&cursor)) {
@@ -150,7 +150,7 @@ static void load_user_symbols(struct groups *groups)
     groups->user_symbol_limit = limit;
     groups->user_symbol = memory_resize(NULL, (size_t)limit * sizeof(groups->user_symbol[0]));
     memset(groups->user_symbol, 0, (size_t)limit * sizeof(groups->user_symbol[0]));
-    cursor_open(&cursor, groups->database, "SELECT id, user_symbol_id FROM callsite");
+    cursor_open(&cursor, groups->database, "SELECT id, coalesce(user_symbol_id, symbol_id) FROM callsite");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t symbol = cursor_integer(&cursor, 1);
