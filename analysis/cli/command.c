@@ -172,6 +172,10 @@ static int run_command(const struct command *command, struct command_context *co
     case OPTION_HELP_RESULT:
         help_print_command(context->out, command);
         return finish_output(context);
+    case OPTION_USAGE_RESULT:
+        command_fail(context, "%s", message.text);
+        help_print_usage(context->err, command);
+        return EXIT_STATUS_FAILED;
     default:
         return command_fail(context, "%s", message.text);
     }

@@ -177,7 +177,8 @@ static void info_text(FILE *out, struct database *database, int64_t top)
         {"severity", false}, {"name", false}, {"value", true}, {"source", false}};
     static const struct query queries[] = {
         {meta_sql, meta, "tt"},
-        {"SELECT pid, parent_pid, start_ns, end_ns, end_cause || coalesce(' ' || exit_status, ''), "
+        {"SELECT pid, parent_pid, start_ns, end_ns, CASE end_cause WHEN 'unknown' THEN 'unknown (killed?)' ELSE end_cause END || "
+         "coalesce(' ' || exit_status, ''), "
          "coalesce(command_line, executable) FROM process ORDER BY id LIMIT ?1",
          process, "nnddtt"},
         {"SELECT pid, tid, emitted, stored, spilled, lost, uncommitted, name FROM thread "

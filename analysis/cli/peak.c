@@ -40,7 +40,7 @@ static const struct option_spec options[] = {
      1000000000, NULL},
     {"all", 'a', OPTION_FLAG, NULL, "exact figures, numbers of call sites, and whole stacks",
      offsetof(struct values, all), 0, 0, NULL},
-    {"frames", 'f', OPTION_INTEGER, "N",
+    {"frames", 0, OPTION_INTEGER, "N",
      "frames of each stack (default: the stack in a line; with --json all); 0: none",
      offsetof(struct values, frames), 0, 1000, NULL},
     {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP, offsetof(struct values, domain), 0, 0, NULL},

@@ -38,7 +38,7 @@ static const struct values defaults = {.top = 10, .frames = -1, .domain = "heap"
 static const struct option_spec options[] = {
     {"top", 'n', OPTION_INTEGER, "N", "call sites shown (default 10)", offsetof(struct values, top), 1,
      1000000000, NULL},
-    {"frames", 'f', OPTION_INTEGER, "N", "frames of each stack (default 6; with --json all); 0: none",
+    {"frames", 0, OPTION_INTEGER, "N", "frames of each stack (default 6; with --json all); 0: none",
      offsetof(struct values, frames), 0, 1000, NULL},
     {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP "; of leaks also " STORAGE_DOMAIN,
      offsetof(struct values, domain), 0, 0, NULL},
@@ -150,7 +150,7 @@ static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
 
-    return values->json && values->csv ? "--json and --csv exclude each other" : NULL;
+    return values->json && values->csv ? "--json and --csv are mutually exclusive" : NULL;
 }
 
 static int answer_ranked(struct command_context *context, struct database *database,

@@ -147,6 +147,47 @@ CREATE VIEW oom_retry AS
         e.arg AS succeeded
     FROM event e LEFT JOIN event_cause c ON c.code = e.cause WHERE e.kind = 11;
 
+-- Caching allocators at the end of the trace (`varve segments --at` has any moment). Segments without a block in use: the allocator
+-- could give them back. A segment's memory is its row, or for an expandable one the sum of its mappings.
+CREATE VIEW empty_segment AS
+    SELECT s.id AS segment_id, s.process_id, p.pid, s.device, s.pool, s.stream, coalesce(s.is_expandable, 0) AS is_expandable, s.addr,
+        CASE WHEN s.is_expandable THEN (SELECT sum(iif(e.kind = 8, e.size, -e.size)) FROM event_row e WHERE e.kind IN (8, 9)
+            AND e.id = s.id) ELSE s.size END AS size, s.alloc_seq, s.alloc_ns
+    FROM segment s LEFT JOIN process p ON p.id = s.process_id
+    WHERE s.free_seq IS NULL AND s.id NOT IN (SELECT segment_id FROM allocation_row WHERE domain = 4 AND pending_events IS NULL
+        AND segment_id IS NOT NULL);
+
+-- Free ranges in segments with a block in use, the largest first. Edges are blocks in use and the ends of what is mapped (kind 0 begin,
+-- 2 end); a hole begins where one ends and ends where the next begins.
+CREATE VIEW hole AS
+    WITH used AS MATERIALIZED (
+            SELECT segment_id, addr, size, id FROM allocation_row WHERE domain = 4 AND pending_events IS NULL
+                AND segment_id IN (SELECT id FROM segment WHERE free_seq IS NULL)),
+        segments AS MATERIALIZED (
+            SELECT * FROM segment WHERE free_seq IS NULL AND id IN (SELECT segment_id FROM used)),
+        mapping AS (
+            SELECT e.id AS segment_id, iif(b.value = 0, e.addr, e.addr + e.size) AS addr, iif((e.kind = 8) = (b.value = 0), 1, -1) AS step
+            FROM event_row e CROSS JOIN json_each('[0,1]') b
+            WHERE (SELECT count(*) FROM segments WHERE is_expandable) > 0 AND e.kind IN (8, 9)
+                AND e.id IN (SELECT id FROM segments WHERE is_expandable)),
+        mapped AS (
+            SELECT segment_id, addr, sum(step) AS step FROM mapping GROUP BY segment_id, addr HAVING sum(step) <> 0),
+        edge AS (
+            SELECT segment_id, addr, size, 1 AS kind, id FROM used
+            UNION ALL
+            SELECT segment_id, addr, 0, iif(step > 0, 0, 2), NULL FROM mapped
+            UNION ALL
+            SELECT s.id, s.addr + b.value * s.size, 0, b.value * 2, NULL FROM segments s CROSS JOIN json_each('[0,1]') b
+            WHERE s.is_expandable IS NOT 1),
+        gap AS (
+            SELECT segment_id, kind, id, addr + size AS addr, lead(addr) OVER next - addr - size AS size, lead(id) OVER next AS next_id
+            FROM edge WINDOW next AS (PARTITION BY segment_id ORDER BY addr, kind))
+    SELECT g.segment_id, s.process_id, p.pid, s.device, s.pool, s.stream, coalesce(s.is_expandable, 0) AS is_expandable, g.addr, g.size,
+        g.id AS before_id, g.next_id AS behind_id
+    FROM gap g JOIN segments s ON s.id = g.segment_id LEFT JOIN process p ON p.id = s.process_id
+    WHERE g.kind < 2 AND g.size > 0
+    ORDER BY g.size DESC, g.addr;
+
 -- Rows say what a report on this trace must admit; none = every event is here.
 CREATE VIEW data_loss AS
     SELECT name, idx, source, value FROM stats WHERE severity = 'data_loss' AND value <> 0;
@@ -307,11 +348,12 @@ CREATE VIEW device_failure AS
 
 -- What the driver said was in use on a device, and how much of it was live in domain device of all processes that had not
 -- ended. The rest is unattributed: contexts of CUDA, other programs, what libraries get in other ways.
-CREATE VIEW device_unexplained AS
-    SELECT seq, ts_ns, process_id, pid, device, total, free, total - free AS used, seen, total - free - seen AS unexplained
+CREATE VIEW device_unattributed AS
+    SELECT seq, ts_ns, process_id, pid, device, total, free, total - free AS used, attributed,
+        total - free - attributed AS unattributed
     FROM (SELECT m.seq, m.ts_ns, m.process_id, p.pid, m.device, m.total_bytes AS total, m.free_bytes AS free,
             m.live_bytes - coalesce((SELECT sum(g.live_bytes) FROM total_stat g JOIN process q ON q.id = g.process_id
-                WHERE g.domain = 3 AND g.device = m.device AND q.end_ns < m.ts_ns), 0) AS seen
+                WHERE g.domain = 3 AND g.device = m.device AND q.end_ns < m.ts_ns), 0) AS attributed
         FROM device_memory m LEFT JOIN process p ON p.id = m.process_id);
 
 -- Per process and device: the first moment at which a caching allocator held most, and what there was then of blocks and,

@@ -39,12 +39,12 @@
 
 /* Per device: how often the driver was queried, its memory, the most in use and what was attributed of it then, and
  * the rest: the least, the most, the last. */
-#define UNEXPLAINED_SQL                                                                                   \
-    "SELECT device, count(*) AS asked, max(total) AS total, max(used) AS most_used, "                     \
-    "(SELECT seen FROM device_unexplained m WHERE m.device = u.device ORDER BY used DESC, seq LIMIT 1) "  \
-    "AS seen, min(unexplained) AS least, max(unexplained) AS most, "                                      \
-    "(SELECT unexplained FROM device_unexplained l WHERE l.device = u.device ORDER BY seq DESC LIMIT 1) " \
-    "AS last FROM device_unexplained u GROUP BY device ORDER BY device"
+#define UNATTRIBUTED_SQL                                                                                        \
+    "SELECT device, count(*) AS queries, max(total) AS total, max(used) AS most_used, "                         \
+    "(SELECT attributed FROM device_unattributed m WHERE m.device = u.device ORDER BY used DESC, seq LIMIT 1) " \
+    "AS attributed, min(unattributed) AS least, max(unattributed) AS most, "                                    \
+    "(SELECT unattributed FROM device_unattributed l WHERE l.device = u.device ORDER BY seq DESC LIMIT 1) "     \
+    "AS last FROM device_unattributed u GROUP BY device ORDER BY device"
 
 bool report_has_gpu(struct database *database)
 {
@@ -377,38 +377,38 @@ static struct cJSON *segments_json(struct database *database)
     return array;
 }
 
-/* ---- unexplained ---- */
+/* ---- unattributed ---- */
 
-static void print_unexplained_short(FILE *out, struct database *database)
+static void print_unattributed_short(FILE *out, struct database *database)
 {
     static const struct table_column columns[] = {
         {"GPU", true}, {"memory", true}, {"most used", true}, {"attributed", true}, {"unattributed", true},
     };
     static const struct query query = {
-        .sql = "SELECT device, total, most_used, seen, most FROM (" UNEXPLAINED_SQL ")",
+        .sql = "SELECT device, total, most_used, attributed, most FROM (" UNATTRIBUTED_SQL ")",
         .columns = columns,
         .kinds = "nbbbb",
     };
 
-    if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM device_unexplained)", 0) != 0) {
+    if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM device_unattributed)", 0) != 0) {
         report_rule_print(out, "Unattributed device memory");
         query_print(out, database, &query, 0);
     }
 }
 
-static void print_unexplained(FILE *out, struct database *database)
+static void print_unattributed(FILE *out, struct database *database)
 {
     static const struct table_column columns[] = {
         {"GPU", true},        {"queries", true}, {"memory", true}, {"most used", true},
         {"attributed", true}, {"least", true},   {"most", true},   {"last", true},
     };
     static const struct query query = {
-        .sql = UNEXPLAINED_SQL,
+        .sql = UNATTRIBUTED_SQL,
         .columns = columns,
         .kinds = "ncbbbbbb",
     };
 
-    if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM device_unexplained)", 0) == 0) {
+    if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM device_unattributed)", 0) == 0) {
         return;
     }
     report_rule_print(out, "Unattributed device memory");
@@ -417,7 +417,7 @@ static void print_unexplained(FILE *out, struct database *database)
           "  processes at that moment. Usual: each process' CUDA context and kernels (some hundred MiB),\n"
           "  what libraries keep inside the driver, and processes that were not recorded.\n",
           out);
-    if (database_integer(database, "SELECT min(unexplained) FROM device_unexplained", 0) < 0) {
+    if (database_integer(database, "SELECT min(unattributed) FROM device_unattributed", 0) < 0) {
         fputs("  Less than nothing: memory of a pool that the driver has not backed yet, or lost frees.\n",
               out);
     }
@@ -528,7 +528,7 @@ static const struct section sections[] = {
      "FROM device_call ORDER BY process_id, device, function, activity",
      0},
     {"segments", print_segments, print_segments, segments_json, NULL, 0},
-    {"unexplained", print_unexplained, print_unexplained_short, NULL, UNEXPLAINED_SQL, 0},
+    {"unattributed", print_unattributed, print_unattributed_short, NULL, UNATTRIBUTED_SQL, 0},
     {"failures", print_failures, print_failures_short, NULL,
      "SELECT seq, ts_ns, process_id, pid, tid, device, stream, kind, function, bytes, result, took_ns, callsite_id "
      "FROM device_failure ORDER BY seq LIMIT ?1",
