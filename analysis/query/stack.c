@@ -342,7 +342,7 @@ void stack_print_chain(FILE *out, const struct stack *stack, const struct callsi
         char cut[4 * TERMINAL_COLUMNS_MAX + 8];
 
         free(text);
-        text = write_chain(&chain, columns / chain.count - 5);
+        text = write_chain(&chain, columns / chain.count > 9 ? columns / chain.count - 5 : 4);
         format_head(cut, sizeof(cut), text, columns);
         fputs(cut, out);
     }
