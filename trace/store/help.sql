@@ -151,6 +151,7 @@ INSERT INTO help VALUES
     ('frame', 'module', 'program or library; NULL for Python'), ('frame', 'is_python', '1: of Python'),
     ('frame', 'is_inlined', '1: inlined into its caller, which is the next frame'),
     ('frame', 'pc', 'address in the module, from its start; NULL for Python'),
+    ('frame', 'user_rank', 'as symbol.user_rank; 0: plumbing'),
     ('callsite_total', '', 'sums per call site and domain, of all processes and devices together'),
     ('callsite_total', 'user_function', 'of the user''s line, the innermost frame that is not plumbing'), ('callsite_total', 'user_file', 'its source file'),
     ('callsite_total', 'user_line', 'line in it'), ('callsite_total', 'user_module', 'its program or library; NULL for Python'),

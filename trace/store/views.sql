@@ -67,7 +67,7 @@ CREATE VIEW leak AS
 -- recursive query as a table would be walked for all of them whatever is asked for; and without a join, for which SQLite
 -- would read all nodes into a filter once ANALYZE has run. Ids fall on the way: a walk ends.
 CREATE VIEW frame AS
-    SELECT c.id AS callsite_id, path.key AS depth, s.function, s.file, s.line, s.module, s.is_python, s.is_inlined, f.pc
+    SELECT c.id AS callsite_id, path.key AS depth, s.function, s.file, s.line, s.module, s.is_python, s.is_inlined, f.pc, s.user_rank
     FROM callsite c
         CROSS JOIN json_each((
             WITH RECURSIVE walk(id) AS (
