@@ -65,6 +65,7 @@ int store_pool(struct store *store, uint32_t process_id, unsigned device, unsign
 struct store_symbol {
     const char *function, *file, *module; /* NULL if unknown */
     uint32_t line;                        /* 0 if unknown */
+    uint32_t rank;                        /* enum varve_frame_rank; of equal symbols that of the first */
     bool is_python, is_inlined;
 };
 
@@ -81,8 +82,9 @@ bool store_has_room(const struct store *store);
 /// grow. Equal frames of equal callers should be one node; stack_nodes.h finds them. pc < 0: NULL. Millions of nodes and
 /// call sites may come: they are committed on the way, with what is pending, and the last ones by store_commit.
 int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t symbol_id, int64_t pc);
-/// Ids grow. `node_id`: the innermost of its `depth` frames, 0: it has none. symbol_id 0: NULL.
-int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id);
+/// Ids grow. `node_id`: the innermost of its `depth` frames, 0: it has none. Symbols 0: NULL.
+int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id,
+                   uint32_t user_symbol_id);
 /// Call sites from `callsite_id` on, `count` of them, are those of the process from `callsite` on.
 int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
                           uint32_t count);

@@ -100,7 +100,9 @@ CREATE TABLE oom(seq INTEGER PRIMARY KEY, ts_ns INTEGER, device INTEGER, request
 -- is one resolved function and line of source code.
 CREATE TABLE module(id INTEGER PRIMARY KEY, path TEXT NOT NULL, build_id TEXT) STRICT;
 CREATE TABLE symbol(id INTEGER PRIMARY KEY, function TEXT, file TEXT, line INTEGER, module TEXT,
-    is_python INTEGER NOT NULL, is_inlined INTEGER NOT NULL) STRICT;
+    is_python INTEGER NOT NULL, is_inlined INTEGER NOT NULL,
+    user_rank INTEGER NOT NULL DEFAULT 0) STRICT; -- 0 plumbing, 1 no name, 2 native, 3 with its source line, 4 library in Python,
+                                                  -- 5 Python that is in no file, 6 Python
 CREATE TABLE stack_frame(symbol_id INTEGER NOT NULL, pc INTEGER, id INTEGER PRIMARY KEY) STRICT; -- of the nodes, each once
 CREATE TABLE stack_node_row(frame_id INTEGER NOT NULL,
     parent_lag INTEGER DEFAULT 1, -- id - parent_id
@@ -108,7 +110,9 @@ CREATE TABLE stack_node_row(frame_id INTEGER NOT NULL,
 CREATE TABLE callsite(id INTEGER PRIMARY KEY,
     node_id INTEGER,          -- the innermost frame; NULL: no frames
     depth INTEGER NOT NULL,   -- number of frames
-    symbol_id INTEGER) STRICT; -- of the innermost frame that is not an allocation function
+    symbol_id INTEGER,         -- of the innermost frame that is not an allocation function
+    user_symbol_id INTEGER) STRICT; -- of the user's line: the innermost frame of the largest symbol.user_rank above 0, if there is
+                               -- one; else, and where it is NULL, symbol_id
 
 -- Derived while recording, in the order of seq; tests compare each with its definition over event/allocation.
 -- process_id 0 = all processes together. A block counts as freed when its free was requested (active: completed).

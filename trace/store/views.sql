@@ -62,14 +62,16 @@ CREATE VIEW frame AS
         CROSS JOIN stack_frame f ON f.id = n.frame_id
         CROSS JOIN symbol s ON s.id = f.symbol_id;
 
--- Per call site and domain; function, file and line are those of the innermost frame that is no allocation function.
+-- Per call site and domain; user_*: the user's line, the innermost frame that is not plumbing; function, file, line: of the innermost
+-- frame that is no allocation function.
 CREATE VIEW callsite_total AS
-    SELECT t.callsite_id, d.name AS domain, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes,
+    SELECT u.function AS user_function, u.file AS user_file, u.line AS user_line, t.callsite_id, d.name AS domain, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes,
         t.peak_allocations, t.peak_bytes, t.temporary,
         CASE WHEN t.frees > 0 THEN t.lifetime_ns / t.frees END AS mean_lifetime_ns,
-        s.function, s.file, s.line, s.module, s.is_python
+        s.function, s.file, s.line, s.module, s.is_python, u.module AS user_module, u.is_python AS user_is_python
     FROM callsite_stat t JOIN domain d ON d.code = t.domain
-        LEFT JOIN callsite c ON c.id = t.callsite_id LEFT JOIN symbol s ON s.id = c.symbol_id;
+        LEFT JOIN callsite c ON c.id = t.callsite_id LEFT JOIN symbol s ON s.id = c.symbol_id
+        LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id);
 
 -- Totals per process, domain and device; process_id 0 (pid NULL) is all processes together.
 CREATE VIEW total AS

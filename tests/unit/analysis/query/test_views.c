@@ -84,7 +84,7 @@ static void fill_names(struct store *store)
         uint32_t outer_id = store_symbol(store, &outer);
         assert_int_equal(store_stack_node(store, 2 * i, 0, outer_id, -1), VARVE_OK);
         assert_int_equal(store_stack_node(store, 2 * i + 1, 2 * i, inner_id, 16), VARVE_OK);
-        assert_int_equal(store_callsite(store, i, 2 * i + 1, 2, outer_id), VARVE_OK);
+        assert_int_equal(store_callsite(store, i, 2 * i + 1, 2, outer_id, outer_id), VARVE_OK);
     }
     assert_int_equal(store_stat(store, "lost", 1, "data_loss", "ring", 0), VARVE_OK);
     assert_int_equal(store_stat(store, "lost", 2, "data_loss", "ring", 5), VARVE_OK);
