@@ -63,7 +63,8 @@ static const struct values defaults = {.domain = "heap", .depth = CALL_TREE_FRAM
          0,                                                                                                     \
          NULL},                                                                                                 \
     {                                                                                                           \
-        "all", 'a', OPTION_FLAG, NULL, "plumbing too: the frames of allocators and interpreters",               \
+        "all", 'a', OPTION_FLAG, NULL,                                                                          \
+            "plumbing too: the frames of allocators and interpreters, and those without a name",                \
             offsetof(struct values, all), 0, 0, NULL                                                            \
     }
 
@@ -237,7 +238,7 @@ const struct command command_tree = {
         "Shows the call sites of a domain as a tree: each frame with the bytes and allocations of all that it calls, the "
         "largest first. Below a frame are its callees; with --inverted its callers, beginning at the lines that allocate. "
         "What a frame has is what its callees have, what was left out of them, and what it allocated itself. A frame that is "
-        "all of its caller stands below it without indentation. Frames of allocators and interpreters are folded into "
+        "all of its caller stands below it without indentation. Frames of allocators and interpreters, and those without a name, are folded into "
         "their callers.",
     .examples = "  varve tree trace.db\n"
                 "  varve tree --metric leaked --inverted trace.db\n"

@@ -81,13 +81,15 @@ static void read_symbols(struct builder *builder)
     memset(builder->is_plumbing, 0, builder->symbol_limit);
     cursor_open(
         &cursor, builder->database,
-        "SELECT id, min(id) OVER (PARTITION BY function, file, coalesce(line, 0), module) FROM symbol "
+        "SELECT id, min(id) OVER (PARTITION BY function, file, coalesce(line, 0), module), user_rank <= 1 FROM symbol "
         "WHERE id > 0");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
 
         if (id > 0 && id < (int64_t)builder->symbol_limit) {
             builder->keys[id] = (uint32_t)cursor_integer(&cursor, 1);
+            builder->is_plumbing[id] = cursor_integer(&cursor, 2) != 0;
+            builder->is_plumbing[id] = cursor_integer(&cursor, 2) != 0;
         }
     }
     cursor_close(&cursor);
@@ -170,15 +172,23 @@ static uint32_t *read_nodes(struct builder *builder, struct map *numbers, int64_
     return nodes;
 }
 
-/* A stack that is plumbing from end to end is shown by its call site's own line. */
+/* The node of a call site; inverted, that of the user's line, from which people ask outwards. A stack that is plumbing from end
+ * to end is shown by its line as well. */
 static uint32_t find_callsite(struct builder *builder, struct map *numbers, uint32_t node, int64_t symbol)
 {
+    const struct call_tree_options *options = &builder->tree->options;
     uint32_t key = symbol > 0 && symbol < (int64_t)builder->symbol_limit ? builder->keys[symbol] : NO_FRAME;
+    uint32_t number = node;
     const uint64_t *found;
-    uint32_t number;
 
+    for (int i = 0; options->is_inverted && !options->all_frames && i < CALL_TREE_FRAMES_MAX; i++) {
+        if (number == ROOT || builder->sources[number].key == key) {
+            break;
+        }
+        number = builder->sources[number].parent;
+    }
     if (node != ROOT) {
-        return node;
+        return number != ROOT && builder->sources[number].key == key ? number : node;
     }
     found = map_find(numbers, key);
     if (found != NULL) {
@@ -190,7 +200,7 @@ static uint32_t find_callsite(struct builder *builder, struct map *numbers, uint
 }
 
 #define CALLSITES(bytes, allocations)                                                                          \
-    "SELECT c.node_id, c.symbol_id, " bytes ", " allocations                                                   \
+    "SELECT c.node_id, coalesce(c.user_symbol_id, c.symbol_id), " bytes ", " allocations                       \
     " FROM callsite_stat t LEFT JOIN callsite c ON c.id = t.callsite_id WHERE t.domain = (SELECT d.code FROM " \
     "domain d WHERE d.name = ?1)"
 

@@ -19,13 +19,15 @@
 static const char small_sql[] =
     "INSERT INTO meta VALUES ('complete', 1), ('duration_ns', 10000);"
     "INSERT OR IGNORE INTO domain VALUES (1, 'heap', 'the malloc family'), (2, 'mmap', 'mmap');"
-    "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined) VALUES (1, 'main', 'main.c', 12, '/bin/a', 0, "
-    "0), (2, 'main', 'main.c', 14, '/bin/a', 0, 0), (3, 'work', 'work.c', 3, '/bin/a', 0, 0), (4, 'load', 'load.c', 7, "
-    "'/bin/a', 0, 0), (5, 'begin', NULL, NULL, '/bin/a', 0, 0), (6, NULL, NULL, NULL, '/lib/strange.so', 0, 0), (7, "
-    "'work', 'work.c', 4, '/bin/a', 0, 0);"
+    "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) VALUES (1, 'main', 'main.c', 12, "
+    "'/bin/a', 0, 0, 3), (2, 'main', 'main.c', 14, '/bin/a', 0, 0, 3), (3, 'work', 'work.c', 3, '/bin/a', 0, 0, 3), (4, "
+    "'load', 'load.c', 7, '/bin/a', 0, 0, 3), (5, 'begin', NULL, NULL, '/bin/a', 0, 0, 2), (6, NULL, NULL, NULL, "
+    "'/lib/strange.so', 0, 0, 1), (7, 'work', 'work.c', 4, '/bin/a', 0, 0, 3), (8, 'xmalloc', 'wrap.c', 5, '/bin/a', 0, "
+    "0, 0);"
     "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (1, NULL, 5, 1), (2, 1, 1, 2), (3, 2, 3, 3), (4, 1, 2, 4),"
-    "    (5, 4, 4, 5), (6, 5, 6, 6), (7, 6, 6, 7), (8, 3, 7, 8), (9, 8, 7, 9);"
-    "INSERT INTO callsite(id, node_id, depth, symbol_id) VALUES (1, 3, 3, 3), (2, 7, 5, 4), (3, 5, 3, 4), (4, 9, 5, 7);"
+    "    (5, 4, 4, 5), (6, 5, 6, 6), (7, 6, 6, 7), (8, 3, 7, 8), (9, 8, 7, 9), (10, 3, 8, 10);"
+    "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) VALUES (1, 10, 4, 8, 3), (2, 7, 5, 6, 4), (3, 5, 3, "
+    "4, 4), (4, 9, 5, 7, 7);"
     "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
     "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES (1, 1, 10, 10, 5000, 0, 0, 3, 300, 7, 1), (2, 1, 2, 1, 500, 1, "
     "250, 2, 500, 0, 1), (3, 1, 1, 1, 100, 0, 0, 1, 100, 1, 1), (4, 1, 1, 1, 100, 0, 0, 1, 100, 0, 1);"
@@ -94,8 +96,6 @@ static void test_text(void **state)
                                    "    1000 B  100.0 %           7  begin  (a)\n"
                                    "     600 B   60.0 %           3  ├ main  main.c:14  (a)\n"
                                    "                                 │ load  load.c:7  (a)\n"
-                                   "     100 B   10.0 %           1  │ ├ (itself)\n"
-                                   "     500 B   50.0 %           2  │ └ (unresolved)  (strange.so)\n"
                                    "     400 B   40.0 %           4  └ main  main.c:12  (a)\n"
                                    "                                   work  work.c:3  (a)\n"
                                    "     300 B   30.0 %           3    ├ (itself)\n"
@@ -109,14 +109,13 @@ static void test_options(void **state)
            "heap, at the peak: 1000 B in 7 allocations, 6.00 us after the start\n"
            "\n"
            "     bytes    share allocations  allocated in, called by\n"
-           "     500 B   50.0 %           2  (unresolved)  (strange.so)\n"
-           "                                 load  load.c:7  (a)\n"
+           "     600 B   60.0 %           3  load  load.c:7  (a)\n"
            "                                 main  main.c:14  (a)\n"
            "                                 begin  (a)\n"
            "     300 B   30.0 %           3  work  work.c:3  (a)\n"
            "                                 main  main.c:12  (a)\n"
            "                                 begin  (a)\n"
-           "     200 B   20.0 %           2  … 2 more\n");
+           "     100 B   10.0 %           1  … 1 more\n");
     expect(ANSWER("tree", "--metric=temporary", "--depth=1", "t.db"),
            "heap, freed before the thread allocated again: 8 allocations\n"
            "\n"
@@ -125,10 +124,10 @@ static void test_options(void **state)
     expect_words(ANSWER("tree", "--count", "--top=1", "t.db"),
                  WORDS("400 B   57.1 %           4  ├ main  main.c:12", "└ … 1 more"));
     expect_words(ANSWER("tree", "--metric=allocated", "--all", "t.db"),
-                 WORDS("heap, allocated: 5.57 KiB (5,700)", "└ (unresolved)  (strange.so)\n",
-                       "(unresolved)  (strange.so)\n"));
+                 WORDS("heap, allocated: 5.57 KiB (5,700)", "├ main", "xmalloc  wrap.c:5", "└ main",
+                       "(unresolved)  (strange.so)\n", "(unresolved)  (strange.so)\n"));
     expect_words(ANSWER("tree", "--metric=leaked", "--domain=heap", "t.db"),
-                 WORDS("never freed: 250 B in 1 allocation\n", "begin", "main.c:14", "load", "strange.so"));
+                 WORDS("never freed: 250 B in 1 allocation\n", "begin", "main.c:14", "load"));
     expect(ANSWER("tree", "--domain=mmap", "t.db"), "mmap, at the peak: 0 B in 0 allocations\n");
 }
 
@@ -141,7 +140,7 @@ static void test_json(void **state)
               "\"inverted\":false,\"bytes\":1000,\"allocations\":7,\"left_out\":0,",
               "\"nodes\":[{\"id\":1,\"parent_id\":null,\"depth\":1,\"bytes\":1000,\"allocations\":7,",
               "\"self_bytes\":0,\"self_allocations\":0,\"left_out\":0,", "\"function\":\"begin\"",
-              "{\"id\":3,\"parent_id\":2,\"depth\":3,\"bytes\":600,\"allocations\":3,\"self_bytes\":100,"));
+              "{\"id\":3,\"parent_id\":2,\"depth\":3,\"bytes\":600,\"allocations\":3,\"self_bytes\":600,"));
     expect_words(ANSWER("tree", "--json", "--metric=temporary", "t.db"), WORDS("\"bytes\":null"));
 }
 
@@ -152,16 +151,16 @@ static void test_folded(void **state)
 
     (void)state;
     expect(ANSWER("flamegraph", "--folded", "t.db"),
-           "begin (a);main (main.c:14);load (load.c:7) 100\n"
-           "begin (a);main (main.c:14);load (load.c:7);[strange.so] 500\n"
+           "begin (a);main (main.c:14);load (load.c:7) 600\n"
            "begin (a);main (main.c:12);work (work.c:3) 300\n"
            "begin (a);main (main.c:12);work (work.c:3);work (work.c:4) 100\n");
     expect(ANSWER("flamegraph", "--folded", "--count", "--min-share=30", "--inverted", "--output=-", "t.db"),
-           "(smaller) 4\n"
+           "(smaller) 1\n"
+           "load (load.c:7);main (main.c:14);begin (a) 3\n"
            "work (work.c:3);main (main.c:12);begin (a) 3\n");
     expect(ANSWER("flamegraph", "--folded", "-o", "t.folded", "t.db"), "");
     text = file_read("t.folded", &bytes);
-    expect_words(text, WORDS("begin (a);main (main.c:14);load (load.c:7) 100\n"));
+    expect_words(text, WORDS("begin (a);main (main.c:14);load (load.c:7) 600\n"));
 }
 
 static void test_svg(void **state)
@@ -201,10 +200,23 @@ static void test_names(void **state)
     assert_null(strstr(text, "\xef\xbf\xbf"));
     expect_words(text, WORDS("<title>a?[2J; &lt;b&gt;&amp;&quot;]]&gt;???  a\n", "nnn…"));
     text = ANSWER("flamegraph", "--folded", "names.db");
-    expect_words(text, WORDS("a?[2J: <b>&\"]]>?", ";main (main.c:14);nnn", "… (load.c:7) 100\n"));
+    expect_words(text, WORDS("a?[2J: <b>&\"]]>?", ";main (main.c:14);nnn", "… (load.c:7) 600\n"));
     text = ANSWER("tree", "names.db");
     assert_true(strlen(text) < 5000);
     free(text);
+}
+
+/* Stacks without a name are a line for each module. */
+static void test_unnamed(void **state)
+{
+    (void)state;
+    make("unnamed.db", small_sql,
+         "UPDATE symbol SET function = NULL, file = NULL, line = NULL, user_rank = 1");
+    expect(ANSWER("tree", "unnamed.db"),
+           "heap, at the peak: 1000 B in 7 allocations, 6.00 us after the start\n"
+           "\n"
+           "     bytes    share allocations  called, calls\n"
+           "    1000 B  100.0 %           7  (unresolved)  (a)\n");
 }
 
 static void test_nothing(void **state)
@@ -293,9 +305,10 @@ static void test_bad_use(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),    cmocka_unit_test(test_options),   cmocka_unit_test(test_json),
-        cmocka_unit_test(test_folded),  cmocka_unit_test(test_svg),       cmocka_unit_test(test_names),
-        cmocka_unit_test(test_nothing), cmocka_unit_test(test_malformed), cmocka_unit_test(test_bad_use),
+        cmocka_unit_test(test_text),    cmocka_unit_test(test_options), cmocka_unit_test(test_json),
+        cmocka_unit_test(test_folded),  cmocka_unit_test(test_svg),     cmocka_unit_test(test_names),
+        cmocka_unit_test(test_unnamed), cmocka_unit_test(test_nothing), cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_bad_use),
     };
 
     return cmocka_run_group_tests(tests, enter, test_folder_teardown);

@@ -36,8 +36,10 @@ struct path {
 
 struct model {
     char letters[SYMBOLS + 1]; /* of symbols: equal ones are the same function, line and module */
+    bool is_plumbing['z' + 1];
     int parents[NODES + 1], symbols[NODES + 1];
     int nodes[CALLSITES + 1]; /* of call sites; 0: no stack */
+    int users[CALLSITES + 1]; /* symbols of their lines; 0: unknown */
     int64_t figures[CALLSITES + 1][CALL_TREE_FIGURES];
     struct path paths[PATHS]; /* 0: the root */
     size_t path_count;
@@ -57,6 +59,7 @@ static void make_model(struct model *model)
     memset(model, 0, sizeof(*model));
     for (int i = 1; i <= SYMBOLS; i++) {
         model->letters[i] = (char)('a' + below(SYMBOLS - 2));
+        model->is_plumbing[(int)model->letters[i]] = below(4) == 0;
     }
     for (int i = 1; i <= NODES; i++) {
         model->parents[i] = below(3) > 0 ? i - 1 : below(i);
@@ -64,6 +67,7 @@ static void make_model(struct model *model)
     }
     for (int i = 1; i <= CALLSITES; i++) {
         model->nodes[i] = below(NODES + 1);
+        model->users[i] = below(SYMBOLS + 1);
         model->figures[i][CALL_TREE_BYTES] = below(4) == 0 ? 0 : below(1000);
         model->figures[i][CALL_TREE_ALLOCATIONS] = below(4) == 0 ? 0 : below(20);
     }
@@ -82,9 +86,10 @@ static void make_database(const char *path, const struct model *model)
     for (int i = 1; i <= SYMBOLS; i++) {
         used += (size_t)snprintf(
             sql + used, sizeof(sql) - used,
-            "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined) VALUES (%d, '%c', NULL, NULL, "
-            "'/lib/m', 0, %d);",
-            i, model->letters[i], below(2));
+            "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) VALUES (%d, '%c', "
+            "NULL, NULL, '/lib/m', 0, %d, %d);",
+            i, model->letters[i], below(2),
+            model->is_plumbing[(int)model->letters[i]] ? below(2) : 2 + below(5));
     }
     for (int i = 1; i <= NODES; i++) {
         used += (size_t)snprintf(
@@ -97,11 +102,13 @@ static void make_database(const char *path, const struct model *model)
 
         used += (size_t)snprintf(
             sql + used, sizeof(sql) - used,
-            "INSERT INTO callsite(id, node_id, depth, symbol_id) VALUES (%d, nullif(%d, 0), 1, NULL);"
+            "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) VALUES (%d, nullif(%d, 0), 1, NULL, "
+            "nullif(%d, 0));"
             "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
             "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES (%d, 1, %lld, 0, %lld, %lld, %lld, %lld, %lld, "
             "%lld, 0);",
-            i, model->nodes[i], i, allocations, bytes, allocations, bytes, allocations, bytes, allocations);
+            i, model->nodes[i], model->users[i], i, allocations, bytes, allocations, bytes, allocations,
+            bytes, allocations);
     }
     snprintf(sql + used, sizeof(sql) - used, "COMMIT");
     trace_database_make(path, (const char *const[]){NULL});
@@ -126,23 +133,32 @@ static struct path *find_path(struct model *model, const char *names, bool may_a
     return &model->paths[model->path_count++];
 }
 
-/* The names of a call site's stack in the order of the tree; '-' stands for none. */
+/* The names of a call site's stack in the order of the tree; '-' stands for none. Inverted, a stack begins at the line of its call
+ * site. */
 static void spell(const struct model *model, int callsite, const struct call_tree_options *options,
                   char *names)
 {
+    char user = model->users[callsite] != 0 ? model->letters[model->users[callsite]] : '-';
     size_t count = 0;
+    const char *begin;
 
     for (int at = model->nodes[callsite]; at != 0; at = model->parents[at]) {
         char letter = model->letters[model->symbols[at]];
 
-        if (options->all_frames || count == 0 || names[count - 1] != letter) {
+        if (options->all_frames ||
+            (!model->is_plumbing[(int)letter] && (count == 0 || names[count - 1] != letter))) {
             names[count++] = letter;
         }
     }
     if (count == 0) {
-        names[count++] = '-';
+        names[count++] = user;
     }
     names[count] = '\0';
+    begin = strchr(names, user);
+    if (options->is_inverted && !options->all_frames && begin != NULL) {
+        count -= (size_t)(begin - names);
+        memmove(names, begin, count + 1);
+    }
     for (size_t i = 0; !options->is_inverted && i < count / 2; i++) {
         char letter = names[i];
 
