@@ -38,7 +38,7 @@ static const struct values defaults = {.top = 10, .frames = -1, .domain = "heap"
 static const struct option_spec options[] = {
     {"top", 'n', OPTION_INTEGER, "N", "call sites shown (default 10)", offsetof(struct values, top), 1,
      1000000000, NULL},
-    {"frames", 'f', OPTION_INTEGER, "N", "frames of each stack (default 6; with --json all); 0: none",
+    {"frames", 0, OPTION_INTEGER, "N", "frames of each stack (default 6; with --json all); 0: none",
      offsetof(struct values, frames), 0, 1000, NULL},
     {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP "; of leaks also " STORAGE_DOMAIN,
      offsetof(struct values, domain), 0, 0, NULL},
@@ -77,7 +77,7 @@ static void answer_json(struct command_context *context, struct database *databa
         json_integer_or_null(object, "ts_ns", answer->has_total ? total->peak_ns : -1);
     }
     json_bool(object, "nothing_lost", report_is_lossless(&answer->loss));
-    json_integer(object, "callsites_all", answer->list.count_all);
+    json_integer(object, "callsites_all", answer->list.callsites_all);
     json_add(object, "callsites", callsite_list_json(database, &answer->list, answer->rank, &stacks, false));
     json_print(object, context->out);
 }
@@ -134,13 +134,15 @@ static int make_answer(struct database *database, const struct values *values, s
     }
     report_loss_load(&answer->loss, database);
     answer->has_total = selection_sum(&answer->selection, database, &answer->total);
+    struct groups *groups = groups_open(database, GROUP_BY_LINE);
+
     if (values->pid == 0) {
-        callsite_list_load(&answer->list, database, answer->rank, values->domain, values->top);
+        groups_load(groups, values->domain);
     } else if (answer->has_total) {
-        callsite_list_load_process(
-            &answer->list, database, answer->rank, values->domain, answer->selection.process_id,
-            answer->rank == CALLSITE_BY_PEAK ? answer->total.peak_seq : -1, values->top);
+        groups_load_process(groups, values->domain, answer->selection.process_id, -1);
     }
+    groups_rank(groups, answer->rank, values->top, &answer->list);
+    groups_close(groups);
     return VARVE_OK;
 }
 
@@ -148,7 +150,7 @@ static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
 
-    return values->json && values->csv ? "--json and --csv exclude each other" : NULL;
+    return values->json && values->csv ? "--json and --csv are mutually exclusive" : NULL;
 }
 
 static int answer_ranked(struct command_context *context, struct database *database,
@@ -203,12 +205,6 @@ static int answer_leaks(struct command_context *context, struct database *databa
     return answer_ranked(context, database, values, CALLSITE_BY_LIVE, message);
 }
 
-static int answer_peak(struct command_context *context, struct database *database, const void *values,
-                       struct varve_message *message)
-{
-    return answer_ranked(context, database, values, CALLSITE_BY_PEAK, message);
-}
-
 const struct command command_leaks = {
     .name = "leaks",
     .arguments = "DB",
@@ -225,19 +221,4 @@ const struct command command_leaks = {
     .values_bytes = sizeof(defaults),
     .check = check,
     .answer = answer_leaks,
-};
-
-const struct command command_peak = {
-    .name = "peak",
-    .arguments = "DB",
-    .summary = "what was live at the peak, by call site",
-    .purpose = "Says when the most bytes were live, and lists the call sites whose blocks were live at that "
-               "moment. With --pid: the peak of that process alone, which may have been at another moment.",
-    .examples = "  varve peak trace.db\n"
-                "  varve peak --domain mmap --json trace.db | jq '.callsites[0].frames'\n",
-    .options = options,
-    .defaults = &defaults,
-    .values_bytes = sizeof(defaults),
-    .check = check,
-    .answer = answer_peak,
 };

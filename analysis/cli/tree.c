@@ -5,6 +5,7 @@
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
 #include "analysis/output/json.h"
+#include "analysis/output/terminal.h"
 #include "analysis/query/db.h"
 #include "analysis/query/loss.h"
 #include "analysis/query/selection.h"
@@ -24,10 +25,10 @@
 struct values {
     const char *domain;
     const char *share_min; /* percent; NULL: as suits the output */
-    int64_t depth, top;
+    int64_t depth, top, width;
     const char *output;
     int metric;
-    bool count, inverted, all, json, folded, force;
+    bool count, inverted, all, full_names, json, folded, force;
 };
 
 static const struct values defaults = {.domain = "heap", .depth = CALL_TREE_FRAMES_MAX, .top = 10};
@@ -76,6 +77,10 @@ static const struct option_spec tree_options[] = {
      1, CALL_TREE_FRAMES_MAX, NULL},
     {"top", 'n', OPTION_INTEGER, "N", "frames below a frame (default 10)", offsetof(struct values, top), 1,
      1000000000, NULL},
+    {"full-names", 0, OPTION_FLAG, NULL, "names of functions uncut", offsetof(struct values, full_names), 0,
+     0, NULL},
+    {"width", 'w', OPTION_INTEGER, "N", "columns (default: those of the terminal, else 100)",
+     offsetof(struct values, width), TERMINAL_COLUMNS_MIN, TERMINAL_COLUMNS_MAX, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
     {.kind = OPTION_END},
 };
@@ -143,6 +148,10 @@ static int answer_tree(struct command_context *context, struct database *databas
     struct call_tree tree;
     int error = load(&tree, database, values, "1", message);
 
+    if (values->width > 0) {
+        terminal_set_columns(values->width);
+    }
+    terminal_set_full_names(values->full_names);
     if (error == VARVE_OK && values->json) {
         json_print(call_tree_json(database, &tree), context->out);
     } else if (error == VARVE_OK) {

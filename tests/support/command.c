@@ -165,6 +165,7 @@ void trace_database_make(const char *path, const char *const *scripts)
     execute(database, "PRAGMA synchronous = OFF; BEGIN", path);
     run_script(database, "trace/store/schema.sql");
     run_script(database, "trace/store/views.sql");
+    run_script(database, "trace/store/help.sql");
     add_vocabulary(database);
     for (; *scripts != NULL; scripts++) {
         char name[256];
@@ -222,11 +223,21 @@ void command_outcome_free(struct command_outcome *outcome)
     *outcome = (struct command_outcome){0};
 }
 
+/* One line, or the line and that of the usage. */
+static bool is_reason(const char *text)
+{
+    const char *end = strchr(text, '\n');
+
+    if (end != NULL && strncmp(end + 1, "usage: varve ", strlen("usage: varve ")) == 0) {
+        end = strchr(end + 1, '\n');
+    }
+    return end != NULL && end != text && end[1] == '\0';
+}
+
 void command_refused(struct command_outcome outcome, const char *what, const char *word)
 {
-    if (outcome.status != 2 || outcome.out[0] != '\0' || outcome.err[0] == '\0' ||
-        strstr(outcome.err, word) == NULL ||
-        strchr(outcome.err, '\n') != outcome.err + strlen(outcome.err) - 1) {
+    if (outcome.status != 2 || outcome.out[0] != '\0' || strstr(outcome.err, word) == NULL ||
+        !is_reason(outcome.err)) {
         fail_msg("%s: status %d, out '%s', err '%s'", what, outcome.status, outcome.out, outcome.err);
     }
     command_outcome_free(&outcome);

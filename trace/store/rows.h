@@ -24,6 +24,7 @@ struct store_process {
     int64_t start_ns, end_ns; /* end_ns < 0: NULL */
     int exit_status;          /* < 0: NULL */
     uint64_t unattached, unattached_bytes;
+    uint64_t peak_rss_bytes; /* 0: NULL */
 };
 
 struct store_thread {
@@ -44,7 +45,9 @@ struct store_sums {
 };
 
 int store_process(struct store *store, const struct store_process *row); /* insert or replace */
-int store_thread(struct store *store, const struct store_thread *row);   /* insert or replace */
+/// Resident memory of a process (0: of all together) at a moment, and the most since the row before.
+int store_rss(struct store *store, uint32_t process_id, int64_t ts_ns, uint64_t bytes, uint64_t bytes_max);
+int store_thread(struct store *store, const struct store_thread *row); /* insert or replace */
 /// Nothing more can be read of a ring: its row says what of it had been stored, and why that is all.
 int store_thread_gone(struct store *store, const struct store_ring_position *position, const char *damage,
                       int64_t end_ns);

@@ -9,17 +9,25 @@ CREATE TABLE meta(key TEXT PRIMARY KEY NOT NULL, value ANY) STRICT;
 CREATE TABLE event_kind(code INTEGER PRIMARY KEY, name TEXT NOT NULL, grp TEXT NOT NULL, addr TEXT, size TEXT,
     requested TEXT, arg TEXT, meaning TEXT NOT NULL) STRICT;
 CREATE TABLE event_cause(code INTEGER PRIMARY KEY, text TEXT NOT NULL) STRICT;
-CREATE TABLE domain(code INTEGER PRIMARY KEY, name TEXT NOT NULL, meaning TEXT NOT NULL) STRICT;
+-- contained_in: the domain whose memory this one's is cut from, or reported of once more: never add up both.
+CREATE TABLE domain(code INTEGER PRIMARY KEY, name TEXT NOT NULL, meaning TEXT NOT NULL, contained_in TEXT) STRICT;
 CREATE TABLE element_type(code INTEGER PRIMARY KEY, name TEXT NOT NULL, bytes INTEGER NOT NULL) STRICT;
 
 -- One row per process image (exec starts a new one); id is the number in the recording, pid may repeat.
 CREATE TABLE process(id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, parent_pid INTEGER, parent_id INTEGER,
     rank INTEGER, executable TEXT, command_line TEXT, start_ns INTEGER, end_ns INTEGER,
-    end_cause TEXT,           -- 'exit', 'signal', 'exec', 'gone' (ended without a word), 'running'
+    end_cause TEXT,           -- 'exit', 'signal', 'exec', 'unknown' (killed?), 'running'
     exit_status INTEGER,      -- exit code or signal number, NULL where only its own parent knows
     exec_path TEXT,           -- what it executed last
     unattached INTEGER NOT NULL DEFAULT 0,              -- events that no ring could take
-    unattached_bytes INTEGER NOT NULL DEFAULT 0) STRICT;
+    unattached_bytes INTEGER NOT NULL DEFAULT 0,
+    peak_rss_bytes INTEGER,                             -- as the kernel counts it; NULL: unknown
+    -- Its own code was over: main returned, exit was called, or its Python interpreter began to end. NULL: _exit, a signal.
+    main_end_seq INTEGER, main_end_ns INTEGER) STRICT;
+-- Resident memory as the kernel counts it, evenly thinned; process_id 0: added up over all recorded processes that lived then,
+-- pages that several share counted in each. rss_bytes_max: the most since the row before.
+CREATE TABLE rss_sample(process_id INTEGER NOT NULL, ts_ns INTEGER NOT NULL, rss_bytes INTEGER NOT NULL,
+    rss_bytes_max INTEGER NOT NULL, PRIMARY KEY(process_id, ts_ns)) STRICT, WITHOUT ROWID;
 
 -- One row per ring, that is per thread that recorded; emitted = stored + lost + uncommitted. Where `damage` says so, what
 -- the ring held is not known: emitted and lost are lower bounds then.

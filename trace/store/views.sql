@@ -1,5 +1,9 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Views: the one definition of every metric, shared by the command, the notebooks and SQL users.
+--
+-- Rows of one view may be added up as they are. NAME is all processes together, NAME_process has a row for each process: nothing
+-- is in the same view twice. What CUPTI reports beside the CUDA recorder (domain 'cupti') is in views cupti_* alone. Domains do
+-- nest: blocks of a caching allocator are cut from device memory, so sums go over one domain (domain.contained_in).
 
 -- flags: 1 failed, 2 nested, 4 late, 8 CUPTI's record beside the CUDA recorder's; ring_seq: number in its ring (thread_id),
 -- lost ones counted; NULL: stands for missing ones. These views have no joins: SQLite reads them as if they were tables.
@@ -34,7 +38,8 @@ CREATE VIEW allocations AS
     SELECT a.id, d.name AS domain, a.pid, a.tid, a.device, a.pool, a.stream, a.segment_id, a.addr, a.size, a.requested,
         a.alloc_seq, a.free_requested_seq, a.free_completed_seq, a.alloc_ns, a.free_ns, a.callsite_id,
         c.text AS source, a.process_id, a.temporary, a.free_ns - a.alloc_ns AS lifetime_ns, a.memory_kind
-    FROM allocation a LEFT JOIN domain d ON d.code = a.domain LEFT JOIN event_cause c ON c.code = a.source;
+    FROM allocation a LEFT JOIN domain d ON d.code = a.domain LEFT JOIN event_cause c ON c.code = a.source
+    WHERE a.domain <> 7;
 
 -- Allocations that were never freed. An mmap that is still there at the end is normal; a heap block may be too.
 CREATE VIEW leak AS
@@ -42,7 +47,7 @@ CREATE VIEW leak AS
         a.alloc_seq, a.free_requested_seq, a.free_completed_seq, a.alloc_ns, a.free_ns, a.callsite_id,
         c.text AS source, a.process_id, a.temporary, a.memory_kind
     FROM allocation a LEFT JOIN domain d ON d.code = a.domain LEFT JOIN event_cause c ON c.code = a.source
-    WHERE a.free_completed_seq IS NULL AND a.free_requested_seq IS NULL;
+    WHERE a.free_completed_seq IS NULL AND a.free_requested_seq IS NULL AND a.domain <> 7;
 
 -- Frames of a call site, innermost (depth 0) first. The path of each call site is walked by itself, as an array, because a
 -- recursive query as a table would be walked for all of them whatever is asked for; and without a join, for which SQLite
@@ -65,36 +70,65 @@ CREATE VIEW frame AS
 -- Per call site and domain; user_*: the user's line, the innermost frame that is not plumbing; function, file, line: of the innermost
 -- frame that is no allocation function.
 CREATE VIEW callsite_total AS
-    SELECT u.function AS user_function, u.file AS user_file, u.line AS user_line, t.callsite_id, d.name AS domain, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes,
-        t.peak_allocations, t.peak_bytes, t.temporary,
+    SELECT u.function AS user_function, u.file AS user_file, u.line AS user_line, t.callsite_id, d.name AS domain, t.allocations,
+        t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_allocations, t.peak_bytes, t.temporary,
         CASE WHEN t.frees > 0 THEN t.lifetime_ns / t.frees END AS mean_lifetime_ns,
         s.function, s.file, s.line, s.module, s.is_python, u.module AS user_module, u.is_python AS user_is_python
     FROM callsite_stat t JOIN domain d ON d.code = t.domain
         LEFT JOIN callsite c ON c.id = t.callsite_id LEFT JOIN symbol s ON s.id = c.symbol_id
-        LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id);
+        LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id)
+    WHERE t.domain <> 7;
 
--- Totals per process, domain and device; process_id 0 (pid NULL) is all processes together.
+-- Per domain and device: all processes together. peak_*: when the sum of all processes was largest, for the first time.
 CREATE VIEW total AS
+    SELECT d.name AS domain, t.device, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_bytes,
+        t.peak_allocations, t.peak_seq, t.peak_ns, t.temporary, t.failed
+    FROM total_stat t JOIN domain d ON d.code = t.domain WHERE t.process_id = 0 AND t.domain <> 7;
+
+-- The same of each process, whose peak is its own: these add up to more than that of all together.
+CREATE VIEW total_process AS
     SELECT t.process_id, p.pid, d.name AS domain, t.device, t.allocations, t.frees, t.bytes, t.live_allocations,
         t.live_bytes, t.peak_bytes, t.peak_allocations, t.peak_seq, t.peak_ns, t.temporary, t.failed
-    FROM total_stat t JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id;
-
--- The moment of the largest sum of live bytes (the first, if it was reached more than once).
-CREATE VIEW peak AS
-    SELECT t.process_id, p.pid, d.name AS domain, t.device, t.peak_seq AS seq, t.peak_ns AS ts_ns,
-        t.peak_bytes AS bytes, t.peak_allocations AS allocations
     FROM total_stat t JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id
-    WHERE t.peak_seq IS NOT NULL;
+    WHERE t.process_id <> 0 AND t.domain <> 7;
 
--- Call sites whose blocks were live at the peak of all processes together.
-CREATE VIEW peak_callsite AS
-    SELECT callsite_id, domain, peak_bytes AS bytes, peak_allocations AS allocations, function, file, line, module, is_python
+-- What was live at the peak of all processes together, by call site and domain; of several devices each has its own peak.
+CREATE VIEW peak AS
+    SELECT user_function, user_file, user_line, domain, peak_bytes AS bytes, peak_allocations AS allocations, callsite_id, function,
+        file, line, module, is_python, user_module, user_is_python
     FROM callsite_total WHERE peak_bytes > 0;
 
+-- When that was: the moment of the largest sum of live bytes, the first one if it was reached more than once.
+CREATE VIEW peak_time AS
+    SELECT domain, device, peak_seq AS seq, peak_ns AS ts_ns, peak_bytes AS bytes, peak_allocations AS allocations
+    FROM total WHERE peak_seq IS NOT NULL;
+
+CREATE VIEW peak_time_process AS
+    SELECT process_id, pid, domain, device, peak_seq AS seq, peak_ns AS ts_ns, peak_bytes AS bytes, peak_allocations AS allocations
+    FROM total_process WHERE peak_seq IS NOT NULL;
+
+-- Live bytes after an event: of each while a trace is short, else of evenly chosen ones; allocated_max: the most since the row before.
 CREATE VIEW timeline AS
+    SELECT d.name AS domain, s.device, s.seq, s.ts_ns, s.allocated, s.allocated_max, s.active, s.reserved, s.requested,
+        s.live AS live_allocations
+    FROM sample s JOIN domain d ON d.code = s.domain WHERE s.process_id = 0 AND s.domain <> 7;
+
+CREATE VIEW timeline_process AS
     SELECT s.process_id, p.pid, d.name AS domain, s.device, s.seq, s.ts_ns, s.allocated, s.allocated_max, s.active,
-        s.reserved, s.requested, s.live
-    FROM sample s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id;
+        s.reserved, s.requested, s.live AS live_allocations
+    FROM sample s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id
+    WHERE s.process_id <> 0 AND s.domain <> 7;
+
+-- Resident memory over time, by process and of all recorded processes together (shared pages count in each of them).
+CREATE VIEW rss AS
+    SELECT s.process_id, p.pid, s.ts_ns, s.rss_bytes, s.rss_bytes_max
+    FROM rss_sample s LEFT JOIN process p ON p.id = s.process_id WHERE s.process_id > 0;
+CREATE VIEW rss_total AS
+    SELECT ts_ns, rss_bytes, rss_bytes_max FROM rss_sample WHERE process_id = 0;
+-- One row: the most that was resident at a time, as far as samples and the processes' own peaks show it; NULL: unknown.
+CREATE VIEW rss_peak AS
+    SELECT nullif(max(coalesce((SELECT max(rss_bytes_max) FROM rss_total), 0),
+        coalesce((SELECT max(peak_rss_bytes) FROM process), 0)), 0) AS rss_bytes;
 
 -- Splits (other: the remainder) and merges (other: the neighbour that was absorbed) of caching allocators.
 CREATE VIEW block_op AS
@@ -102,16 +136,57 @@ CREATE VIEW block_op AS
         requested AS other_size, cause
     FROM event WHERE kind IN (4, 5);
 
--- Share of the reserved bytes that no allocation used.
+-- Share of the bytes that a process' caching allocator had reserved and no allocation used, over time.
 CREATE VIEW fragmentation AS
     SELECT process_id, domain, device, seq, ts_ns, allocated, reserved,
         1.0 - CAST(allocated AS REAL) / reserved AS unused_share
-    FROM timeline WHERE reserved > 0;
+    FROM timeline_process WHERE reserved > 0;
 
 CREATE VIEW oom_retry AS
     SELECT e.seq, e.ts_ns, e.pid, e.tid, e.device, c.text AS stage, e.size AS bytes_asked, e.requested AS bytes_freed,
         e.arg AS succeeded
     FROM event e LEFT JOIN event_cause c ON c.code = e.cause WHERE e.kind = 11;
+
+-- Caching allocators at the end of the trace (`varve segments --at` has any moment). Segments without a block in use: the allocator
+-- could give them back. A segment's memory is its row, or for an expandable one the sum of its mappings.
+CREATE VIEW empty_segment AS
+    SELECT s.id AS segment_id, s.process_id, p.pid, s.device, s.pool, s.stream, coalesce(s.is_expandable, 0) AS is_expandable, s.addr,
+        CASE WHEN s.is_expandable THEN (SELECT sum(iif(e.kind = 8, e.size, -e.size)) FROM event_row e WHERE e.kind IN (8, 9)
+            AND e.id = s.id) ELSE s.size END AS size, s.alloc_seq, s.alloc_ns
+    FROM segment s LEFT JOIN process p ON p.id = s.process_id
+    WHERE s.free_seq IS NULL AND s.id NOT IN (SELECT segment_id FROM allocation_row WHERE domain = 4 AND pending_events IS NULL
+        AND segment_id IS NOT NULL);
+
+-- Free ranges in segments with a block in use, the largest first. Edges are blocks in use and the ends of what is mapped (kind 0 begin,
+-- 2 end); a hole begins where one ends and ends where the next begins.
+CREATE VIEW hole AS
+    WITH used AS MATERIALIZED (
+            SELECT segment_id, addr, size, id FROM allocation_row WHERE domain = 4 AND pending_events IS NULL
+                AND segment_id IN (SELECT id FROM segment WHERE free_seq IS NULL)),
+        segments AS MATERIALIZED (
+            SELECT * FROM segment WHERE free_seq IS NULL AND id IN (SELECT segment_id FROM used)),
+        mapping AS (
+            SELECT e.id AS segment_id, iif(b.value = 0, e.addr, e.addr + e.size) AS addr, iif((e.kind = 8) = (b.value = 0), 1, -1) AS step
+            FROM event_row e CROSS JOIN json_each('[0,1]') b
+            WHERE (SELECT count(*) FROM segments WHERE is_expandable) > 0 AND e.kind IN (8, 9)
+                AND e.id IN (SELECT id FROM segments WHERE is_expandable)),
+        mapped AS (
+            SELECT segment_id, addr, sum(step) AS step FROM mapping GROUP BY segment_id, addr HAVING sum(step) <> 0),
+        edge AS (
+            SELECT segment_id, addr, size, 1 AS kind, id FROM used
+            UNION ALL
+            SELECT segment_id, addr, 0, iif(step > 0, 0, 2), NULL FROM mapped
+            UNION ALL
+            SELECT s.id, s.addr + b.value * s.size, 0, b.value * 2, NULL FROM segments s CROSS JOIN json_each('[0,1]') b
+            WHERE s.is_expandable IS NOT 1),
+        gap AS (
+            SELECT segment_id, kind, id, addr + size AS addr, lead(addr) OVER next - addr - size AS size, lead(id) OVER next AS next_id
+            FROM edge WINDOW next AS (PARTITION BY segment_id ORDER BY addr, kind))
+    SELECT g.segment_id, s.process_id, p.pid, s.device, s.pool, s.stream, coalesce(s.is_expandable, 0) AS is_expandable, g.addr, g.size,
+        g.id AS before_id, g.next_id AS behind_id
+    FROM gap g JOIN segments s ON s.id = g.segment_id LEFT JOIN process p ON p.id = s.process_id
+    WHERE g.kind < 2 AND g.size > 0
+    ORDER BY g.size DESC, g.addr;
 
 -- Rows say what a report on this trace must admit; none = every event is here.
 CREATE VIEW data_loss AS
@@ -260,7 +335,8 @@ CREATE VIEW stream_total AS
             (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.device = s.device AND t.number = s.stream),
             (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.number = s.stream)) END AS handle,
         s.allocations, s.frees, s.bytes, s.live_bytes, s.peak_bytes
-    FROM stream_stat s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id;
+    FROM stream_stat s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id
+    WHERE s.domain <> 7;
 
 -- Requests that the driver refused; result is its CUresult.
 CREATE VIEW device_failure AS
@@ -272,11 +348,12 @@ CREATE VIEW device_failure AS
 
 -- What the driver said was in use on a device, and how much of it was live in domain device of all processes that had not
 -- ended. The rest is unattributed: contexts of CUDA, other programs, what libraries get in other ways.
-CREATE VIEW device_unexplained AS
-    SELECT seq, ts_ns, process_id, pid, device, total, free, total - free AS used, seen, total - free - seen AS unexplained
+CREATE VIEW device_unattributed AS
+    SELECT seq, ts_ns, process_id, pid, device, total, free, total - free AS used, attributed,
+        total - free - attributed AS unattributed
     FROM (SELECT m.seq, m.ts_ns, m.process_id, p.pid, m.device, m.total_bytes AS total, m.free_bytes AS free,
             m.live_bytes - coalesce((SELECT sum(g.live_bytes) FROM total_stat g JOIN process q ON q.id = g.process_id
-                WHERE g.domain = 3 AND g.device = m.device AND q.end_ns < m.ts_ns), 0) AS seen
+                WHERE g.domain = 3 AND g.device = m.device AND q.end_ns < m.ts_ns), 0) AS attributed
         FROM device_memory m LEFT JOIN process p ON p.id = m.process_id);
 
 -- Per process and device: the first moment at which a caching allocator held most, and what there was then of blocks and,
@@ -307,6 +384,12 @@ CREATE VIEW vmm AS
     FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause
     WHERE d.kind IN (41, 42, 43, 44, 45, 46, 54);
+
+-- What CUPTI reported beside the CUDA recorder: domain 'cupti' of the tables, which has no place in other sums.
+CREATE VIEW cupti_total AS
+    SELECT t.process_id, p.pid, t.device, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_bytes,
+        t.peak_allocations, t.failed
+    FROM total_stat t LEFT JOIN process p ON p.id = t.process_id WHERE t.process_id <> 0 AND t.domain = 7;
 
 -- What CUPTI said of memory operations when it got to it; time_ns: CUPTI's time of the operation, since the trace began.
 CREATE VIEW cupti_memory AS

@@ -24,9 +24,9 @@
     "AND b.seq < s.seq)"
 
 /* Allocations that each of the two recorded, of the processes in which both ran. */
-#define BOTH " AND process_id IN (SELECT process_id FROM total WHERE domain = 'cupti' AND process_id <> 0)"
-#define BY_CUDA "SELECT sum(allocations) FROM total WHERE domain = 'device'" BOTH
-#define BY_CUPTI "SELECT sum(allocations) FROM total WHERE domain = 'cupti'" BOTH
+#define BOTH " process_id IN (SELECT process_id FROM cupti_total)"
+#define BY_CUDA "SELECT sum(allocations) FROM total_process WHERE domain = 'device' AND" BOTH
+#define BY_CUPTI "SELECT sum(allocations) FROM cupti_total WHERE" BOTH
 
 /* What the processes of one row said; `has_begun`: they had CUPTI's subscription by then. */
 static void print_state(FILE *out, const char *state, bool has_begun, int64_t processes, int64_t sum,
@@ -109,6 +109,18 @@ void report_cupti_print(FILE *out, struct database *database)
     cursor_close(&cursor);
     if (is_checked) {
         print_difference(out, database);
+    }
+}
+
+void report_cupti_print_short(FILE *out, struct database *database)
+{
+    if (report_cupti_is_checked(database) && !report_cupti_agrees(database)) {
+        report_rule_print(out, "CUPTI");
+        fprintf(out,
+                "  the CUDA recorder has %s allocations, CUPTI %s; they differ in %s (--all lists them)\n",
+                format_count(database_integer(database, BY_CUDA, 0)).text,
+                format_count(database_integer(database, BY_CUPTI, 0)).text,
+                format_count(database_integer(database, "SELECT count(*) FROM cupti_difference", 0)).text);
     }
 }
 

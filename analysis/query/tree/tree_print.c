@@ -7,9 +7,9 @@
 
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
+#include "analysis/output/terminal.h"
 #include "analysis/query/db.h"
 #include "analysis/query/selection.h"
-#include "analysis/query/stack.h"
 #include "analysis/query/totals.h"
 #include "analysis/query/tree/call_tree.h"
 
@@ -19,6 +19,8 @@
 #define LEVELS_DRAWN 20 /* deeper ones are not indented further */
 #define CHAIN_HEAD 2    /* frames of a long row that are shown */
 #define CHAIN_TAIL 5
+#define FRAME_COLUMNS_MIN 24 /* even where the indentation leaves less */
+#define FUNCTION_COLUMNS_MIN 12
 
 struct printer {
     FILE *out;
@@ -113,24 +115,42 @@ static void print_part(struct printer *printer, uint32_t level, const int64_t *f
 
 /* ---- the tree ---- */
 
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
+}
+
 static void print_frame(struct printer *printer, size_t number, const char *indent)
 {
     const struct call_tree_frame *frame = &printer->tree->frames[printer->tree->nodes[number].frame];
-    struct stack_frame words = {
-        .line = frame->line,
-        .pc = -1,
-        .function = frame->function,
-        .file = frame->file,
-        .module = frame->module,
-        .is_python = frame->is_python,
-    };
-    char missing[] = "(no stack)";
-    char unresolved[] = "(unresolved)";
+    size_t used = format_width(indent);
+    size_t left =
+        terminal_columns() > used + FRAME_COLUMNS_MIN ? terminal_columns() - used : FRAME_COLUMNS_MIN;
+    const char *function = frame->function;
+    char location[4 * TERMINAL_COLUMNS_MAX] = "";
+    size_t others;
 
-    if (frame->function == NULL) {
-        words.function = frame->is_missing ? missing : unresolved;
+    if (frame->file != NULL) {
+        char file[4 * TERMINAL_COLUMNS_MAX];
+
+        format_path(file, sizeof(file), frame->file, left / 2);
+        snprintf(location, sizeof(location), frame->line > 0 ? "  %s:%" PRId64 : "  %s", file, frame->line);
+    } else if (frame->module != NULL) {
+        char module[120];
+
+        format_head(module, sizeof(module), base_name(frame->module), left / 3 < 28 ? left / 3 : 28);
+        snprintf(location, sizeof(location), "  (%s)", module);
     }
-    stack_print_frame(printer->out, indent, &words, 1);
+    if (function == NULL) {
+        function = frame->is_missing ? "(no stack)" : "(unresolved)";
+    }
+    others = format_width(location);
+    fputs(indent, printer->out);
+    format_print_function(printer->out, function,
+                          others + FUNCTION_COLUMNS_MIN < left ? left - others : FUNCTION_COLUMNS_MIN);
+    fprintf(printer->out, "%s\n", location);
 }
 
 /* Frames from `number` on that are each all of the one before. */

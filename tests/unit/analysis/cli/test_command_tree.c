@@ -18,7 +18,7 @@
 /* A row of stacks below each other; the peak has 400 bytes of work and 600 of load, called in two lines of main. */
 static const char small_sql[] =
     "INSERT INTO meta VALUES ('complete', 1), ('duration_ns', 10000);"
-    "INSERT OR IGNORE INTO domain VALUES (1, 'heap', 'the malloc family'), (2, 'mmap', 'mmap');"
+    "INSERT OR IGNORE INTO domain(code, name, meaning) VALUES (1, 'heap', 'the malloc family'), (2, 'mmap', 'mmap');"
     "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) VALUES (1, 'main', 'main.c', 12, "
     "'/bin/a', 0, 0, 3), (2, 'main', 'main.c', 14, '/bin/a', 0, 0, 3), (3, 'work', 'work.c', 3, '/bin/a', 0, 0, 3), (4, "
     "'load', 'load.c', 7, '/bin/a', 0, 0, 3), (5, 'begin', NULL, NULL, '/bin/a', 0, 0, 2), (6, NULL, NULL, NULL, "
@@ -94,12 +94,12 @@ static void test_text(void **state)
                                    "\n"
                                    "     bytes    share allocations  called, calls\n"
                                    "    1000 B  100.0 %           7  begin  (a)\n"
-                                   "     600 B   60.0 %           3  ├ main  main.c:14  (a)\n"
-                                   "                                 │ load  load.c:7  (a)\n"
-                                   "     400 B   40.0 %           4  └ main  main.c:12  (a)\n"
-                                   "                                   work  work.c:3  (a)\n"
+                                   "     600 B   60.0 %           3  ├ main  main.c:14\n"
+                                   "                                 │ load  load.c:7\n"
+                                   "     400 B   40.0 %           4  └ main  main.c:12\n"
+                                   "                                   work  work.c:3\n"
                                    "     300 B   30.0 %           3    ├ (itself)\n"
-                                   "     100 B   10.0 %           1    └ work  work.c:4  (a)\n");
+                                   "     100 B   10.0 %           1    └ work  work.c:4\n");
 }
 
 static void test_options(void **state)
@@ -109,11 +109,11 @@ static void test_options(void **state)
            "heap, at the peak: 1000 B in 7 allocations, 6.00 us after the start\n"
            "\n"
            "     bytes    share allocations  allocated in, called by\n"
-           "     600 B   60.0 %           3  load  load.c:7  (a)\n"
-           "                                 main  main.c:14  (a)\n"
+           "     600 B   60.0 %           3  load  load.c:7\n"
+           "                                 main  main.c:14\n"
            "                                 begin  (a)\n"
-           "     300 B   30.0 %           3  work  work.c:3  (a)\n"
-           "                                 main  main.c:12  (a)\n"
+           "     300 B   30.0 %           3  work  work.c:3\n"
+           "                                 main  main.c:12\n"
            "                                 begin  (a)\n"
            "     100 B   10.0 %           1  … 1 more\n");
     expect(ANSWER("tree", "--metric=temporary", "--depth=1", "t.db"),
@@ -223,7 +223,7 @@ static void test_nothing(void **state)
 {
     (void)state;
     make("empty.db", "INSERT INTO meta VALUES ('complete', 1);",
-         "INSERT OR IGNORE INTO domain VALUES (1, 'heap', '')");
+         "INSERT OR IGNORE INTO domain(code, name, meaning) VALUES (1, 'heap', '')");
     expect(ANSWER("tree", "empty.db"), "heap, at the peak: 0 B in 0 allocations\n");
     expect(ANSWER("flamegraph", "--folded", "empty.db"), "");
     expect_words(ANSWER("flamegraph", "-o", "-", "empty.db"), WORDS("0 allocations", "</svg>"));

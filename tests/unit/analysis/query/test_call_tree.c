@@ -79,7 +79,7 @@ static void make_database(const char *path, const struct model *model)
     size_t used = (size_t)snprintf(
         sql, sizeof(sql),
         "BEGIN; INSERT INTO meta VALUES ('complete', 1);"
-        "INSERT OR IGNORE INTO domain VALUES (1, 'heap', ''), (2, 'mmap', '');"
+        "INSERT OR IGNORE INTO domain(code, name, meaning) VALUES (1, 'heap', ''), (2, 'mmap', '');"
         "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
         "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES (1, 2, 9, 9, 9, 9, 9, 9, 9, 9, 9);");
 
