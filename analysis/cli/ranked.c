@@ -13,7 +13,6 @@
 #include "analysis/query/db.h"
 #include "analysis/query/loss.h"
 #include "analysis/query/selection.h"
-#include "analysis/query/storage/storage_leaks.h"
 #include "analysis/query/totals.h"
 #include "trace/trace.h"
 
@@ -21,8 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define STORAGE_DOMAIN "storage" /* no domain of allocations */
 
 struct values {
     int64_t top;
@@ -40,7 +37,7 @@ static const struct option_spec options[] = {
      1000000000, NULL},
     {"frames", 'f', OPTION_INTEGER, "N", "frames of each stack (default 6; with --json all); 0: none",
      offsetof(struct values, frames), 0, 1000, NULL},
-    {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP "; of leaks also " STORAGE_DOMAIN,
+    {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP,
      offsetof(struct values, domain), 0, 0, NULL},
     {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all together)",
      offsetof(struct values, pid), 1, INT32_MAX, NULL},
@@ -169,63 +166,11 @@ static int answer_ranked(struct command_context *context, struct database *datab
     return error;
 }
 
-/* What of storages looks leaked is more than that they were not freed. */
-static int answer_storages(struct command_context *context, struct database *database,
-                           const struct values *values, struct varve_message *message)
-{
-    struct storage_leaks leaks;
-    int error = storage_leaks_load(&leaks, database, values->pid, values->top, message);
-
-    if (error == VARVE_OK && values->json) {
-        json_print(storage_leaks_json(database, &leaks, values->pid, values->frames), context->out);
-    } else if (error == VARVE_OK && values->csv) {
-        context->is_exact = true;
-        storage_leaks_csv(context->out, &leaks);
-    } else if (error == VARVE_OK) {
-        struct report_loss loss;
-
-        report_loss_load(&loss, database);
-        if (!report_is_lossless(&loss)) {
-            report_loss_print(context->out, database, &loss);
-        }
-        storage_leaks_print(context->out, database, &leaks, values->pid, values->frames);
-    }
-    storage_leaks_free(&leaks);
-    return error;
-}
-
-static int answer_leaks(struct command_context *context, struct database *database, const void *values,
-                        struct varve_message *message)
-{
-    if (strcmp(((const struct values *)values)->domain, STORAGE_DOMAIN) == 0) {
-        return answer_storages(context, database, values, message);
-    }
-    return answer_ranked(context, database, values, CALLSITE_BY_LIVE, message);
-}
-
 static int answer_peak(struct command_context *context, struct database *database, const void *values,
                        struct varve_message *message)
 {
     return answer_ranked(context, database, values, CALLSITE_BY_PEAK, message);
 }
-
-const struct command command_leaks = {
-    .name = "leaks",
-    .arguments = "DB",
-    .summary = "what was never freed, by call site",
-    .purpose =
-        "Lists the call sites whose blocks were still there at the end, the largest first. Libraries "
-        "keep some memory until the process ends, which is no defect; what grows with the work is. "
-        "Storages (--domain storage) are listed if they look leaked, with a score from 0 to 1 and why.",
-    .examples = "  varve leaks trace.db\n"
-                "  varve leaks --pid 4711 --top 50 --csv trace.db > leaks.csv\n"
-                "  varve leaks --domain storage trace.db\n",
-    .options = options,
-    .defaults = &defaults,
-    .values_bytes = sizeof(defaults),
-    .check = check,
-    .answer = answer_leaks,
-};
 
 const struct command command_peak = {
     .name = "peak",
