@@ -231,6 +231,15 @@ class Case(unittest.TestCase):
         self.assertEqual(left, [], "sidecar files")
         self.assertFalse(os.path.lexists(path + ".d"), "the recording directory is still there")
         self.assertEqual(self.one("SELECT count(*) FROM ring_position"), 0)
+        self.assert_documented()
+
+    def assert_documented(self):
+        """The table help names what there is, and nothing else."""
+        there = ("SELECT s.name, c.name FROM sqlite_schema s JOIN pragma_table_info(s.name) c"
+                 " WHERE s.type IN ('table', 'view') AND s.name NOT LIKE 'sqlite%'")
+        self.assertGreater(self.one(f"SELECT count(*) FROM ({there})"), 700)
+        self.assertEqual(self.sql(f"{there} EXCEPT SELECT name, column FROM help"), [], "columns without help")
+        self.assertEqual(self.sql(f"SELECT name, column FROM help WHERE column <> '' EXCEPT {there}"), [], "help of nothing")
 
     def assert_conserved(self):
         """emitted = stored + lost + uncommitted, ring by ring, and stored is what is there. Returns the losses."""
@@ -306,7 +315,7 @@ class Case(unittest.TestCase):
         self.assertEqual(problems[:5], [], f"{len(problems)} problems")
         for process, (allocations, frees, size) in totals.items():
             if allocations:
-                self.assertEqual(self.sql("SELECT allocations, frees, bytes, live_allocations, live_bytes FROM total"
+                self.assertEqual(self.sql("SELECT allocations, frees, bytes, live_allocations, live_bytes FROM total_process"
                                           " WHERE domain = 'heap' AND process_id = ?", process),
                                  [(allocations, frees, size, len(live[process]), sum(live[process].values()))])
         table = {(row[0], row[1]): row[2] for row in self.sql(

@@ -31,7 +31,7 @@ extern "C" {
 /* PRAGMA application_id ("VRVE") and user_version of a trace database; readers refuse others and newer ones.
  */
 #define VARVE_DATABASE_APPLICATION_ID 0x56525645
-#define VARVE_DATABASE_SCHEMA_VERSION 2
+#define VARVE_DATABASE_SCHEMA_VERSION 3
 
 /* ---- Emitting, inside the recorded process (libvarve_trace.so) ---- */
 
@@ -449,6 +449,35 @@ int varve_writer_finish(struct varve_writer *writer, varve_collect_progress prog
                         struct varve_message *message);
 /// End without a database; nothing is left behind. NULL is allowed.
 void varve_writer_abandon(struct varve_writer *writer);
+
+/* ---- Which frame of a stack is the user's (varve_collect) ---- */
+
+/* From the outermost frame of a stack inwards, a frame becomes the user's line unless that has a larger rank already:
+ * so the innermost frame of the largest rank is. None above VARVE_FRAME_PLUMBING: the stack has no user's line. */
+enum varve_frame_rank {
+    VARVE_FRAME_PLUMBING = 0, /* allocation functions, their wrappers, run-time libraries: see plumbing.txt */
+    VARVE_FRAME_UNNAMED,      /* native code without a symbol */
+    VARVE_FRAME_NAMED,        /* a native function */
+    VARVE_FRAME_SOURCE,       /* a native function whose source line is known */
+    VARVE_FRAME_LIBRARY,      /* a line of Python's own library, or of an installed package */
+    VARVE_FRAME_GENERATED,    /* Python code that is in no file: exec, -c, a cell of a notebook */
+    VARVE_FRAME_USER,         /* another line of Python */
+};
+
+/* The table of patterns. One thread at a time adds to it; any number may ask. */
+struct varve_plumbing;
+
+/// The built-in table; owner: the caller, by varve_plumbing_close. Errors: VARVE_ERROR_NO_MEMORY.
+int varve_plumbing_open(struct varve_plumbing **plumbing_out);
+void varve_plumbing_close(struct varve_plumbing *plumbing);
+/// One more pattern: `function:`, `file:`, `module:` or `library:` and a text in which * stands for any characters; without
+/// such a word it is of functions, with a slash in it of files and modules. Copied. Errors: VARVE_ERROR_INVALID (it is empty), NO_MEMORY.
+int varve_plumbing_add(struct varve_plumbing *plumbing, const char *pattern, struct varve_message *message);
+/// A line a pattern; spaces around it, empty lines and lines that begin with # are passed over. Errors as above, with the line's number.
+int varve_plumbing_add_lines(struct varve_plumbing *plumbing, const char *text,
+                             struct varve_message *message);
+enum varve_frame_rank varve_plumbing_rank(const struct varve_plumbing *plumbing,
+                                          const struct varve_writer_symbol *symbol);
 
 /* ---- Rebuilding a recording from a trace of its second sink (varve_collect) ---- */
 

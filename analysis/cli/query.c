@@ -334,7 +334,7 @@ const struct command command_query = {
     .summary = "run SQL over a trace, read-only: table, CSV or JSON",
     .purpose = "Runs SQL statements over a trace and prints their rows. SQL '-' reads them from standard "
                "input. The views are the place to begin: events, allocations, leak, total, peak, "
-               "peak_callsite, callsite_total, frame, timeline, data_loss; SELECT name, meaning FROM "
+               "callsite_total, frame, timeline, data_loss; SELECT name, meaning FROM "
                "event_kind explains the events. Nothing can be written. SQL that "
                "computes longer than --timeout is ended.",
     .examples =

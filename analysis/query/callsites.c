@@ -25,7 +25,7 @@
 /* Of the long-lived, people want those that matter: a hundredth of all bytes of the domain at least. */
 #define LONG_LIVED                                     \
     "mean_lifetime_ns IS NOT NULL AND bytes * 100 >= " \
-    "(SELECT sum(bytes) FROM total WHERE process_id = 0 AND domain = ?1)"
+    "(SELECT sum(bytes) FROM total WHERE domain = ?1)"
 
 #define RANK_SQL(condition, order, bytes, allocations)                                             \
     "SELECT " COLUMNS " FROM callsite_total WHERE domain = ?1 AND (" condition ") ORDER BY " order \

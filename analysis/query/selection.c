@@ -21,7 +21,7 @@ static int check_domain(const char *domain, struct database *database, struct va
     bool is_known = false;
     struct cursor cursor;
 
-    cursor_open(&cursor, database, "SELECT name FROM domain ORDER BY code");
+    cursor_open(&cursor, database, "SELECT name FROM domain WHERE name <> 'cupti' ORDER BY code");
     while (cursor_next(&cursor)) {
         const char *name = cursor_name(&cursor, 0);
 
@@ -83,9 +83,10 @@ int selection_make(struct selection *selection, struct database *database, const
         return VARVE_OK;
     }
     /* exec gives one pid several images: the one that needed most is the one people mean */
-    cursor_open(&cursor, database,
-                "SELECT p.id FROM process p LEFT JOIN total t ON t.process_id = p.id AND t.domain = ?2 "
-                "WHERE p.pid = ?1 ORDER BY coalesce(t.peak_bytes, -1) DESC, p.id LIMIT 1");
+    cursor_open(
+        &cursor, database,
+        "SELECT p.id FROM process p LEFT JOIN total_process t ON t.process_id = p.id AND t.domain = ?2 "
+        "WHERE p.pid = ?1 ORDER BY coalesce(t.peak_bytes, -1) DESC, p.id LIMIT 1");
     cursor_bind_integer(&cursor, 1, pid);
     cursor_bind_text(&cursor, 2, domain);
     if (cursor_next(&cursor)) {

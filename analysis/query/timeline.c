@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes over time. The view timeline has a row per event or, for long traces, a thinned choice of them, each
+ * Bytes over time. The views timeline and timeline_process have a row per event or, for long traces, a thinned choice of them, each
  * with the maximum since the row before; here they are put into equal steps of time. A step without rows
  * repeats the state before it. The chart shows the maximum of each step, so that no peak is lost by the
  * thinning.
@@ -19,8 +19,11 @@
 #define LABEL_COLUMNS 10
 
 static const char timeline_sql[] =
-    "SELECT ts_ns, allocated, allocated_max, live FROM timeline WHERE process_id = ?1 AND domain = ?2 AND "
-    "device = ?3 ORDER BY seq";
+    "SELECT ts_ns, allocated, allocated_max, live_allocations FROM timeline WHERE domain = ?1 AND device = ?2 "
+    "ORDER BY seq";
+static const char process_sql[] =
+    "SELECT ts_ns, allocated, allocated_max, live_allocations FROM timeline_process WHERE domain = ?1 AND "
+    "device = ?2 AND process_id = ?3 ORDER BY seq";
 
 static void fill_step(struct timeline *timeline, size_t *step, size_t to)
 {
@@ -49,10 +52,12 @@ void timeline_load(struct timeline *timeline, struct database *database, const s
             .end_ns = (int64_t)((double)span * (double)(i + 1) / (double)points),
         };
     }
-    cursor_open(&cursor, database, timeline_sql);
-    cursor_bind_integer(&cursor, 1, selection->process_id);
-    cursor_bind_text(&cursor, 2, selection->domain);
-    cursor_bind_integer(&cursor, 3, selection->device);
+    cursor_open(&cursor, database, selection->process_id == 0 ? timeline_sql : process_sql);
+    cursor_bind_text(&cursor, 1, selection->domain);
+    cursor_bind_integer(&cursor, 2, selection->device);
+    if (selection->process_id != 0) {
+        cursor_bind_integer(&cursor, 3, selection->process_id);
+    }
     while (cursor_next(&cursor)) {
         int64_t when = cursor_integer(&cursor, 0);
         int64_t highest = cursor_integer(&cursor, 2);

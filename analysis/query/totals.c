@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The totals of the view `total` and the duration of a recording. Used by report, info, leaks, peak, timeline and diff.
+ * The totals of the views `total` and `total_process`, and the duration of a recording. Used by report, info, leaks, peak, timeline and diff.
  */
 #include "analysis/query/totals.h"
 
@@ -12,22 +12,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TOTAL_ORDER                                                                            \
-    "CASE domain WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'cupti' THEN 3 WHEN 'managed' " \
-    "THEN 4 WHEN 'pinned' THEN 5 WHEN 'mmap' THEN 7 ELSE 6 END, domain, device"
+#define TOTAL_FIGURES                                                                 \
+    ", device, allocations, frees, bytes, live_allocations, live_bytes, peak_bytes, " \
+    "peak_allocations, coalesce(peak_seq, -1), coalesce(peak_ns, -1), temporary, failed "
+#define TOTAL_ORDER                                                                    \
+    "CASE domain WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'managed' THEN 4 WHEN " \
+    "'pinned' THEN 5 WHEN 'mmap' THEN 7 ELSE 6 END, domain, device"
 
 void report_totals_load(struct report_totals *totals, struct database *database, int64_t process_id)
 {
     struct cursor cursor;
 
     *totals = (struct report_totals){0};
-    cursor_open(
-        &cursor, database,
-        "SELECT domain, process_id, coalesce(pid, 0), device, allocations, frees, bytes, live_allocations, "
-        "live_bytes, peak_bytes, peak_allocations, coalesce(peak_seq, -1), coalesce(peak_ns, -1), temporary, "
-        "failed FROM total WHERE CASE WHEN ?1 < 0 THEN process_id <> 0 ELSE process_id = ?1 END "
-        "ORDER BY process_id, " TOTAL_ORDER);
-    cursor_bind_integer(&cursor, 1, process_id);
+    cursor_open(&cursor, database,
+                process_id == 0 ? "SELECT domain, 0, 0" TOTAL_FIGURES "FROM total ORDER BY " TOTAL_ORDER
+                                : "SELECT domain, process_id, coalesce(pid, 0)" TOTAL_FIGURES
+                                  "FROM total_process WHERE ?1 < 0 OR process_id = ?1 "
+                                  "ORDER BY process_id, " TOTAL_ORDER);
+    if (process_id != 0) {
+        cursor_bind_integer(&cursor, 1, process_id);
+    }
     while (cursor_next(&cursor)) {
         totals->rows = memory_resize(totals->rows, (totals->count + 1) * sizeof(totals->rows[0]));
         struct report_total *row = &totals->rows[totals->count++];
@@ -79,7 +83,7 @@ struct cJSON *report_totals_json(struct database *database)
     return query_json(
         database,
         "SELECT domain, device, allocations, frees, bytes, temporary, failed, live_allocations, live_bytes, peak_bytes, "
-        "peak_allocations, peak_seq, peak_ns FROM total WHERE process_id = 0 ORDER BY " TOTAL_ORDER,
+        "peak_allocations, peak_seq, peak_ns FROM total ORDER BY " TOTAL_ORDER,
         0);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The totals of the view `total`, for all processes together and for each, and how long the recording took.
+ * The totals of all processes together (view `total`) or of each (`total_process`), and how long the recording took.
  * Loading ends early on a database error: see database_error.
  */
 #ifndef VARVE_ANALYSIS_QUERY_TOTALS_H
@@ -18,7 +18,7 @@ extern "C" {
 struct cJSON;
 struct database;
 
-/* A row of total. */
+/* A row of total or total_process. */
 struct report_total {
     char *domain;
     int64_t process_id, pid, device, allocations, frees, bytes, live_allocations, live_bytes, peak_bytes,

@@ -159,7 +159,7 @@ static void callsite_file_make(struct store *store)
                       VARVE_OK,
                   "cannot store a frame");
         }
-        CHECK(store_callsite(store, callsite, node, DEPTH, symbols[first]) == VARVE_OK,
+        CHECK(store_callsite(store, callsite, node, DEPTH, symbols[first], symbols[first]) == VARVE_OK,
               "cannot store a call site");
     }
     stack_nodes_free(&nodes);

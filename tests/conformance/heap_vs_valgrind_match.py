@@ -95,8 +95,8 @@ class Database:
         starts = dict(self.rows("SELECT t.process_id, e.arg FROM event e JOIN thread t ON t.id = e.thread_id"
                                 " WHERE e.kind = ?", KIND_START))
         figures = {row[0]: Figures(*row[1:]) for row in self.rows(
-            "SELECT process_id, allocations, frees, bytes, live_allocations, live_bytes FROM total"
-            " WHERE domain = 'heap' AND process_id <> 0")}
+            "SELECT process_id, allocations, frees, bytes, live_allocations, live_bytes FROM total_process"
+            " WHERE domain = 'heap'")}
         self.images = [Image(row, starts.get(row[0]) or 0, figures.get(row[0], ZERO), normalize) for row in self.rows(
             "SELECT id, pid, executable, command_line, end_cause FROM process ORDER BY id")]
         self.by_id = {image.id: image for image in self.images}

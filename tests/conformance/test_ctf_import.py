@@ -54,6 +54,7 @@ class Import(lttng_recording.Case):
     def test_summary(self):
         outcome = self.varve("import", self.trace(), "-o", self.made)
         self.open(self.made)
+        self.assert_documented()
         self.assertIn(f"{self.one('SELECT count(*) FROM event'):,} events of ", outcome.out)
         self.assertIn("; nothing lost\n", outcome.out)
         self.assertEqual(outcome.err, "")

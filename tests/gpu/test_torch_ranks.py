@@ -44,7 +44,7 @@ class Ranks(GpuCase):
             self.assertEqual(rank["backend"], "pluggable")
             self.assertEqual([device for device, _ in devices], [rank["device"]])
             self.assertGreaterEqual(devices[0][1], rank["allocations"])
-            peak = self.one("SELECT max(reserved) FROM timeline WHERE domain = 'block' AND process_id = ? AND device = ?",
+            peak = self.one("SELECT max(reserved) FROM timeline_process WHERE domain = 'block' AND process_id = ? AND device = ?",
                             process, rank["device"])
             self.assertEqual(peak, rank["reserved"])
 

@@ -165,6 +165,7 @@ void trace_database_make(const char *path, const char *const *scripts)
     execute(database, "PRAGMA synchronous = OFF; BEGIN", path);
     run_script(database, "trace/store/schema.sql");
     run_script(database, "trace/store/views.sql");
+    run_script(database, "trace/store/help.sql");
     add_vocabulary(database);
     for (; *scripts != NULL; scripts++) {
         char name[256];

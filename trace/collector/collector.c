@@ -16,11 +16,13 @@
 #include "trace/collector/process.h"
 #include "trace/collector/retire.h"
 #include "trace/collector/ring_reader.h"
+#include "trace/collector/rss.h"
 #include "trace/collector/session/directory.h"
 #include "trace/collector/session/free_memory.h"
 #include "trace/error.h"
 #include "trace/format/session.h"
 #include "trace/model/derive/derive.h"
+#include "trace/model/series.h"
 #include "trace/record.h"
 #include "trace/store/allocations.h"
 #include "trace/store/derived.h"
@@ -122,6 +124,7 @@ static void keep_house(struct collector *collector, uint64_t now_ns)
         collector->next_check_ns = now_ns + CHECK_EVERY_NS;
         collect_processes_check(collector);
     }
+    collect_rss_round(collector, now_ns);
 }
 
 /* The clock of a round may serve as watermark once it is ROUND_MIN_NS old: see merge.c. */
@@ -335,7 +338,7 @@ static int store_open_rows(struct collector *collector)
             error = collect_process_row(collector, collector->processes[i]);
         }
     }
-    return error;
+    return error == VARVE_OK ? collect_rss_finish(collector) : error;
 }
 
 /* The rows are the accounts: what this collector has added up lacks what one before it, which was killed, had
@@ -549,6 +552,7 @@ void collector_close(struct collector *collector)
     if (collector->store != NULL) {
         store_close(collector->store);
     }
+    series_free(&collector->rss.series);
     collect_clock_close(&collector->clock);
     collect_sink_close(collector);
 }

@@ -15,6 +15,7 @@
 #include "trace/collector/session/liveness.h"
 #include "trace/collector/ring_reader.h"
 #include "trace/collector/rings.h"
+#include "trace/collector/rss.h"
 #include "trace/collector/session/directory.h"
 #include "trace/error.h"
 #include "trace/format/ring.h"
@@ -84,7 +85,9 @@ static void replace_older(struct collector *collector, struct traced_process *ne
         older->is_replaced = older->identity.start_ticks_proc == newer->identity.start_ticks_proc;
         if (older->is_replaced && older->wait_status != -1) {
             newer->wait_status = older->wait_status;
+            newer->rss.ended_peak_bytes = older->rss.ended_peak_bytes;
             older->wait_status = -1;
+            older->rss.ended_peak_bytes = 0;
             mark_ended(collector, newer);
         }
         mark_ended(collector, older);
@@ -97,6 +100,7 @@ static void claim_status(struct collector *collector, struct traced_process *pro
     for (uint32_t i = 0; i < REAPED_KEPT; i++) {
         if (process->is_ours && collector->reaped[i].pid == process->pid) {
             process->wait_status = collector->reaped[i].wait_status;
+            process->rss.ended_peak_bytes = collector->reaped[i].peak_rss_bytes;
             collector->reaped[i].pid = 0;
             mark_ended(collector, process);
         }
@@ -235,6 +239,7 @@ static int start_process(struct collector *collector, uint32_t id, struct proces
     process->control = control;
     watch_process(collector, process, fd);
     process->wait_status = -1;
+    process->rss.folder_fd = -1;
     process->end_ns = -1;
     process->rings_seen = 1;
     process->start_ns = collect_clock_ns(&collector->clock, control->start_ticks);
@@ -242,6 +247,8 @@ static int start_process(struct collector *collector, uint32_t id, struct proces
     collector->processes_alive++;
     if (collector->is_recovering || is_gone(process)) {
         mark_ended(collector, process);
+    } else {
+        collect_rss_begin(collector, process);
     }
     claim_status(collector, process);
     replace_older(collector, process);
@@ -532,24 +539,28 @@ void collect_processes_check(struct collector *collector)
     }
 }
 
-void collect_process_reaped(struct collector *collector, int32_t pid, int wait_status)
+void collect_process_reaped(struct collector *collector, int32_t pid, int wait_status,
+                            uint64_t peak_rss_bytes)
 {
     for (uint32_t i = collector->process_count; i-- > collector->first_open;) {
         struct traced_process *process = collector->processes[i];
         if (process != NULL && !process->is_closed && process->is_ours && process->pid == pid &&
             !process->is_replaced && process->wait_status == -1) {
             process->wait_status = wait_status;
+            process->rss.ended_peak_bytes = peak_rss_bytes;
             mark_ended(collector, process);
             return;
         }
     }
-    collector->reaped[collector->reaped_count++ % REAPED_KEPT] = (struct reaped){pid, wait_status};
+    collector->reaped[collector->reaped_count++ % REAPED_KEPT] =
+        (struct reaped){pid, wait_status, peak_rss_bytes};
 }
 
 void collect_process_release(struct traced_process *process)
 {
     session_descriptor_close(&process->pidfd);
     session_descriptor_close(&process->lock_fd);
+    collect_rss_end(process);
     if (process->control != NULL) {
         munmap(process->control, PROCESS_CONTROL_BYTES);
         process->control = NULL;

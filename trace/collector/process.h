@@ -6,6 +6,7 @@
 #ifndef VARVE_TRACE_COLLECTOR_PROCESS_H
 #define VARVE_TRACE_COLLECTOR_PROCESS_H
 
+#include "trace/collector/rss.h"
 #include "trace/format/session.h"
 
 #include <stdbool.h>
@@ -42,6 +43,7 @@ struct traced_process {
     bool is_ours;                     /* its pid is a number of our namespace, as far as is known */
     int lock_fd;                      /* of the control page, whose lock says that it lives; -1: pid checks */
     uint64_t next_search_ns;          /* when /proc may be searched for it again */
+    struct process_rss rss;
 };
 
 /* Of an interrupted recording: its row is complete, and its control page most often gone. */
@@ -53,13 +55,15 @@ struct ended_process {
 struct reaped {
     int32_t pid;
     int wait_status;
+    uint64_t peak_rss_bytes;
 };
 
 #define REAPED_KEPT 256U
 
 int collect_processes_discover(struct collector *collector, uint64_t *bound);
 void collect_processes_check(struct collector *collector);
-void collect_process_reaped(struct collector *collector, int32_t pid, int wait_status);
+void collect_process_reaped(struct collector *collector, int32_t pid, int wait_status,
+                            uint64_t peak_rss_bytes);
 /// Field 22 of /proc/pid/stat, also of a process that nobody has waited for; 0: there is none.
 uint64_t collect_process_started(int32_t pid);
 /// The pid of the process image with this number if it still runs, else 0.

@@ -13,6 +13,7 @@
 #include "trace/collector/process.h"
 #include "trace/collector/ring_reader.h"
 #include "trace/collector/rings.h"
+#include "trace/collector/rss.h"
 #include "trace/collector/session/directory.h"
 #include "trace/error.h"
 #include "trace/format/ring.h"
@@ -71,7 +72,7 @@ void collect_process_command(const struct process_control *control, char *text, 
     text[length] = '\0';
 }
 
-int collect_process_row(struct collector *collector, const struct traced_process *process)
+int collect_process_row(struct collector *collector, struct traced_process *process)
 {
     char command_line[sizeof(process->control->command_line)];
     char executable[sizeof(process->control->executable)];
@@ -84,7 +85,8 @@ int collect_process_row(struct collector *collector, const struct traced_process
                                 .start_ns = process->start_ns,
                                 .end_ns = process->has_ended ? process->end_ns : -1,
                                 .unattached = collect_plausible(process->control->unattached),
-                                .unattached_bytes = collect_plausible(process->control->unattached_bytes)};
+                                .unattached_bytes = collect_plausible(process->control->unattached_bytes),
+                                .peak_rss_bytes = collect_rss_peak(collector, process)};
 
     collect_process_command(process->control, command_line, sizeof(command_line));
     snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1,
@@ -98,6 +100,9 @@ int collect_process_row(struct collector *collector, const struct traced_process
         collector->was_killed || strcmp(row.end_cause, "signal") == 0 || strcmp(row.end_cause, "gone") == 0;
     if (!collector->is_unstored) {
         int error = store_process(collector->store, &row);
+        if (error == VARVE_OK) {
+            error = collect_rss_rows(collector, process);
+        }
         if (error != VARVE_OK) {
             return error;
         }

@@ -22,7 +22,7 @@ int collect_processes_retire(struct collector *collector);
 uint64_t collect_plausible(uint64_t count);
 /// Executable and arguments as rows show them: ends with NUL, arguments separated by blanks.
 void collect_process_command(const struct process_control *control, char *text, size_t bytes);
-int collect_process_row(struct collector *collector, const struct traced_process *process);
+int collect_process_row(struct collector *collector, struct traced_process *process);
 int collect_thread_row(struct collector *collector, const struct ring_reader *reader, int64_t end_ns);
 
 #endif

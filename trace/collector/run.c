@@ -258,11 +258,11 @@ static int prepare(struct recording *recording, struct varve_message *message)
     return error;
 }
 
-static void process_ended(void *context, int32_t pid, int wait_status)
+static void process_ended(void *context, int32_t pid, int wait_status, uint64_t peak_rss_bytes)
 {
     struct recording *recording = context;
 
-    collect_process_reaped(&recording->collector, pid, wait_status);
+    collect_process_reaped(&recording->collector, pid, wait_status, peak_rss_bytes);
 }
 
 static void sleep_until_something(const struct recording *recording, long nap_ns)
@@ -406,6 +406,7 @@ static int start(struct recording *recording, struct varve_collect_result *resul
 {
     struct record_variables variables;
     struct launch_check check;
+    struct rusage usage;
     char preload[4096];
     int error = check_options(recording->options, message);
 
@@ -429,6 +430,8 @@ static int start(struct recording *recording, struct varve_collect_result *resul
         return error;
     }
     snprintf(preload, sizeof(preload), "%s", recording->options->preload_path);
+    recording->collector.rss.own_bytes =
+        getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
     error = launch_start(&recording->launch, recording->options->argv, preload,
                          recording->collector.directory.path, variables.items, message);
     record_variables_free(&variables);

@@ -28,6 +28,11 @@
 #define PROCESS_ID 1U
 #define THREAD_ID 1U
 
+struct symbol_class {
+    uint8_t rank;       /* enum varve_frame_rank */
+    bool is_allocation; /* an allocation function, passed over */
+};
+
 struct varve_writer {
     char *path;
     char *folder; /* NULL: not made yet */
@@ -41,7 +46,8 @@ struct varve_writer {
     int32_t rank;
     uint32_t callsites; /* given so far */
     struct stack_nodes nodes;
-    bool *is_allocation; /* by symbol: an allocation function, passed over */
+    struct varve_plumbing *plumbing;
+    struct symbol_class *classes; /* by symbol */
     size_t symbol_capacity;
     int error; /* the first one */
     struct varve_message message;
@@ -92,7 +98,8 @@ static void writer_free(struct varve_writer *writer)
         varve_publish_folder_remove(writer->folder);
     }
     stack_nodes_free(&writer->nodes);
-    free(writer->is_allocation);
+    varve_plumbing_close(writer->plumbing);
+    free(writer->classes);
     free(writer->executable);
     free(writer->command_line);
     free(writer->folder);
@@ -113,7 +120,10 @@ int varve_writer_open(const char *path, bool replace, struct varve_writer **writ
     writer->may_replace = replace;
     writer->rank = -1;
     writer->event = (struct event){.process_id = PROCESS_ID, .thread_id = THREAD_ID, .pid = 1, .tid = 1};
-    int error = folder_make(writer, message);
+    int error = varve_plumbing_open(&writer->plumbing);
+    if (error == VARVE_OK) {
+        error = folder_make(writer, message);
+    }
     if (error == VARVE_OK) {
         path_in(writer, "trace.db", name, sizeof(name));
         error = store_open(name, STORE_CREATE_PRIVATE, &writer->store, message);
@@ -239,6 +249,7 @@ uint32_t varve_writer_symbol(struct varve_writer *writer, const struct varve_wri
         .file = symbol->file,
         .module = symbol->module,
         .line = symbol->line,
+        .rank = (uint32_t)varve_plumbing_rank(writer->plumbing, symbol),
         .is_python = symbol->is_python,
         .is_inlined = symbol->is_inlined,
     };
@@ -249,16 +260,18 @@ uint32_t varve_writer_symbol(struct varve_writer *writer, const struct varve_wri
     }
     if (id >= writer->symbol_capacity) {
         size_t capacity = 2 * (size_t)id + 256;
-        bool *grown = realloc(writer->is_allocation, capacity * sizeof(*grown));
+        struct symbol_class *grown = realloc(writer->classes, capacity * sizeof(*grown));
         if (grown == NULL) {
             keep(writer, VARVE_ERROR_NO_MEMORY, "a symbol");
             return 0;
         }
-        writer->is_allocation = grown;
+        writer->classes = grown;
         writer->symbol_capacity = capacity;
     }
-    writer->is_allocation[id] =
-        !symbol->is_python && symbol->function != NULL && callsites_name_is_allocation(symbol->function);
+    writer->classes[id] =
+        (struct symbol_class){.rank = (uint8_t)row.rank,
+                              .is_allocation = !symbol->is_python && symbol->function != NULL &&
+                                               callsites_name_is_allocation(symbol->function)};
     return id;
 }
 
@@ -266,13 +279,18 @@ uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symb
 {
     uint32_t id = writer->callsites + 1;
     uint32_t origin = depth > 0 ? symbols[0] : 0;
+    uint32_t user = 0;
     uint32_t frames = depth < FRAMES_MAX ? depth : FRAMES_MAX;
     for (uint32_t i = frames; i-- > 0;) {
         if (symbols[i] == 0 || symbols[i] >= writer->symbol_capacity) {
             keep(writer, VARVE_ERROR_INVALID, "a call site of unknown symbols");
             return 0;
         }
-        origin = writer->is_allocation[symbols[i]] ? origin : symbols[i];
+        const struct symbol_class class = writer->classes[symbols[i]];
+        origin = class.is_allocation ? origin : symbols[i];
+        if (class.rank != VARVE_FRAME_PLUMBING && (user == 0 || class.rank >= writer->classes[user].rank)) {
+            user = symbols[i];
+        }
     }
     uint32_t node = 0;
     store_take(writer);
@@ -281,7 +299,8 @@ uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symb
              "a call site");
     }
     if (writer->error == VARVE_OK) {
-        keep(writer, store_callsite(writer->store, id, node, frames, origin), "a call site");
+        keep(writer, store_callsite(writer->store, id, node, frames, origin, user != 0 ? user : origin),
+             "a call site");
     }
     writer->callsites += writer->error == VARVE_OK;
     return writer->error == VARVE_OK ? id : 0;

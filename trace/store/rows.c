@@ -35,7 +35,12 @@ int store_process(struct store *store, const struct store_process *row)
                       value_least(0, row->rank), VALUE(row->executable), VALUE(row->command_line),
                       VALUE(row->start_ns), value_least(0, row->end_ns), VALUE(row->end_cause),
                       value_least(0, row->exit_status), VALUE(row->exec_path), VALUE(row->unattached),
-                      VALUE(row->unattached_bytes));
+                      VALUE(row->unattached_bytes), value_least(1, row->peak_rss_bytes));
+}
+
+int store_rss(struct store *store, uint32_t process_id, int64_t ts_ns, uint64_t bytes, uint64_t bytes_max)
+{
+    return ROWS_WRITE(store, STATEMENT_RSS, VALUE(process_id), VALUE(ts_ns), VALUE(bytes), VALUE(bytes_max));
 }
 
 /* ---- threads ---- */
@@ -246,10 +251,12 @@ int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint3
                              : error;
 }
 
-int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id)
+int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id,
+                   uint32_t user_symbol_id)
 {
-    const int64_t values[] = {0, node_id, depth, symbol_id};
-    return row_add(store, IMAGE_CALLSITE, id, values, 1U | (node_id == 0) << 1 | (symbol_id == 0) << 3, 4);
+    const int64_t values[] = {0, node_id, depth, symbol_id, user_symbol_id};
+    return row_add(store, IMAGE_CALLSITE, id, values,
+                   1U | (node_id == 0) << 1 | (symbol_id == 0) << 3 | (user_symbol_id == 0) << 4, 5);
 }
 
 /* ---- symbols ---- */
@@ -298,7 +305,7 @@ uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
     uint32_t id = store->symbol_last + 1;
     int error = ROWS_WRITE(store, STATEMENT_SYMBOL, VALUE(id), VALUE(symbol->function), VALUE(symbol->file),
                            value_least(1, symbol->line), VALUE(symbol->module), VALUE(symbol->is_python),
-                           VALUE(symbol->is_inlined));
+                           VALUE(symbol->is_inlined), VALUE(symbol->rank));
     if (error != VARVE_OK) {
         return 0;
     }

@@ -24,6 +24,7 @@ struct store_process {
     int64_t start_ns, end_ns; /* end_ns < 0: NULL */
     int exit_status;          /* < 0: NULL */
     uint64_t unattached, unattached_bytes;
+    uint64_t peak_rss_bytes; /* 0: NULL */
 };
 
 struct store_thread {
@@ -44,7 +45,9 @@ struct store_sums {
 };
 
 int store_process(struct store *store, const struct store_process *row); /* insert or replace */
-int store_thread(struct store *store, const struct store_thread *row);   /* insert or replace */
+/// Resident memory of a process (0: of all together) at a moment, and the most since the row before.
+int store_rss(struct store *store, uint32_t process_id, int64_t ts_ns, uint64_t bytes, uint64_t bytes_max);
+int store_thread(struct store *store, const struct store_thread *row); /* insert or replace */
 /// Nothing more can be read of a ring: its row says what of it had been stored, and why that is all.
 int store_thread_gone(struct store *store, const struct store_ring_position *position, const char *damage,
                       int64_t end_ns);
@@ -65,6 +68,7 @@ int store_pool(struct store *store, uint32_t process_id, unsigned device, unsign
 struct store_symbol {
     const char *function, *file, *module; /* NULL if unknown */
     uint32_t line;                        /* 0 if unknown */
+    uint32_t rank;                        /* enum varve_frame_rank; of equal symbols that of the first */
     bool is_python, is_inlined;
 };
 
@@ -81,8 +85,9 @@ bool store_has_room(const struct store *store);
 /// grow. Equal frames of equal callers should be one node; stack_nodes.h finds them. pc < 0: NULL. Millions of nodes and
 /// call sites may come: they are committed on the way, with what is pending, and the last ones by store_commit.
 int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t symbol_id, int64_t pc);
-/// Ids grow. `node_id`: the innermost of its `depth` frames, 0: it has none. symbol_id 0: NULL.
-int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id);
+/// Ids grow. `node_id`: the innermost of its `depth` frames, 0: it has none. Symbols 0: NULL.
+int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id,
+                   uint32_t user_symbol_id);
 /// Call sites from `callsite_id` on, `count` of them, are those of the process from `callsite` on.
 int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
                           uint32_t count);

@@ -137,14 +137,15 @@ static int vocabulary_insert(sqlite3 *db, const char *sql, unsigned code, const 
 
 static int vocabulary_fill(sqlite3 *db)
 {
-    static const char *const domains[DOMAIN_LIMIT][2] = {
+    static const char *const domains[DOMAIN_LIMIT][3] = {
         [DOMAIN_HEAP] = {"heap", "malloc and its kin"},
         [DOMAIN_MMAP] = {"mmap", "mmap by the program itself, not by the C library"},
         [DOMAIN_DEVICE] = {"device", "the CUDA API: memory of a device"},
-        [DOMAIN_BLOCK] = {"block", "blocks of a caching allocator"},
+        [DOMAIN_BLOCK] = {"block", "blocks of a caching allocator", "device"},
         [DOMAIN_PINNED] = {"pinned", "the CUDA API: memory of the host that devices reach"},
         [DOMAIN_MANAGED] = {"managed", "the CUDA API: memory that moves between host and devices"},
-        [DOMAIN_CUPTI] = {"cupti", "what domain device is, as CUPTI reports it beside the CUDA recorder"},
+        [DOMAIN_CUPTI] = {"cupti", "what domain device is, as CUPTI reports it beside the CUDA recorder",
+                          "device"},
     };
 #define ELEMENT_ROW(code, NAME, name, bytes) [code] = {name, TEXT(bytes)},
     static const char *const elements[][2] = {VARVE_ELEMENT_LIST(ELEMENT_ROW)};
@@ -169,7 +170,7 @@ static int vocabulary_fill(sqlite3 *db)
         }
     }
     for (unsigned i = 1; i < DOMAIN_LIMIT && error == VARVE_OK; i++) {
-        error = vocabulary_insert(db, "INSERT INTO domain VALUES (?1, ?2, ?3)", i, domains[i], 2);
+        error = vocabulary_insert(db, "INSERT INTO domain VALUES (?1, ?2, ?3, ?4)", i, domains[i], 3);
     }
     for (unsigned i = 0; i < sizeof(elements) / sizeof(elements[0]) && error == VARVE_OK; i++) {
         error = vocabulary_insert(db, "INSERT INTO element_type VALUES (?1, ?2, CAST(?3 AS INTEGER))", i,

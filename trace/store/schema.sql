@@ -9,7 +9,8 @@ CREATE TABLE meta(key TEXT PRIMARY KEY NOT NULL, value ANY) STRICT;
 CREATE TABLE event_kind(code INTEGER PRIMARY KEY, name TEXT NOT NULL, grp TEXT NOT NULL, addr TEXT, size TEXT,
     requested TEXT, arg TEXT, meaning TEXT NOT NULL) STRICT;
 CREATE TABLE event_cause(code INTEGER PRIMARY KEY, text TEXT NOT NULL) STRICT;
-CREATE TABLE domain(code INTEGER PRIMARY KEY, name TEXT NOT NULL, meaning TEXT NOT NULL) STRICT;
+-- contained_in: the domain whose memory this one's is cut from, or reported of once more: never add up both.
+CREATE TABLE domain(code INTEGER PRIMARY KEY, name TEXT NOT NULL, meaning TEXT NOT NULL, contained_in TEXT) STRICT;
 CREATE TABLE element_type(code INTEGER PRIMARY KEY, name TEXT NOT NULL, bytes INTEGER NOT NULL) STRICT;
 
 -- One row per process image (exec starts a new one); id is the number in the recording, pid may repeat.
@@ -19,7 +20,12 @@ CREATE TABLE process(id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, parent_pid IN
     exit_status INTEGER,      -- exit code or signal number, NULL where only its own parent knows
     exec_path TEXT,           -- what it executed last
     unattached INTEGER NOT NULL DEFAULT 0,              -- events that no ring could take
-    unattached_bytes INTEGER NOT NULL DEFAULT 0) STRICT;
+    unattached_bytes INTEGER NOT NULL DEFAULT 0,
+    peak_rss_bytes INTEGER) STRICT;                     -- as the kernel counts it; NULL: unknown
+-- Resident memory as the kernel counts it, evenly thinned; process_id 0: added up over all recorded processes that lived then,
+-- pages that several share counted in each. rss_bytes_max: the most since the row before.
+CREATE TABLE rss_sample(process_id INTEGER NOT NULL, ts_ns INTEGER NOT NULL, rss_bytes INTEGER NOT NULL,
+    rss_bytes_max INTEGER NOT NULL, PRIMARY KEY(process_id, ts_ns)) STRICT, WITHOUT ROWID;
 
 -- One row per ring, that is per thread that recorded; emitted = stored + lost + uncommitted. Where `damage` says so, what
 -- the ring held is not known: emitted and lost are lower bounds then.
@@ -100,7 +106,9 @@ CREATE TABLE oom(seq INTEGER PRIMARY KEY, ts_ns INTEGER, device INTEGER, request
 -- is one resolved function and line of source code.
 CREATE TABLE module(id INTEGER PRIMARY KEY, path TEXT NOT NULL, build_id TEXT) STRICT;
 CREATE TABLE symbol(id INTEGER PRIMARY KEY, function TEXT, file TEXT, line INTEGER, module TEXT,
-    is_python INTEGER NOT NULL, is_inlined INTEGER NOT NULL) STRICT;
+    is_python INTEGER NOT NULL, is_inlined INTEGER NOT NULL,
+    user_rank INTEGER NOT NULL DEFAULT 0) STRICT; -- 0 plumbing, 1 no name, 2 native, 3 with its source line, 4 library in Python,
+                                                  -- 5 Python that is in no file, 6 Python
 CREATE TABLE stack_frame(symbol_id INTEGER NOT NULL, pc INTEGER, id INTEGER PRIMARY KEY) STRICT; -- of the nodes, each once
 CREATE TABLE stack_node_row(frame_id INTEGER NOT NULL,
     parent_lag INTEGER DEFAULT 1, -- id - parent_id
@@ -108,7 +116,9 @@ CREATE TABLE stack_node_row(frame_id INTEGER NOT NULL,
 CREATE TABLE callsite(id INTEGER PRIMARY KEY,
     node_id INTEGER,          -- the innermost frame; NULL: no frames
     depth INTEGER NOT NULL,   -- number of frames
-    symbol_id INTEGER) STRICT; -- of the innermost frame that is not an allocation function
+    symbol_id INTEGER,         -- of the innermost frame that is not an allocation function
+    user_symbol_id INTEGER) STRICT; -- of the user's line: the innermost frame of the largest symbol.user_rank above 0, if there is
+                               -- one; else, and where it is NULL, symbol_id
 
 -- Derived while recording, in the order of seq; tests compare each with its definition over event/allocation.
 -- process_id 0 = all processes together. A block counts as freed when its free was requested (active: completed).

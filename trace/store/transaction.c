@@ -23,6 +23,7 @@
 static const char *const statement_sql[STATEMENT_BATCH] = {
     [STATEMENT_META] = "INSERT OR REPLACE INTO meta VALUES",
     [STATEMENT_PROCESS] = "INSERT OR REPLACE INTO process VALUES",
+    [STATEMENT_RSS] = "INSERT OR REPLACE INTO rss_sample VALUES",
     [STATEMENT_THREAD] = "INSERT OR REPLACE INTO thread VALUES",
     [STATEMENT_THREAD_GONE] =
         ("UPDATE thread SET emitted = ?2 + ?4, stored = ?2, spilled = ?3, lost = ?4, unreadable = ?4,"

@@ -1,5 +1,9 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Views: the one definition of every metric, shared by the command, the notebooks and SQL users.
+--
+-- Rows of one view may be added up as they are. NAME is all processes together, NAME_process has a row for each process: nothing
+-- is in the same view twice. What CUPTI reports beside the CUDA recorder (domain 'cupti') is in views cupti_* alone. Domains do
+-- nest: blocks of a caching allocator are cut from device memory, so sums go over one domain (domain.contained_in).
 
 -- flags: 1 failed, 2 nested, 4 late, 8 CUPTI's record beside the CUDA recorder's; ring_seq: number in its ring (thread_id),
 -- lost ones counted; NULL: stands for missing ones. These views have no joins: SQLite reads them as if they were tables.
@@ -34,7 +38,8 @@ CREATE VIEW allocations AS
     SELECT a.id, d.name AS domain, a.pid, a.tid, a.device, a.pool, a.stream, a.segment_id, a.addr, a.size, a.requested,
         a.alloc_seq, a.free_requested_seq, a.free_completed_seq, a.alloc_ns, a.free_ns, a.callsite_id,
         c.text AS source, a.process_id, a.temporary, a.free_ns - a.alloc_ns AS lifetime_ns, a.memory_kind
-    FROM allocation a LEFT JOIN domain d ON d.code = a.domain LEFT JOIN event_cause c ON c.code = a.source;
+    FROM allocation a LEFT JOIN domain d ON d.code = a.domain LEFT JOIN event_cause c ON c.code = a.source
+    WHERE a.domain <> 7;
 
 -- Allocations that were never freed. An mmap that is still there at the end is normal; a heap block may be too.
 CREATE VIEW leak AS
@@ -42,7 +47,7 @@ CREATE VIEW leak AS
         a.alloc_seq, a.free_requested_seq, a.free_completed_seq, a.alloc_ns, a.free_ns, a.callsite_id,
         c.text AS source, a.process_id, a.temporary, a.memory_kind
     FROM allocation a LEFT JOIN domain d ON d.code = a.domain LEFT JOIN event_cause c ON c.code = a.source
-    WHERE a.free_completed_seq IS NULL AND a.free_requested_seq IS NULL;
+    WHERE a.free_completed_seq IS NULL AND a.free_requested_seq IS NULL AND a.domain <> 7;
 
 -- Frames of a call site, innermost (depth 0) first. The path of each call site is walked by itself, as an array, because a
 -- recursive query as a table would be walked for all of them whatever is asked for; and without a join, for which SQLite
@@ -62,37 +67,68 @@ CREATE VIEW frame AS
         CROSS JOIN stack_frame f ON f.id = n.frame_id
         CROSS JOIN symbol s ON s.id = f.symbol_id;
 
--- Per call site and domain; function, file and line are those of the innermost frame that is no allocation function.
+-- Per call site and domain; user_*: the user's line, the innermost frame that is not plumbing; function, file, line: of the innermost
+-- frame that is no allocation function.
 CREATE VIEW callsite_total AS
-    SELECT t.callsite_id, d.name AS domain, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes,
-        t.peak_allocations, t.peak_bytes, t.temporary,
+    SELECT u.function AS user_function, u.file AS user_file, u.line AS user_line, t.callsite_id, d.name AS domain, t.allocations,
+        t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_allocations, t.peak_bytes, t.temporary,
         CASE WHEN t.frees > 0 THEN t.lifetime_ns / t.frees END AS mean_lifetime_ns,
-        s.function, s.file, s.line, s.module, s.is_python
+        s.function, s.file, s.line, s.module, s.is_python, u.module AS user_module, u.is_python AS user_is_python
     FROM callsite_stat t JOIN domain d ON d.code = t.domain
-        LEFT JOIN callsite c ON c.id = t.callsite_id LEFT JOIN symbol s ON s.id = c.symbol_id;
+        LEFT JOIN callsite c ON c.id = t.callsite_id LEFT JOIN symbol s ON s.id = c.symbol_id
+        LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id)
+    WHERE t.domain <> 7;
 
--- Totals per process, domain and device; process_id 0 (pid NULL) is all processes together.
+-- Per domain and device: all processes together. peak_*: when the sum of all processes was largest, for the first time.
 CREATE VIEW total AS
+    SELECT d.name AS domain, t.device, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_bytes,
+        t.peak_allocations, t.peak_seq, t.peak_ns, t.temporary, t.failed
+    FROM total_stat t JOIN domain d ON d.code = t.domain WHERE t.process_id = 0 AND t.domain <> 7;
+
+-- The same of each process, whose peak is its own: these add up to more than that of all together.
+CREATE VIEW total_process AS
     SELECT t.process_id, p.pid, d.name AS domain, t.device, t.allocations, t.frees, t.bytes, t.live_allocations,
         t.live_bytes, t.peak_bytes, t.peak_allocations, t.peak_seq, t.peak_ns, t.temporary, t.failed
-    FROM total_stat t JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id;
-
--- The moment of the largest sum of live bytes (the first, if it was reached more than once).
-CREATE VIEW peak AS
-    SELECT t.process_id, p.pid, d.name AS domain, t.device, t.peak_seq AS seq, t.peak_ns AS ts_ns,
-        t.peak_bytes AS bytes, t.peak_allocations AS allocations
     FROM total_stat t JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id
-    WHERE t.peak_seq IS NOT NULL;
+    WHERE t.process_id <> 0 AND t.domain <> 7;
 
--- Call sites whose blocks were live at the peak of all processes together.
-CREATE VIEW peak_callsite AS
-    SELECT callsite_id, domain, peak_bytes AS bytes, peak_allocations AS allocations, function, file, line, module, is_python
+-- What was live at the peak of all processes together, by call site and domain; of several devices each has its own peak.
+CREATE VIEW peak AS
+    SELECT user_function, user_file, user_line, domain, peak_bytes AS bytes, peak_allocations AS allocations, callsite_id, function,
+        file, line, module, is_python, user_module, user_is_python
     FROM callsite_total WHERE peak_bytes > 0;
 
+-- When that was: the moment of the largest sum of live bytes, the first one if it was reached more than once.
+CREATE VIEW peak_time AS
+    SELECT domain, device, peak_seq AS seq, peak_ns AS ts_ns, peak_bytes AS bytes, peak_allocations AS allocations
+    FROM total WHERE peak_seq IS NOT NULL;
+
+CREATE VIEW peak_time_process AS
+    SELECT process_id, pid, domain, device, peak_seq AS seq, peak_ns AS ts_ns, peak_bytes AS bytes, peak_allocations AS allocations
+    FROM total_process WHERE peak_seq IS NOT NULL;
+
+-- Live bytes after an event: of each while a trace is short, else of evenly chosen ones; allocated_max: the most since the row before.
 CREATE VIEW timeline AS
+    SELECT d.name AS domain, s.device, s.seq, s.ts_ns, s.allocated, s.allocated_max, s.active, s.reserved, s.requested,
+        s.live AS live_allocations
+    FROM sample s JOIN domain d ON d.code = s.domain WHERE s.process_id = 0 AND s.domain <> 7;
+
+CREATE VIEW timeline_process AS
     SELECT s.process_id, p.pid, d.name AS domain, s.device, s.seq, s.ts_ns, s.allocated, s.allocated_max, s.active,
-        s.reserved, s.requested, s.live
-    FROM sample s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id;
+        s.reserved, s.requested, s.live AS live_allocations
+    FROM sample s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id
+    WHERE s.process_id <> 0 AND s.domain <> 7;
+
+-- Resident memory over time, by process and of all recorded processes together (shared pages count in each of them).
+CREATE VIEW rss AS
+    SELECT s.process_id, p.pid, s.ts_ns, s.rss_bytes, s.rss_bytes_max
+    FROM rss_sample s LEFT JOIN process p ON p.id = s.process_id WHERE s.process_id > 0;
+CREATE VIEW rss_total AS
+    SELECT ts_ns, rss_bytes, rss_bytes_max FROM rss_sample WHERE process_id = 0;
+-- One row: the most that was resident at a time, as far as samples and the processes' own peaks show it; NULL: unknown.
+CREATE VIEW rss_peak AS
+    SELECT nullif(max(coalesce((SELECT max(rss_bytes_max) FROM rss_total), 0),
+        coalesce((SELECT max(peak_rss_bytes) FROM process), 0)), 0) AS rss_bytes;
 
 -- Splits (other: the remainder) and merges (other: the neighbour that was absorbed) of caching allocators.
 CREATE VIEW block_op AS
@@ -100,11 +136,11 @@ CREATE VIEW block_op AS
         requested AS other_size, cause
     FROM event WHERE kind IN (4, 5);
 
--- Share of the reserved bytes that no allocation used.
+-- Share of the bytes that a process' caching allocator had reserved and no allocation used, over time.
 CREATE VIEW fragmentation AS
     SELECT process_id, domain, device, seq, ts_ns, allocated, reserved,
         1.0 - CAST(allocated AS REAL) / reserved AS unused_share
-    FROM timeline WHERE reserved > 0;
+    FROM timeline_process WHERE reserved > 0;
 
 CREATE VIEW oom_retry AS
     SELECT e.seq, e.ts_ns, e.pid, e.tid, e.device, c.text AS stage, e.size AS bytes_asked, e.requested AS bytes_freed,
@@ -375,7 +411,8 @@ CREATE VIEW stream_total AS
             (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.device = s.device AND t.number = s.stream),
             (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.number = s.stream)) END AS handle,
         s.allocations, s.frees, s.bytes, s.live_bytes, s.peak_bytes
-    FROM stream_stat s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id;
+    FROM stream_stat s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id
+    WHERE s.domain <> 7;
 
 -- Requests that the driver refused; result is its CUresult.
 CREATE VIEW device_failure AS
@@ -422,6 +459,12 @@ CREATE VIEW vmm AS
     FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause
     WHERE d.kind IN (41, 42, 43, 44, 45, 46, 54);
+
+-- What CUPTI reported beside the CUDA recorder: domain 'cupti' of the tables, which has no place in other sums.
+CREATE VIEW cupti_total AS
+    SELECT t.process_id, p.pid, t.device, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_bytes,
+        t.peak_allocations, t.failed
+    FROM total_stat t LEFT JOIN process p ON p.id = t.process_id WHERE t.process_id <> 0 AND t.domain = 7;
 
 -- What CUPTI said of memory operations when it got to it; time_ns: CUPTI's time of the operation, since the trace began.
 CREATE VIEW cupti_memory AS

@@ -56,11 +56,11 @@ static const char classes_sql[] =
 #define WHOLE_SIDE(side)                                                                                                                             \
     USAGE(side)                                                                                                                                      \
     "INSERT INTO usage_" side " SELECT 0, domain, 0, NULL, " SUMS " FROM " side                                                                      \
-    ".total WHERE process_id = 0 GROUP BY domain;"                                                                                                   \
+    ".total GROUP BY domain;"                                                                                                   \
     "CREATE TABLE moment_" side                                                                                                                      \
     "(domain INTEGER, device INTEGER, seq INTEGER, PRIMARY KEY(domain, device));"                                                                    \
     "INSERT OR IGNORE INTO moment_" side " SELECT d.code, t.device, t.peak_seq FROM " side                                                           \
-    ".total t JOIN " side ".domain d ON d.name = t.domain WHERE t.process_id = 0;"                                                                   \
+    ".total t JOIN " side ".domain d ON d.name = t.domain;"                                                                   \
     "INSERT INTO usage_" side " SELECT 1, d.name, " CLASS_OF(                                                                                        \
         "s.size") ", NULL, " SUMS " FROM ("                                                                                                          \
                   "SELECT x.domain AS domain, x.size AS size, sum(x.size) AS bytes, count(*) AS allocations, "                                       \

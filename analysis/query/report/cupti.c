@@ -24,9 +24,9 @@
     "AND b.seq < s.seq)"
 
 /* Allocations that each of the two recorded, of the processes in which both ran. */
-#define BOTH " AND process_id IN (SELECT process_id FROM total WHERE domain = 'cupti' AND process_id <> 0)"
-#define BY_CUDA "SELECT sum(allocations) FROM total WHERE domain = 'device'" BOTH
-#define BY_CUPTI "SELECT sum(allocations) FROM total WHERE domain = 'cupti'" BOTH
+#define BOTH " process_id IN (SELECT process_id FROM cupti_total)"
+#define BY_CUDA "SELECT sum(allocations) FROM total_process WHERE domain = 'device' AND" BOTH
+#define BY_CUPTI "SELECT sum(allocations) FROM cupti_total WHERE" BOTH
 
 /* What the processes of one row said; `has_begun`: they had CUPTI's subscription by then. */
 static void print_state(FILE *out, const char *state, bool has_begun, int64_t processes, int64_t sum,

@@ -161,14 +161,14 @@ static void print_streams(FILE *out, struct database *database)
     };
     static const struct query query = {
         .sql = "SELECT device, pid, domain, stream, allocations, frees, bytes, peak_bytes, live_bytes "
-               "FROM stream_total WHERE domain <> 'cupti' ORDER BY device, process_id, domain, bytes DESC, "
+               "FROM stream_total ORDER BY device, process_id, domain, bytes DESC, "
                "stream LIMIT " TEXT(ROWS_SHOWN),
         .columns = columns,
         .kinds = "nntnccbbb",
     };
 
     print_section(out, database, "GPU memory by stream (0: the default stream)", &query, 0,
-                  "SELECT count(*) FROM stream_total WHERE domain <> 'cupti'");
+                  "SELECT count(*) FROM stream_total");
 }
 
 static void print_times(FILE *out, struct database *database)
@@ -228,11 +228,11 @@ struct segments {
  * it yet. So of all those moments the one with most allocated is taken. */
 static const char segments_sql[] =
     "SELECT process_id, pid, device, peak_reserved, allocated, coalesce(active, allocated), seq, ts_ns, "
-    "coalesce((SELECT a.allocated FROM timeline a WHERE a.process_id = m.process_id AND a.domain = 'device' "
+    "coalesce((SELECT a.allocated FROM timeline_process a WHERE a.process_id = m.process_id AND a.domain = 'device' "
     "AND a.device = m.device AND a.seq <= m.seq ORDER BY a.seq DESC LIMIT 1), -1) "
     "FROM (SELECT d.process_id, d.pid, d.device, d.peak_reserved, t.allocated, t.active, t.seq, t.ts_ns, "
     "row_number() OVER (PARTITION BY d.process_id, d.device ORDER BY t.allocated DESC, t.seq) AS position "
-    "FROM device_segment d JOIN timeline t ON t.process_id = d.process_id AND t.domain = 'block' "
+    "FROM device_segment d JOIN timeline_process t ON t.process_id = d.process_id AND t.domain = 'block' "
     "AND t.device = d.device AND t.reserved = d.peak_reserved) m "
     "WHERE position = 1 ORDER BY peak_reserved DESC, process_id, device LIMIT ?1";
 

@@ -77,7 +77,7 @@ static void print_processes(FILE *out, struct database *database)
     static const struct query query = {
         .sql =
             "SELECT t.pid, t.domain || CASE WHEN t.device > 0 THEN ', GPU ' || t.device ELSE '' END, "
-            "t.allocations, t.bytes, t.peak_bytes, t.live_bytes, coalesce(p.executable, '') FROM total t JOIN process p "
+            "t.allocations, t.bytes, t.peak_bytes, t.live_bytes, coalesce(p.executable, '') FROM total_process t JOIN process p "
             "ON p.id = t.process_id ORDER BY t.peak_bytes DESC, t.process_id, t.domain LIMIT ?1",
         .columns = columns,
         .kinds = "ntcbbbp",

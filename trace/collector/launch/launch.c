@@ -309,8 +309,7 @@ static void signal_handle(struct launch *launch, const struct signalfd_siginfo *
     }
 }
 
-void launch_poll(struct launch *launch, void (*ended)(void *context, int32_t pid, int wait_status),
-                 void *context)
+void launch_poll(struct launch *launch, launch_ended *ended, void *context)
 {
     struct signalfd_siginfo infos[8];
     ssize_t got;
@@ -319,9 +318,10 @@ void launch_poll(struct launch *launch, void (*ended)(void *context, int32_t pid
             signal_handle(launch, &infos[i]);
         }
     }
+    struct rusage usage;
     int status;
     pid_t pid;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
         if (pid == launch->pid && !launch->has_ended) {
             launch->has_ended = true;
             launch->wait_status = status;
@@ -330,15 +330,16 @@ void launch_poll(struct launch *launch, void (*ended)(void *context, int32_t pid
                 launch->pidfd = -1;
             }
         }
-        ended(context, pid, status);
+        ended(context, pid, status, (uint64_t)usage.ru_maxrss * 1024);
     }
 }
 
-static void emit_to_nobody(void *context, int32_t pid, int wait_status)
+static void emit_to_nobody(void *context, int32_t pid, int wait_status, uint64_t peak_rss_bytes)
 {
     (void)context;
     (void)pid;
     (void)wait_status;
+    (void)peak_rss_bytes;
 }
 
 int launch_wait(struct launch *launch, int error)

@@ -23,6 +23,9 @@ struct launch {
     unsigned interrupts; /* SIGINT seen since the program ended */
 };
 
+/// A child was reaped; `peak_rss_bytes`: the most that was resident of it or of a child that it had waited for.
+typedef void launch_ended(void *context, int32_t pid, int wait_status, uint64_t peak_rss_bytes);
+
 /// Start `argv` with `preload` put in front of LD_PRELOAD, `session_directory` as VARVE_SESSION, and
 /// `variables` ("NAME=VALUE", NULL at the end, borrowed) in place of the environment's own. The program gets
 /// the signal mask and dispositions that the collector had before; daemons of it become children of whoever
@@ -33,8 +36,7 @@ int launch_start(struct launch *launch, char *const argv[], const char *preload,
 /// Handle the signals that arrived, reap children, forward SIGTERM, SIGHUP, SIGQUIT to the program. SIGINT
 /// from a terminal reaches the program by itself: it is forwarded only if it was sent to the collector alone.
 /// `ended` is called for each process reaped. Never blocks.
-void launch_poll(struct launch *launch, void (*ended)(void *context, int32_t pid, int wait_status),
-                 void *context);
+void launch_poll(struct launch *launch, launch_ended *ended, void *context);
 
 /// Wait until the program has ended, handing signals on meanwhile: for a collector that can't go on. Returns
 /// `error` unchanged. Others that end meanwhile are reaped silently.

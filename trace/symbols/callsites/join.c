@@ -13,6 +13,7 @@
 #include "trace/symbols/callsites/output.h"
 #include "trace/symbols/callsites/reader.h"
 #include "trace/symbols/callsites/resolver.h"
+#include "trace/trace.h"
 
 #include <stdlib.h>
 
@@ -147,6 +148,12 @@ static uint32_t site_symbol(const struct callsites_output *output, uint32_t line
                                   : callsites_line_symbol(output->merge.lines, line);
 }
 
+static uint32_t site_user(const struct callsites_output *output, uint32_t line)
+{
+    return is_group(output, line) ? output->rows[line - 1].symbol
+                                  : callsites_line_user(output->merge.lines, line);
+}
+
 static uint32_t site_depth(const struct callsites_output *output, uint32_t line)
 {
     const uint32_t above = is_group(output, line) ? output->rows[line - 1].parent : line;
@@ -164,7 +171,7 @@ static int write_used_symbols(const struct callsites *callsites, struct store *s
         rows[output->rows[i].symbol] = 1;
     }
     for (uint32_t number = 1; number <= count + 1; number++) {
-        struct store_symbol symbol = {.function = "(smaller call sites)"};
+        struct store_symbol symbol = {.function = "(smaller call sites)", .rank = VARVE_FRAME_NAMED};
 
         if (rows[number] == 0) {
             continue;
@@ -194,8 +201,8 @@ static int write_rows(const struct callsites *callsites, struct store *store, co
         const uint32_t line = output->lines[id];
 
         if (line != OUTPUT_LINE_NONE) {
-            error =
-                store_callsite(store, id, line, site_depth(output, line), symbols[site_symbol(output, line)]);
+            error = store_callsite(store, id, line, site_depth(output, line),
+                                   symbols[site_symbol(output, line)], symbols[site_user(output, line)]);
         }
     }
     return error;

@@ -10,6 +10,7 @@
 #include "trace/base/array.h"
 #include "trace/error.h"
 #include "trace/format/callsite_file.h"
+#include "trace/trace.h"
 
 #include <assert.h>
 #include <stdbool.h>
@@ -124,6 +125,20 @@ static void step_out(const struct callsites_merge *merge, struct pair pair, stru
     }
 }
 
+static unsigned rank_of(const struct callsites_line *line)
+{
+    return (unsigned)line->roles >> CALLSITES_RANK_SHIFT;
+}
+
+/* The user's line of the stack that begins at `line`, whose caller is `outer`. */
+static uint32_t user_of(const struct callsites_line *lines, uint32_t line, uint32_t outer)
+{
+    const uint32_t user = outer != 0 ? lines[outer].user : 0;
+    const unsigned rank = rank_of(&lines[line]);
+
+    return rank != VARVE_FRAME_PLUMBING && (user == 0 || rank >= rank_of(&lines[user])) ? line : user;
+}
+
 /* The lines of a frame inside of `*line`, which becomes the innermost of them. */
 static int add_frame(struct callsites_merge *merge, uint32_t id, uint32_t *line)
 {
@@ -147,7 +162,8 @@ static int add_frame(struct callsites_merge *merge, uint32_t id, uint32_t *line)
             return error;
         }
         merge->lines[number] = (struct callsites_line){outer, symbol->symbol, (uint16_t)symbol->roles,
-                                                       (uint16_t)(depth + (depth < UINT16_MAX))};
+                                                       (uint16_t)(depth + (depth < UINT16_MAX)), 0};
+        merge->lines[number].user = user_of(merge->lines, number, outer);
         *line = merge->line_count = number;
     }
     return VARVE_OK;
@@ -327,4 +343,11 @@ uint32_t callsites_line_symbol(const struct callsites_line *lines, uint32_t line
         chosen = python ? python : chosen;
     }
     return chosen ? chosen->symbol : 0;
+}
+
+uint32_t callsites_line_user(const struct callsites_line *lines, uint32_t line)
+{
+    const uint32_t user = line != 0 ? lines[line].user : 0;
+
+    return user != 0 ? lines[user].symbol : callsites_line_symbol(lines, line);
 }

@@ -24,6 +24,8 @@ enum callsites_role {
     CALLSITES_ROLE_CUT = 128,    /* the mark of frames that are not kept */
 };
 
+#define CALLSITES_RANK_SHIFT 8 /* above the roles of a symbol: its enum varve_frame_rank */
+
 /* What stands for one frame number: the inlined functions there and the one that they were inlined into. */
 struct callsites_resolved {
     uint32_t start, count; /* in symbols[] */
@@ -40,6 +42,7 @@ struct callsites_line {
     uint32_t symbol;
     uint16_t roles;
     uint16_t depth; /* lines from here outwards; UINT16_MAX: that many or more */
+    uint32_t user;  /* the user's line of the stack from here outwards: its number, 0: it has none */
 };
 
 /// Write the line of the next number, from 1. pc < 0: none.
@@ -85,5 +88,7 @@ void callsites_merge_close(struct callsites_merge *merge);
 /// The symbol that stands for the whole stack of a line: the innermost that is no allocation function; Python code
 /// rather than the interpreter's own, or PyTorch's; 0 for line 0.
 uint32_t callsites_line_symbol(const struct callsites_line *lines, uint32_t line);
+/// The symbol of the user's line, by enum varve_frame_rank; of a stack of nothing but plumbing as callsites_line_symbol.
+uint32_t callsites_line_user(const struct callsites_line *lines, uint32_t line);
 
 #endif

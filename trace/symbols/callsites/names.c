@@ -136,6 +136,11 @@ static struct name qualified_name(const char *function)
     return (struct name){start, (size_t)(at - start)};
 }
 
+const char *callsites_name_begin(const char *function)
+{
+    return qualified_name(function).text;
+}
+
 /* PyTorch's ways to memory: the caching allocators and what makes an empty tensor. */
 static bool is_torch_allocation(const char *function)
 {

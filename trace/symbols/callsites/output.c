@@ -26,7 +26,7 @@
 #define COMMIT_STACKS (64U * BATCH_STACKS) /* so that rows are stored while more are merged */
 
 struct site {
-    uint32_t line, depth, symbol;
+    uint32_t line, depth, symbol, user;
 };
 
 /* Stacks that were merged in turn, with their new lines. */
@@ -155,12 +155,13 @@ static bool hold_stack(struct callsites *callsites, int *error)
 static struct site site_of(const struct callsites_output *output, uint32_t line)
 {
     return (struct site){line, line != 0 ? output->merge.lines[line].depth : 0,
-                         callsites_line_symbol(output->merge.lines, line)};
+                         callsites_line_symbol(output->merge.lines, line),
+                         callsites_line_user(output->merge.lines, line)};
 }
 
 static int pass_site(struct callsites_output *output, struct store *store, const struct site *site)
 {
-    int error = store_callsite(store, output->stacks + 1, site->line, site->depth, site->symbol);
+    int error = store_callsite(store, output->stacks + 1, site->line, site->depth, site->symbol, site->user);
 
     output->stacks += error == VARVE_OK;
     return error;

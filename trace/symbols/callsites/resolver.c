@@ -17,6 +17,7 @@
 #include "trace/symbols/callsites/names.h"
 #include "trace/symbols/callsites/reader.h"
 #include "trace/symbols/symbols.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -56,7 +57,10 @@ struct symbol_key {
 
 struct resolver {
     struct symbols *symbols;
+    struct varve_plumbing *plumbing;
     struct interned texts, keys;
+    uint8_t *ranks; /* of key k at [k - 1]: enum varve_frame_rank */
+    size_t rank_count, rank_capacity;
     struct resolver_module *modules;
     size_t module_count, module_capacity;
     struct pair *codes; /* texts: function, file */
@@ -118,16 +122,47 @@ static uint32_t text_number(struct resolver *resolver, const char *text)
     return number;
 }
 
+static const char *text_of(const struct resolver *resolver, uint32_t number)
+{
+    return number != 0 ? callsites_text(&resolver->texts, number, NULL) : NULL;
+}
+
+static struct varve_writer_symbol symbol_of(const struct resolver *resolver, const struct symbol_key *key)
+{
+    return (struct varve_writer_symbol){.function = text_of(resolver, key->function),
+                                        .file = text_of(resolver, key->file),
+                                        .module = text_of(resolver, key->module),
+                                        .line = key->line,
+                                        .is_python = key->is_python != 0,
+                                        .is_inlined = key->is_inlined != 0};
+}
+
+/* The rank of a key that was met for the first time; keys are numbered in turn. */
+static bool rank_add(struct resolver *resolver, const struct symbol_key *key, uint32_t roles)
+{
+    const struct varve_writer_symbol symbol = symbol_of(resolver, key);
+
+    if (!ARRAY_GROW(resolver->ranks, resolver->rank_capacity, resolver->rank_count + 1)) {
+        return false;
+    }
+    resolver->ranks[resolver->rank_count++] =
+        (uint8_t)((roles & CALLSITES_ROLE_CUT) ? VARVE_FRAME_PLUMBING
+                                               : varve_plumbing_rank(resolver->plumbing, &symbol));
+    return true;
+}
+
 static void add_place(struct resolver *resolver, const struct symbol_key *key, uint32_t roles)
 {
     uint32_t number = intern(&resolver->keys, key, sizeof(*key), 0);
 
-    if (number == 0 || resolver->place_count >= UINT32_MAX ||
+    if (number == 0 || (number > resolver->rank_count && !rank_add(resolver, key, roles)) ||
+        resolver->place_count >= UINT32_MAX ||
         !ARRAY_GROW(resolver->places, resolver->place_capacity, resolver->place_count + 1)) {
         fail(resolver, VARVE_ERROR_NO_MEMORY);
         return;
     }
-    resolver->places[resolver->place_count++] = (struct callsites_line_symbol){number, roles};
+    resolver->places[resolver->place_count++] = (struct callsites_line_symbol){
+        number, roles | (uint32_t)resolver->ranks[number - 1] << CALLSITES_RANK_SHIFT};
 }
 
 static void take_native(void *context, const struct symbols_frame *frame)
@@ -488,8 +523,12 @@ int resolver_open(struct resolver **resolver_out, struct varve_message *message)
     if (resolver == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    error = symbols_open(&resolver->symbols, message);
+    error = varve_plumbing_open(&resolver->plumbing);
+    if (error == VARVE_OK) {
+        error = symbols_open(&resolver->symbols, message);
+    }
     if (error != VARVE_OK) {
+        varve_plumbing_close(resolver->plumbing);
         free(resolver);
         return error;
     }
@@ -511,6 +550,8 @@ void resolver_close(struct resolver *resolver)
     }
     interned_free(&resolver->texts);
     interned_free(&resolver->keys);
+    varve_plumbing_close(resolver->plumbing);
+    free(resolver->ranks);
     for (size_t i = 0; i < resolver->module_count; i++) {
         free(resolver->modules[i].path);
     }
@@ -614,15 +655,15 @@ uint32_t resolver_symbol_count(const struct resolver *resolver)
 
 void resolver_symbol(const struct resolver *resolver, uint32_t number, struct store_symbol *symbol_out)
 {
-    const struct symbol_key *key =
-        (const struct symbol_key *)resolver->keys.bytes + (resolver->symbol_keys[number - 1] - 1);
-    const struct interned *texts = &resolver->texts;
+    const uint32_t key = resolver->symbol_keys[number - 1];
+    const struct varve_writer_symbol symbol =
+        symbol_of(resolver, (const struct symbol_key *)resolver->keys.bytes + (key - 1));
 
-    *symbol_out = (struct store_symbol){
-        .function = key->function != 0 ? callsites_text(texts, key->function, NULL) : NULL,
-        .file = key->file != 0 ? callsites_text(texts, key->file, NULL) : NULL,
-        .module = key->module != 0 ? callsites_text(texts, key->module, NULL) : NULL,
-        .line = key->line,
-        .is_python = key->is_python != 0,
-        .is_inlined = key->is_inlined != 0};
+    *symbol_out = (struct store_symbol){.function = symbol.function,
+                                        .file = symbol.file,
+                                        .module = symbol.module,
+                                        .line = symbol.line,
+                                        .rank = resolver->ranks[key - 1],
+                                        .is_python = symbol.is_python,
+                                        .is_inlined = symbol.is_inlined};
 }

@@ -84,7 +84,7 @@ static void fill_names(struct store *store)
         uint32_t outer_id = store_symbol(store, &outer);
         assert_int_equal(store_stack_node(store, 2 * i, 0, outer_id, -1), VARVE_OK);
         assert_int_equal(store_stack_node(store, 2 * i + 1, 2 * i, inner_id, 16), VARVE_OK);
-        assert_int_equal(store_callsite(store, i, 2 * i + 1, 2, outer_id), VARVE_OK);
+        assert_int_equal(store_callsite(store, i, 2 * i + 1, 2, outer_id, outer_id), VARVE_OK);
     }
     assert_int_equal(store_stat(store, "lost", 1, "data_loss", "ring", 0), VARVE_OK);
     assert_int_equal(store_stat(store, "lost", 2, "data_loss", "ring", 5), VARVE_OK);
@@ -207,33 +207,46 @@ static void test_allocations(void **state)
 static void test_timeline_and_peak(void **state)
 {
     (void)state;
-    expect_same("SELECT process_id, domain, seq, ts_ns, allocated, allocated_max, live FROM timeline WHERE "
-                "process_id = 0",
+    expect_same("SELECT 0, domain, seq, ts_ns, allocated, allocated_max, live_allocations FROM timeline",
                 "SELECT process_id, domain, seq, ts_ns, bytes, bytes, live FROM (" RUNNING(
-                    ALL_STEPS) ")"
-                               " WHERE process_id = 0",
+                    ALL_STEPS) ") WHERE process_id = 0",
                 EVENTS * 9 / 10);
-    expect_same("SELECT process_id, domain, seq, ts_ns, bytes, allocations FROM peak",
+    /* that of a process is thinned: the maximum since its row before */
+    expect_same(
+        "SELECT process_id, pid, domain, seq, ts_ns, allocated, allocated_max, live_allocations FROM timeline_process",
+        "SELECT r.process_id, 100 + r.process_id, r.domain, r.seq, r.ts_ns, r.bytes, max(o.bytes), r.live"
+        " FROM (SELECT process_id, domain, seq, lag(seq, 1, 0) OVER (PARTITION BY process_id, domain ORDER BY seq)"
+        "   AS before FROM timeline_process) t"
+        " JOIN (" RUNNING(
+            "SELECT * FROM step") ") r ON r.seq = t.seq AND r.domain = t.domain"
+                                  " JOIN (" RUNNING(
+                                      "SELECT * FROM step") ") o ON o.process_id = t.process_id AND o.domain = t.domain"
+                                                            "   AND o.seq > t.before AND o.seq <= t.seq GROUP BY t.process_id, t.domain, t.seq",
+        100);
+    expect_same("SELECT 0 AS process_id, domain, seq, ts_ns, bytes, allocations FROM peak_time UNION ALL"
+                " SELECT process_id, domain, seq, ts_ns, bytes, allocations FROM peak_time_process",
                 "SELECT process_id, domain, min(seq), ts_ns, bytes, live FROM (SELECT *, max(bytes) OVER "
                 "(PARTITION BY"
                 " process_id, domain) AS top FROM (" RUNNING(
                     ALL_STEPS) ")) WHERE bytes = top GROUP BY process_id, domain",
                 2 * (PROCESSES + 1));
-    expect_same("SELECT process_id, coalesce(pid, 0) FROM peak",
-                "SELECT 0, 0 UNION SELECT thread_id, pid FROM event", PROCESSES + 1);
+    expect_same("SELECT process_id, pid FROM peak_time_process", "SELECT thread_id, pid FROM event",
+                PROCESSES);
 }
 
 static void test_totals(void **state)
 {
     (void)state;
     expect_same(
-        "SELECT process_id, domain, allocations, frees, bytes, live_allocations, live_bytes FROM total",
+        "SELECT 0 AS process_id, domain, allocations, frees, bytes, live_allocations, live_bytes FROM total UNION ALL"
+        " SELECT process_id, domain, allocations, frees, bytes, live_allocations, live_bytes FROM total_process",
         "SELECT process_id, domain, count(*), count(free_seq), sum(size), count(*) - count(free_seq),"
         " sum(iif(free_seq IS NULL, size, 0)) FROM (SELECT process_id, domain, size, free_seq FROM life "
         "UNION ALL"
         " SELECT 0, domain, size, free_seq FROM life) GROUP BY process_id, domain",
         2 * (PROCESSES + 1));
-    expect_same("SELECT process_id, failed FROM total WHERE domain = 'heap'",
+    expect_same("SELECT process_id, failed FROM total_process WHERE domain = 'heap' UNION ALL"
+                " SELECT 0, failed FROM total WHERE domain = 'heap'",
                 "SELECT thread_id, sum(flags & 1) FROM event GROUP BY thread_id UNION SELECT 0, sum(flags & "
                 "1) FROM event",
                 PROCESSES + 1);
@@ -252,9 +265,8 @@ static void test_call_sites(void **state)
         " GROUP BY callsite_id, domain",
         14);
     expect_same(
-        "SELECT callsite_id, domain, bytes, allocations FROM peak_callsite",
-        "SELECT l.callsite_id, l.domain, sum(l.size), count(*) FROM life l JOIN peak p ON p.process_id = 0 "
-        "AND"
+        "SELECT callsite_id, domain, bytes, allocations FROM peak",
+        "SELECT l.callsite_id, l.domain, sum(l.size), count(*) FROM life l JOIN peak_time p ON"
         " p.domain = l.domain WHERE l.alloc_seq <= p.seq AND (l.free_seq IS NULL OR l.free_seq > p.seq)"
         " GROUP BY l.callsite_id, l.domain",
         10);

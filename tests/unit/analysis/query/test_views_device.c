@@ -232,7 +232,6 @@ static void test_memory(void **state)
            ">> 20,"
            " peak_bytes >> 20 FROM stream_total ORDER BY 1, 2, 4",
            "1 block 0 0 0 1 0 12 12 12\n"
-           "1 cupti 0 0 0 2 0 21 21 21\n"
            "1 device 0 0 0 2 1 1044 20 1044\n"
            "2 device 1 0 0 1 1 2 0 2\n"
            "2 device 1 1 777 2 2 6 0 6\n");
@@ -253,6 +252,9 @@ static void test_memory(void **state)
 static void test_cupti(void **state)
 {
     (void)state;
+    expect(
+        "SELECT process_id, pid, device, allocations, frees, bytes >> 20, peak_bytes >> 20, failed FROM cupti_total",
+        "1 101 0 2 0 21 21 0\n");
     expect("SELECT seq, process_id, device, op, addr, size >> 20, memory_kind, correlation_id, time_ns"
            " FROM cupti_memory",
            "25 1 0 allocation 1048576 20 3 41 4900\n26 1 0 release 7340032 1 2 42 5100\n");

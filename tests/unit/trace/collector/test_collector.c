@@ -73,7 +73,7 @@ static void test_killed_in_the_middle(void **state)
     emit_marks(lab, ring, 1, 5);
     hand_begin(ring);
     lab_rounds(lab, 5000000);
-    collect_process_reaped(lab->collector, pid, lab_kill(lab, pid));
+    collect_process_reaped(lab->collector, pid, lab_kill(lab, pid), 0);
     finish(lab);
     expect_marks(lab, 5);
     lab_expect(lab, "SELECT uncommitted FROM thread", 1);
@@ -90,7 +90,7 @@ static void test_exit_status_that_comes_first(void **state)
     pid_t pid = lab_dead();
 
     (void)state;
-    collect_process_reaped(lab->collector, pid, 3 << 8);
+    collect_process_reaped(lab->collector, pid, 3 << 8, 0);
     hand_process(lab, pid)->parent_pid = (int32_t)getpid();
     emit_marks(lab, hand_ring(lab, 1, 64), 1, 3);
     finish(lab);
@@ -114,7 +114,7 @@ static void test_exec_replaces(void **state)
     hand_process(lab, pid)->start_ticks_proc = 77;
     emit_marks(lab, hand_ring(lab, 2, 64), 4, 6);
     lab_rounds(lab, 5000000);
-    collect_process_reaped(lab->collector, pid, lab_kill(lab, pid));
+    collect_process_reaped(lab->collector, pid, lab_kill(lab, pid), 0);
     finish(lab);
     expect_marks(lab, 6);
     lab_expect(lab, "SELECT end_cause = 'exec' AND exit_status IS NULL FROM process WHERE id = 1", 1);
@@ -393,7 +393,7 @@ static void test_death_between_commit_and_release(void **state)
     ring->nested[1] = hand_record(VARVE_KIND_MARK_BEGIN, lab->begin + 12, 0, 12);
     ring->nested_count = 2;
     lab_rounds(lab, 2000000);
-    collect_process_reaped(lab->collector, pid, lab_kill(lab, pid));
+    collect_process_reaped(lab->collector, pid, lab_kill(lab, pid), 0);
     lab_rounds(lab, 2000000);
     LAB_OK(lab, collector_commit(lab->collector, &lab->message));
     lab_expect(lab, "SELECT count(*) FROM event", 12);

@@ -423,7 +423,7 @@ static bool run_damage(const struct damage *damage, bool is_late)
         hand_emit(healthy, VARVE_KIND_MARK_BEGIN, lab->begin + at, 0, at);
     }
     lab_rounds(lab, 1000000);
-    collect_process_reaped(lab->collector, pid, lab_kill(lab, pid));
+    collect_process_reaped(lab->collector, pid, lab_kill(lab, pid), 0);
     error = collector_drain(lab->collector, NULL, NULL, &message);
     if (error != VARVE_OK &&
         error != VARVE_ERROR_IO) { /* IO: says that a ring could not be read to its end */

@@ -41,8 +41,9 @@ struct outcome {
 static char folder[] = "/tmp/varve-launch-XXXXXX";
 static char preload[4096]; /* any library that is loaded already */
 
-static void take_reaped(void *context, int32_t pid, int wait_status)
+static void take_reaped(void *context, int32_t pid, int wait_status, uint64_t peak_rss_bytes)
 {
+    (void)peak_rss_bytes;
     struct reaped *reaped = context;
     if (reaped->count < 16) {
         reaped->pids[reaped->count] = pid;

@@ -68,7 +68,7 @@ static void test_what_ended_before(void **state)
     ring = hand_ring(lab, 1, 64);
     lose(ring, 11); /* nothing of it is stored */
     lab_rounds(lab, 1000000);
-    collect_process_reaped(lab->collector, pid, lab_kill(lab, pid));
+    collect_process_reaped(lab->collector, pid, lab_kill(lab, pid), 0);
     catch_up(lab);
     assert_int_equal(lab->collector->reader_count, 0);
     hand_process(lab, lab_dead())->unattached = 2;
@@ -125,7 +125,7 @@ static void test_numbers_while_it_records(void **state)
     hand_control(lab, 3, lab_dead()); /* late */
     emit(lab, hand_ring_file(lab, 3, 1, 64), 5);
     lab->controls[2]->ring_count = 2;
-    collect_process_reaped(lab->collector, pid, lab_kill(lab, pid));
+    collect_process_reaped(lab->collector, pid, lab_kill(lab, pid), 0);
     lab_drain(lab);
     LAB_OK(lab, collector_finish(lab->collector, NULL, NULL, &lab->message));
     lab_expect(lab, "SELECT count(*) FROM event", 14);

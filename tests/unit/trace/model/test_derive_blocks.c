@@ -256,7 +256,8 @@ static void compare_sums(sqlite3 *db)
                 "SELECT count(*) FROM total_stat t WHERE domain = 4 AND (peak_bytes, peak_seq) IS NOT (SELECT"
                 " allocated, seq FROM course c WHERE c.who = t.process_id AND c.device = t.device"
                 " ORDER BY allocated DESC, seq LIMIT 1)",
-                "SELECT count(*) FROM peak WHERE domain = 'block'");
+                "SELECT (SELECT count(*) FROM peak_time WHERE domain = 'block') +"
+                " (SELECT count(*) FROM peak_time_process WHERE domain = 'block')");
     expect_none(
         db,
         "SELECT count(*) FROM (SELECT callsite_id, allocations, frees, bytes, live_bytes, peak_allocations, "

@@ -162,7 +162,7 @@ static void test_lists_come_back(void **state)
         random_lists(lists, &seed);
         for (uint32_t i = 0; i < STACKS; i++) {
             enter(&nodes, store, &lists[i]);
-            assert_int_equal(store_callsite(store, i + 1, lists[i].node, lists[i].depth, 0), VARVE_OK);
+            assert_int_equal(store_callsite(store, i + 1, lists[i].node, lists[i].depth, 0, 0), VARVE_OK);
         }
         for (uint32_t i = 0; i < STACKS; i++) {
             uint32_t before = lists[i].node;
@@ -209,7 +209,7 @@ static void test_plan(void **state)
             db,
             "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 5000)"
             "INSERT INTO stack_node SELECT id, nullif(id - 1, 0), 1, id % 50 FROM n;"
-            "INSERT INTO callsite SELECT id, id, id, 1 FROM stack_node WHERE id % 10 = 0;"
+            "INSERT INTO callsite SELECT id, id, id, 1, 1 FROM stack_node WHERE id % 10 = 0;"
             "INSERT INTO event(seq, ts_ns, pid, tid, kind, callsite_id) SELECT id, id, 1, 1, 32, id FROM "
             "stack_node; ANALYZE",
             NULL, NULL, NULL),

@@ -410,8 +410,8 @@ static void test_symbols_are_shared(void **state)
     OK(store_stack_node(fixture->store, 1, 0, 6, -1));
     OK(store_stack_node(fixture->store, 2, 1, 1, 0x10));
     assert_int_equal(store_stack_node(fixture->store, 3, 3, 1, 0x10), VARVE_ERROR_INVALID);
-    OK(store_callsite(fixture->store, 1, 2, 2, 1));
-    OK(store_callsite(fixture->store, 2, 0, 0, 0));
+    OK(store_callsite(fixture->store, 1, 2, 2, 1, 1));
+    OK(store_callsite(fixture->store, 2, 0, 0, 0, 0));
     OK(store_module(fixture->store, 1, "m", NULL));
     OK(store_commit(fixture->store, NULL, 0, &fixture->message));
     assert_int_equal(look(fixture, "SELECT count(*) FROM symbol"), COUNT + 2500);
@@ -497,7 +497,7 @@ static void test_versions_and_truncation(void **state)
     fixture->store = NULL;
     run_sql(fixture->path, "PRAGMA user_version = 99");
     expect_refusal(fixture, fixture->path, STORE_RESUME, VARVE_ERROR_VERSION);
-    run_sql(fixture->path, "PRAGMA user_version = 2");
+    run_sql(fixture->path, "PRAGMA user_version = 3");
     assert_int_equal(truncate(fixture->path, 16384 * 3 / 2), 0);
     expect_refusal(fixture, fixture->path, STORE_RESUME, VARVE_ERROR_FORMAT);
     /* Killed between the creation of the file and that of its tables: nothing is lost, so go on. */

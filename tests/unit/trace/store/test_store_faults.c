@@ -180,7 +180,7 @@ static int finish(struct fixture *fixture)
     int code = store_callsites_begin(fixture->store, &fixture->message);
     uint32_t id = code == VARVE_OK ? store_symbol(fixture->store, &symbol) : 0;
     if (code == VARVE_OK) {
-        code = id != 0 ? store_callsite(fixture->store, 1, 0, 1, id) : VARVE_ERROR_FULL;
+        code = id != 0 ? store_callsite(fixture->store, 1, 0, 1, id, id) : VARVE_ERROR_FULL;
     }
     if (code == VARVE_OK) {
         code = derive_finish(fixture->derive, fixture->store, NULL, NULL, &fixture->message);

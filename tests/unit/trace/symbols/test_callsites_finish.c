@@ -34,7 +34,7 @@ struct store {
     uint32_t symbol_count;
     struct fake_frame nodes[4096]; /* of number k at [k - 1] */
     uint32_t node_count;
-    uint32_t callsite_symbol[512], callsite_depth[512], callsite_node[512];
+    uint32_t callsite_symbol[512], callsite_user[512], callsite_depth[512], callsite_node[512];
     uint32_t callsite_count;
     uint32_t origin_count;
     char module_path[64][64], module_build_id[64][64];
@@ -87,7 +87,8 @@ uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
     return ++store->symbol_count;
 }
 
-int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id)
+int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id,
+                   uint32_t user_symbol_id)
 {
     assert_int_equal(id, store->callsite_count + 1);
     assert_true(id < 512);
@@ -95,6 +96,7 @@ int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t 
     store->callsite_node[id] = node_id;
     store->callsite_depth[id] = depth;
     store->callsite_symbol[id] = symbol_id;
+    store->callsite_user[id] = user_symbol_id;
     store->callsite_count++;
     return count_call(store);
 }
@@ -296,6 +298,7 @@ static const char *describe(const struct store *store, uint32_t callsite)
     }
     assert_int_equal(store->callsite_depth[callsite], depth);
     if (store->callsite_symbol[callsite]) {
+        assert_int_not_equal(store->callsite_user[callsite], 0);
         snprintf(text + used, sizeof(text) - used, "= %s",
                  store->symbols[store->callsite_symbol[callsite] - 1].function);
     } else {

@@ -105,13 +105,15 @@ int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint3
     return VARVE_OK;
 }
 
-int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id)
+int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id,
+                   uint32_t user_symbol_id)
 {
     if (has_failed(store)) {
         return VARVE_ERROR_FULL;
     }
     take_room(store);
     assert_true(id > store->site_last && id <= STACKS && node_id <= store->node_count);
+    assert_int_equal(user_symbol_id != 0, symbol_id != 0);
     store->sites[id] = (struct fake_site){node_id, depth, symbol_id, true};
     store->site_last = id;
     return VARVE_OK;
