@@ -101,4 +101,10 @@ for program in by_pkg_config_c by_pkg_config_cc by_cmake_c by_cmake_cc; do
         exit 1
     fi
 done
+for script in bash-completion/completions/varve zsh/site-functions/_varve fish/vendor_completions.d/varve.fish; do
+    if ! grep -q "Completion of varve for ${script%%[-/]*}," "$tree/share/$script"; then
+        echo "check_install: FAILED; share/$script is not installed"
+        exit 1
+    fi
+done
 echo "check_install: ok; $(find "$tree" -type f | wc -l) files, 5 programs"

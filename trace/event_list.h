@@ -48,7 +48,7 @@
     X(29, PIN,              pin,              remat,     "data address, 0 if unknown", "bytes", "", "", "a storage was protected from eviction; failed: after a failed budget, a storage that could not be evicted, and cause why; id and pool as of evict") \
     X(30, UNPIN,            unpin,            remat,     "data address, 0 if unknown", "bytes", "", "", "a storage may be evicted again; id and pool as of evict") \
     X(31, BUDGET,           budget,           remat,     "", "budget, all bits set: none; failed: bytes that the operator needs", "", "failed: bytes that can't be evicted", "the memory budget is set; failed: an operator did not get its memory below it; id: its number, pool: number of its name") \
-    X(32, HEAP_ALLOC,       heap_alloc,       heap,      "address returned, 0 if it failed", "bytes asked for", "the same, filled by the collector", "alignment asked for, else 0", "malloc and its kin; cause names the function") \
+    X(32, HEAP_ALLOC,       heap_alloc,       heap,      "address returned, 0 if it failed", "bytes asked for", "the same, filled by the collector", "alignment asked for, else 0", "the malloc family; cause names the function") \
     X(33, HEAP_FREE,        heap_free,        heap,      "address", "bytes of the allocation", "", "", "free; with cause realloc: a realloc call is about to give the block up") \
     X(34, HEAP_REALLOC,     heap_realloc,     heap,      "address returned", "bytes asked for", "the same, filled by the collector", "old address", "a realloc call ended; flag failed: the old block is still valid") \
     X(35, MMAP,             mmap,             heap,      "first address", "bytes, whole pages", "bytes asked for", "protection in bits 0-31, flags in bits 32-63", "the program mapped memory; cause names the function") \
@@ -80,7 +80,8 @@
     X(61, POOL,             pool,             allocator, "capture id", "user id", "", "1 if it is the small pool", "what the number of a pool means in this allocator") \
     X(62, CUPTI_MEMORY,     cupti_memory,     device,    "address", "bytes", "CUPTI's time of the operation, ns of CLOCK_REALTIME", "correlation id in bits 0-31, operation (1 allocation, 2 release) in bits 32-39", "an activity record of CUPTI; pool: kind of memory (bits 12-15)") \
     X(63, CUPTI_STATE,      cupti_state,      device,    "", "of cupti_refused: the kind of activity record, 0: CUPTI as a whole", "CUPTI's time, ns of CLOCK_REALTIME", "begin: CUPTI's version; refused, fatal: CUptiResult; end: 1 if the subscription was given up; dropped: records", "CUPTI's recorder says what became of it; cause says what") \
-    X(64, OP_NAME,          op_name,          remat,     "name, bytes 0-7", "name, bytes 8-15", "name, bytes 16-23", "name, bytes 24-31", "what the number of an operator's name (pool of other events of this group, 1 to 65535) means in this process; id: the number")
+    X(64, OP_NAME,          op_name,          remat,     "name, bytes 0-7", "name, bytes 8-15", "name, bytes 16-23", "name, bytes 24-31", "what the number of an operator's name (pool of other events of this group, 1 to 65535) means in this process; id: the number") \
+    X(65, MAIN_END,         main_end,         process,   "", "", "", "", "the program's own code is over: main returned, exit was called, or a Python interpreter begins to tear itself down; exit handlers and static destructors come after it")
 /* clang-format on */
 
 /*

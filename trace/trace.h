@@ -223,7 +223,7 @@ VARVE_API void varve_python_stack_withdraw(void);
 /// Is anything of these kinds (enum varve_records) wanted by the session that this process belongs to?
 /// False without a session. A load and a branch.
 enum varve_records {
-    VARVE_RECORDS_HEAP = 1,  /* malloc and its kin, mmap */
+    VARVE_RECORDS_HEAP = 1,  /* the malloc family, mmap */
     VARVE_RECORDS_CUDA = 2,  /* calls of the CUDA driver about memory */
     VARVE_RECORDS_CUPTI = 4, /* the same as CUPTI reports them */
     VARVE_RECORDS_TORCH = 8, /* PyTorch's allocator, or ours in its place */
@@ -392,8 +392,8 @@ int varve_publish_folder_make(const char *path, bool may_replace, char *folder, 
                               struct varve_message *message);
 /// The folder goes, with the files in it.
 void varve_publish_folder_remove(const char *folder);
-/// Move the file `from` to `path`, on the same file system; without may_replace nothing is ever overwritten.
-/// Errors: VARVE_ERROR_INVALID (something is there), IO; `from` stays then.
+/// Move the file `from` to `path`, to another file system by way of a copy beside `path`; without may_replace
+/// nothing is ever overwritten. Errors: VARVE_ERROR_INVALID (something is there), FULL, IO; `from` stays then.
 int varve_publish_move(const char *from, const char *path, bool may_replace, struct varve_message *message);
 /// The folder that is being filled goes: for those about to call _exit. Needs no memory.
 void varve_publish_abandon(void);

@@ -59,3 +59,23 @@ char *memory_copy_text(const char *text)
 
     return memcpy(memory_resize(NULL, bytes), text, bytes);
 }
+
+FILE *memory_stream(char **text, size_t *bytes)
+{
+    FILE *stream;
+
+    *text = NULL;
+    *bytes = 0;
+    stream = open_memstream(text, bytes);
+    if (stream == NULL) {
+        memory_exhausted();
+    }
+    return stream;
+}
+
+void memory_stream_end(FILE *stream, char *const *text)
+{
+    if (fclose(stream) != 0 || *text == NULL) {
+        memory_exhausted();
+    }
+}

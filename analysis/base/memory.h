@@ -7,6 +7,7 @@
 #define VARVE_ANALYSIS_BASE_MEMORY_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,6 +25,9 @@ void *memory_resize(void *memory, size_t bytes);
 /// `array` of `count` items with room for one more; it doubles.
 void *memory_grow(void *array, size_t *capacity, size_t count, size_t item_bytes);
 char *memory_copy_text(const char *text); /* NULL gives NULL */
+/// A stream into memory, and its end, after which `text` is the caller's, by free. `text` and `bytes` must outlive the stream.
+FILE *memory_stream(char **text, size_t *bytes);
+void memory_stream_end(FILE *stream, char *const *text);
 
 #ifdef __cplusplus
 }

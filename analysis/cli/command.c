@@ -10,6 +10,7 @@
 #include "analysis/output/format.h"
 #include "analysis/base/memory.h"
 #include "analysis/output/progress.h"
+#include "analysis/output/terminal.h"
 #include "analysis/query/db.h"
 #include "trace/trace.h"
 
@@ -139,19 +140,15 @@ static int run_buffered(const struct command *command, struct command_context *c
     size_t bytes = 0;
     int status;
 
-    context->out = open_memstream(&text, &bytes);
-    if (context->out == NULL) {
-        memory_exhausted();
-    }
+    context->out = memory_stream(&text, &bytes);
+    terminal_collect(context->out);
     status = run(command, context, values, operands);
-    if (fclose(context->out) != 0 || (text == NULL && status != EXIT_STATUS_FAILED)) {
-        memory_exhausted();
-    }
+    memory_stream_end(context->out, &text);
     context->out = out;
     if (status != EXIT_STATUS_FAILED && context->is_exact) {
         fwrite(text, 1, bytes, out);
     } else if (status != EXIT_STATUS_FAILED) {
-        format_print_lines(out, text); /* names in it came from elsewhere */
+        terminal_print(out, text); /* names in it came from elsewhere */
     }
     free(text);
     return status;
@@ -175,6 +172,10 @@ static int run_command(const struct command *command, struct command_context *co
     case OPTION_HELP_RESULT:
         help_print_command(context->out, command);
         return finish_output(context);
+    case OPTION_USAGE_RESULT:
+        command_fail(context, "%s", message.text);
+        help_print_usage(context->err, command);
+        return EXIT_STATUS_FAILED;
     default:
         return command_fail(context, "%s", message.text);
     }
@@ -191,6 +192,7 @@ int varve_command_run(int argc, char *const argv[], FILE *out, FILE *err)
     const struct command *command;
     int descriptor = fileno(err);
 
+    terminal_begin(out);
     context.err_is_terminal = descriptor >= 0 && isatty(descriptor);
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
         fprintf(out, "varve %s (schema %d, transport %u, SQLite %s)\n", VARVE_VERSION,

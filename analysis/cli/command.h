@@ -52,8 +52,9 @@ struct command {
     const void *defaults; /* of the values, copied before the command line is read */
     size_t values_bytes;
     int operands_min, operands_max;
-    bool takes_command;  /* operands are another command line: options end at the first */
-    bool reads_database; /* takes --timeout */
+    const char *const *operand_choices; /* what completion offers as its operand, NULL at the end; or NULL */
+    bool takes_command;                 /* operands are another command line: options end at the first */
+    bool reads_database;                /* takes --timeout */
     bool streams; /* writes as it goes, and filters itself; all others write at the end, or nothing on failure
                    */
     const char *(*check)(
@@ -71,7 +72,7 @@ struct command {
 /* clang-format off */
 #define COMMAND_LIST(X) \
     X(record) X(recover) X(import) X(export) X(replay) X(dtr) X(report) X(leaks) X(peak) X(timeline) X(segments) X(oom) X(query) \
-    X(diff) X(info) X(doctor) X(help)
+    X(diff) X(info) X(doctor) X(completion) X(help)
 /* clang-format on */
 
 #define COMMAND_EXTERN(name) extern const struct command command_##name;
@@ -93,6 +94,7 @@ void command_say(FILE *out, const char *format, ...) __attribute__((format(print
 /* ---- help.c ---- */
 
 void help_print(FILE *out);
+void help_print_usage(FILE *out, const struct command *command); /* one line */
 void help_print_command(FILE *out, const struct command *command);
 
 #ifdef __cplusplus

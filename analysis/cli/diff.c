@@ -47,7 +47,7 @@ static const struct option_spec options[] = {
      offsetof(struct values, top), 1, 1000000000, NULL},
     {"all", 'a', OPTION_FLAG, NULL, "all of them, unchanged ones too", offsetof(struct values, all), 0, 0,
      NULL},
-    {"frames", 'f', OPTION_INTEGER, "N", "frames of each stack (default 6; with --json all); 0: none",
+    {"frames", 0, OPTION_INTEGER, "N", "frames of each stack (default 6; with --json all); 0: none",
      offsetof(struct values, frames), 0, 1000, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
     {"events", 'e', OPTION_FLAG, NULL, "are A and B equal, event by event?", offsetof(struct values, events),
@@ -188,7 +188,7 @@ static const char *check_values(const struct values *values, int operands)
     bool has_marks = values->from != NULL || values->to != NULL;
 
     if (values->quiet && values->json) {
-        return "--quiet and --json exclude each other";
+        return "--quiet and --json are mutually exclusive";
     }
     if ((values->quiet || values->tables) && !values->events) {
         return "--quiet and --tables go with --events";

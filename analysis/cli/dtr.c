@@ -55,13 +55,13 @@ static const struct option_spec options[] = {
     {"heuristic", 'H', OPTION_TEXT, "NAME",
      "which storage is evicted: dtr (default), dtr-eq, dtr-local, msps, lru, size, …; any other word lists all",
      offsetof(struct values, heuristic), 0, 0, NULL},
-    {"budget", 'b', OPTION_TEXT, "BYTES|none", "play once, with so much memory, such as 4G",
+    {"budget", 0, OPTION_TEXT, "BYTES|none", "play once, with so much memory, such as 4G",
      offsetof(struct values, budget), 0, 0, NULL},
     {"ratio", 'r', OPTION_TEXT, "R", "play once, with this share of the log's own peak",
      offsetof(struct values, ratio), 0, 0, NULL},
-    {"sweep", 's', OPTION_TEXT, "LO:HI:STEP", "play many budgets: bytes, or ratios such as 0.1:1:0.01",
+    {"sweep", 0, OPTION_TEXT, "LO:HI:STEP", "play many budgets: bytes, or ratios such as 0.1:1:0.01",
      offsetof(struct values, sweep), 0, 0, NULL},
-    {"dealloc", 'd', OPTION_CHOICE, "POLICY",
+    {"dealloc", 0, OPTION_CHOICE, "POLICY",
      "what is released is evicted (eager), stays (ignore), or goes for good (banish)",
      offsetof(struct values, dealloc), 0, 0, dealloc_names},
     {"search", 0, OPTION_CHOICE, "HOW",
@@ -70,7 +70,7 @@ static const struct option_spec options[] = {
     {"remat-limit", 0, OPTION_TEXT, "FACTOR|none",
      "stop when recomputation costs more than this share of the program (default 1.0)",
      offsetof(struct values, remat_limit), 0, 0, NULL},
-    {"mode", 'm', OPTION_CHOICE, "MODE",
+    {"mode", 0, OPTION_CHOICE, "MODE",
      "storages are their sizes (exact), or blocks of the caching allocator, whose reserved bytes the budget limits (allocator)",
      offsetof(struct values, mode), 0, 0, mode_names},
     {"policy", 'P', OPTION_TEXT, "NAME", "of the allocator: pytorch (default), or another one",
@@ -376,7 +376,7 @@ static int answer(struct command_context *context, const struct values *values, 
 static const char *wrong_together(const struct values *values)
 {
     if ((values->budget != NULL) + (values->ratio != NULL) + (values->sweep != NULL) > 1) {
-        return "--budget, --ratio and --sweep exclude each other";
+        return "--budget, --ratio and --sweep are mutually exclusive";
     }
     if (values->mode == 0 && (values->policy != NULL || values->conf != NULL)) {
         return "--policy and --conf are about an allocator: they want --mode allocator";

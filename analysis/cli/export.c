@@ -94,7 +94,7 @@ static int run(struct command_context *context, const void *values, const struct
     int error;
 
     if (chosen->output == NULL) {
-        return command_fail(context, "say where to write: -o FILE");
+        return command_fail(context, "-o FILE is required");
     }
     if (varve_publish_check(chosen->output, chosen->force, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);

@@ -32,12 +32,16 @@ static void print_option(FILE *out, const struct option_spec *option)
     format_print_wrapped(out, option->help, OPTION_COLUMN);
 }
 
+void help_print_usage(FILE *out, const struct command *command)
+{
+    fprintf(out, "usage: varve %s [OPTIONS]%s%s\n", command->name, command->arguments[0] != '\0' ? " " : "",
+            command->arguments);
+}
+
 void help_print_command(FILE *out, const struct command *command)
 {
-    static const struct option_spec help = {"help", 'h', OPTION_FLAG, NULL, "this text", 0, 0, 0, NULL};
-
-    fprintf(out, "usage: varve %s [OPTIONS]%s%s\n\n", command->name, command->arguments[0] != '\0' ? " " : "",
-            command->arguments);
+    help_print_usage(out, command);
+    fputc('\n', out);
     format_print_wrapped(out, command->purpose, 0);
     fputs("\noptions:\n", out);
     for (const struct option_spec *option = command->options; option->kind != OPTION_END; option++) {
@@ -48,7 +52,7 @@ void help_print_command(FILE *out, const struct command *command)
     for (const struct option_spec *option = options_common(command); option->kind != OPTION_END; option++) {
         print_option(out, option);
     }
-    print_option(out, &help);
+    print_option(out, &option_help);
     fprintf(out, "\nexamples:\n%s", command->examples);
 }
 
@@ -56,7 +60,7 @@ void help_print(FILE *out)
 {
     format_print_wrapped(
         out,
-        "varve records every heap allocation of a program into a SQLite database, and says where the "
+        "varve records every heap allocation of a program into an SQLite database, and says where the "
         "memory went.",
         0);
     fputs("\nusage: varve COMMAND [OPTIONS] …\n\n", out);
@@ -90,6 +94,13 @@ static int run(struct command_context *context, const void *values, const struct
 
 static const struct option_spec options[] = {{.kind = OPTION_END}};
 
+static const char *const names[] = {
+#define COMMAND_NAME(name) #name,
+    COMMAND_LIST(COMMAND_NAME)
+#undef COMMAND_NAME
+        NULL,
+};
+
 const struct command command_help = {
     .name = "help",
     .arguments = "[COMMAND]",
@@ -97,6 +108,7 @@ const struct command command_help = {
     .purpose = "Lists the commands, or explains one of them.",
     .examples = "  varve help\n  varve help record\n",
     .options = options,
+    .operand_choices = names,
     .operands_max = 1,
     .run = run,
 };

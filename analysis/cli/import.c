@@ -153,7 +153,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct stat status;
 
     if (values->output == NULL) {
-        return command_fail(context, "say where to write: -o trace.db");
+        return command_fail(context, "-o FILE is required");
     }
     if (varve_publish_check(values->output, values->force, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);

@@ -22,6 +22,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define STORAGE_ROWS 20
+
 struct values {
     int64_t top;
     bool json;
@@ -175,7 +177,8 @@ static void info_text(FILE *out, struct database *database, int64_t top)
         {"severity", false}, {"name", false}, {"value", true}, {"source", false}};
     static const struct query queries[] = {
         {meta_sql, meta, "tt"},
-        {"SELECT pid, parent_pid, start_ns, end_ns, end_cause || coalesce(' ' || exit_status, ''), "
+        {"SELECT pid, parent_pid, start_ns, end_ns, CASE end_cause WHEN 'unknown' THEN 'unknown (killed?)' ELSE end_cause END || "
+         "coalesce(' ' || exit_status, ''), "
          "coalesce(command_line, executable) FROM process ORDER BY id LIMIT ?1",
          process, "nnddtt"},
         {"SELECT pid, tid, emitted, stored, spilled, lost, uncommitted, name FROM thread "
@@ -205,7 +208,7 @@ static void info_text(FILE *out, struct database *database, int64_t top)
     print_devices(out, database, top);
     if (storage_is_there(database)) {
         fputs("\nStorages\n", out);
-        storage_totals_print(out, database);
+        storage_totals_print(out, database, STORAGE_ROWS);
     }
     print_part(out, database, "Events by kind", &queries[3], 0);
     print_part(out, database, "Health of the recording (stats)", &queries[4], 0);

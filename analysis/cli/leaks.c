@@ -7,6 +7,7 @@
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
 #include "analysis/output/json.h"
+#include "analysis/output/terminal.h"
 #include "analysis/query/db.h"
 #include "analysis/query/loss.h"
 #include "analysis/query/selection.h"
@@ -20,6 +21,8 @@
 struct values {
     struct leak_query query;
     int64_t frames;
+    int64_t width;
+    bool full_names;
     bool json;
     bool csv;
 };
@@ -27,18 +30,21 @@ struct values {
 static const struct values defaults = {.query = {.top = 10}, .frames = -1};
 
 static const struct option_spec options[] = {
-    {"at", 'a', OPTION_TEXT, "TIME",
+    {"at", 0, OPTION_TEXT, "TIME",
      "what was live then: a time since the trace began such as 1.5s, 20ms, 7us, 900ns, the number of an event, end, or "
      "exit-of-main: when main() returned or exit() began (default: exit-of-main in each process where it is known, else end)",
      offsetof(struct values, query.at), 0, 0, NULL},
     {"from", 0, OPTION_TEXT, "TIME", "only what was allocated later than then", offsetof(struct values, query.from), 0, 0, NULL},
     {"to", 0, OPTION_TEXT, "TIME", "the same as --at", offsetof(struct values, query.to), 0, 0, NULL},
     {"top", 'n', OPTION_INTEGER, "N", "lines shown (default 10)", offsetof(struct values, query.top), 1, 1000000000, NULL},
-    {"frames", 'f', OPTION_INTEGER, "N", "frames of each stack (default 6; with --json all); 0: none",
+    {"frames", 0, OPTION_INTEGER, "N", "frames of each stack (default: the stack in a line; with --json all); 0: none",
      offsetof(struct values, frames), 0, 1000, NULL},
     {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP "; also " STORAGE_DOMAIN, offsetof(struct values, query.domain), 0, 0, NULL},
     {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all together)", offsetof(struct values, query.pid), 1,
      INT32_MAX, NULL},
+    {"full-names", 0, OPTION_FLAG, NULL, "names of functions uncut", offsetof(struct values, full_names), 0, 0, NULL},
+    {"width", 'w', OPTION_INTEGER, "N", "columns (default: those of the terminal, else 100)", offsetof(struct values, width),
+     TERMINAL_COLUMNS_MIN, TERMINAL_COLUMNS_MAX, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
     {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0, NULL},
     {.kind = OPTION_END},
@@ -93,6 +99,10 @@ static int answer(struct command_context *context, struct database *database, co
     struct leak_list list;
     int error;
 
+    if (values->width > 0) {
+        terminal_set_columns(values->width);
+    }
+    terminal_set_full_names(values->full_names);
     if (is_of_storages(values)) {
         return answer_storages(context, database, values, message);
     }

@@ -24,8 +24,8 @@ struct values {
 static const struct values defaults = {.device = -1};
 
 static const struct option_spec options[] = {
-    {"device", 'd', OPTION_INTEGER, "N", "of this device only (default: all)",
-     offsetof(struct values, device), 0, 255, NULL},
+    {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device),
+     0, 255, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
     {.kind = OPTION_END},
 };

@@ -73,6 +73,8 @@ const char *option_suggest(const char *word, const char *const *names)
     return nearest;
 }
 
+const struct option_spec option_help = {"help", 'h', OPTION_FLAG, NULL, "print this help", 0, 0, 0, NULL};
+
 static const struct option_spec common[] = {
     {"timeout", 0, OPTION_SECONDS, "SECONDS",
      "how long reading a database may compute: one from elsewhere may never end (default 60; 0: no limit)",
@@ -296,12 +298,29 @@ static int parse_option(const struct command *command, int argc, char *const arg
     return parse_value(option, value, values, message);
 }
 
+/* The name of operand `index` in the usage line, where "[--]" is none. */
+static void argument_name(const struct command *command, int index, char *name, size_t bytes)
+{
+    const char *word = command->arguments;
+    size_t length = strcspn(word, " ");
+
+    while (word[length] != '\0' && (index > 0 || strncmp(word, "[--]", length) == 0)) {
+        index -= strncmp(word, "[--]", length) == 0 ? 0 : 1;
+        word += length + 1;
+        length = strcspn(word, " ");
+    }
+    snprintf(name, bytes, "%.*s", (int)length, word);
+}
+
 static int check_operands(const struct command *command, const struct operands *operands,
                           struct varve_message *message)
 {
     if (operands->count < (command->answer != NULL ? 1 : command->operands_min)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "something is missing: varve %s %s",
-                                 command->name, command->arguments);
+        char name[WORD_MAX];
+
+        argument_name(command, operands->count, name, sizeof(name));
+        varve_message_set(message, VARVE_ERROR_INVALID, "missing argument %s", name);
+        return OPTION_USAGE_RESULT;
     }
     return VARVE_OK;
 }
@@ -326,8 +345,8 @@ int options_parse(const struct command *command, int argc, char *const argv[], v
                 break;
             }
             if (operands->count == (command->answer != NULL ? 1 : command->operands_max)) {
-                return varve_message_set(message, VARVE_ERROR_INVALID, "'%s' is too much: varve %s %s", word,
-                                         command->name, command->arguments);
+                varve_message_set(message, VARVE_ERROR_INVALID, "unexpected argument '%s'", word);
+                return OPTION_USAGE_RESULT;
             }
             operands->items[operands->count++] = word;
             continue;

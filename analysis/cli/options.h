@@ -39,15 +39,19 @@ struct option_spec {
     const char *const *choices; /* ends with NULL */
 };
 
-#define OPTION_HELP_RESULT 1 /* options_parse: --help was asked for */
+#define OPTION_HELP_RESULT 1        /* options_parse: --help was given */
+#define OPTION_USAGE_RESULT (-1000) /* options_parse: an argument is missing, or there is one too many */
 
-/// Read a command line (without the command's name). Returns OPTION_HELP_RESULT, 0 or VARVE_ERROR_INVALID.
+/// Read a command line (without the command's name). Returns OPTION_HELP_RESULT, 0, VARVE_ERROR_INVALID, or
+/// OPTION_USAGE_RESULT: an error whose reason is followed by the usage line.
 int options_parse(const struct command *command, int argc, char *const argv[], void *values,
                   struct operands *operands, struct varve_message *message);
 /// A size as OPTION_BYTES takes them. False: it is none.
 bool option_bytes(const char *text, int64_t *bytes_out);
 /// The nearest of `names` (ends with NULL), or NULL if none is near.
 const char *option_suggest(const char *word, const char *const *names);
+
+extern const struct option_spec option_help; /* --help, of every command */
 
 /// Options that this command has in common with others, whose values are in `operands`; ends with OPTION_END.
 const struct option_spec *options_common(const struct command *command);

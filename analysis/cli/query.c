@@ -300,7 +300,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     int result;
 
     if (values->json && values->csv) {
-        return command_fail(context, "--json and --csv exclude each other");
+        return command_fail(context, "--json and --csv are mutually exclusive");
     }
     if (database_open(operands->items[0], DATABASE_ANY, &database, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);

@@ -70,7 +70,7 @@ enum cuda_mode {
 static const struct option_spec options[] = {
     {"output", 'o', OPTION_TEXT, "DB", "the database to write (default PROGRAM.PID.db)",
      offsetof(struct values, output), 0, 0, NULL},
-    {"heap", 0, OPTION_FLAG, NULL, "record malloc and its kin, and mmap", offsetof(struct values, heap), 0, 0,
+    {"heap", 0, OPTION_FLAG, NULL, "record the malloc family and mmap", offsetof(struct values, heap), 0, 0,
      NULL},
     {"cuda", 0, OPTION_MODE, "[=replace]",
      "record what the program asks of the CUDA driver; replace: serve cudaMalloc from varve's allocator",
@@ -116,8 +116,7 @@ static const struct option_spec options[] = {
     {"linger", 0, OPTION_SECONDS, "SECONDS",
      "how long to wait for background processes after the program ended (default: until all ended)",
      offsetof(struct values, linger_ns), 0, 0, NULL},
-    {"force", 0, OPTION_FLAG, NULL, "overwrite an existing database", offsetof(struct values, force), 0, 0,
-     NULL},
+    {"force", 'f', OPTION_FLAG, NULL, "replace DB if it exists", offsetof(struct values, force), 0, 0, NULL},
     {"quiet", 'q', OPTION_FLAG, NULL, "no summary at the end and no remarks", offsetof(struct values, quiet),
      0, 0, NULL},
     {.kind = OPTION_END},

@@ -24,7 +24,7 @@ struct values {
 };
 
 static const struct option_spec options[] = {
-    {"output", 'o', OPTION_TEXT, "DB", "the database (default: the directory's name without .d)",
+    {"output", 'o', OPTION_TEXT, "DB", "the database to write (default: the directory's name without .d)",
      offsetof(struct values, output), 0, 0, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
     {.kind = OPTION_END},
@@ -52,7 +52,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     }
     memory_exhausted_then(end_well);
     if (!values->json && result.database_path[0] == '\0') {
-        fprintf(context->out, "nothing was recorded in %s, which is removed\n", operands->items[0]);
+        fprintf(context->out, "nothing is left to recover in %s, which is removed\n", operands->items[0]);
         return 0;
     }
     if (values->json) {

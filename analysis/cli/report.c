@@ -7,6 +7,7 @@
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
 #include "analysis/output/json.h"
+#include "analysis/output/terminal.h"
 #include "analysis/query/db.h"
 #include "analysis/query/report/report.h"
 #include "trace/trace.h"
@@ -15,18 +16,31 @@ struct values {
     int64_t top;
     int64_t frames;
     int64_t stacks;
+    int64_t width;
+    int by;
+    bool all;
+    bool full_names;
     bool json;
 };
 
-static const struct values defaults = {.top = 10, .frames = -1, .stacks = 3};
+static const struct values defaults = {.top = -1, .frames = -1, .stacks = -1};
 
 static const struct option_spec options[] = {
-    {"top", 'n', OPTION_INTEGER, "N", "call sites in each list (default 10)", offsetof(struct values, top), 1,
-     1000000, NULL},
-    {"frames", 'f', OPTION_INTEGER, "N", "frames of each stack (default 6; with --json all); 0: none",
+    {"by", 'b', OPTION_CHOICE, "WHAT", GROUP_BY_HELP, offsetof(struct values, by), 0, 0, group_by_names},
+    {"all", 'a', OPTION_FLAG, NULL, "every list and section, exact figures, whole stacks",
+     offsetof(struct values, all), 0, 0, NULL},
+    {"top", 'n', OPTION_INTEGER, "N",
+     "entries in each list (default 5; of other domains than the first 3; with --all 10)",
+     offsetof(struct values, top), 1, 1000000, NULL},
+    {"frames", 0, OPTION_INTEGER, "N",
+     "frames of each stack (default: the stack in a line; with --all and --json all); 0: none",
      offsetof(struct values, frames), 0, 1000, NULL},
-    {"stacks", 's', OPTION_INTEGER, "N", "entries of each list that show their stack, as text (default 3)",
+    {"stacks", 0, OPTION_INTEGER, "N", "entries of each list that show their stack, as text (default all)",
      offsetof(struct values, stacks), 0, 1000000, NULL},
+    {"full-names", 0, OPTION_FLAG, NULL, "names of functions uncut", offsetof(struct values, full_names), 0,
+     0, NULL},
+    {"width", 'w', OPTION_INTEGER, "N", "columns (default: those of the terminal, else 100)",
+     offsetof(struct values, width), TERMINAL_COLUMNS_MIN, TERMINAL_COLUMNS_MAX, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object with every figure", offsetof(struct values, json), 0, 0,
      NULL},
     {.kind = OPTION_END},
@@ -38,10 +52,18 @@ static int answer(struct command_context *context, struct database *database, co
     const struct values *values = values_untyped;
     const struct report_options report = {
         .top = values->top,
-        .stacks = {.frames = values->frames, .stacks = values->stacks},
+        .by = (enum group_by)values->by,
+        .stacks = {.frames = values->frames, .stacks = values->stacks, .is_all = values->all},
     };
+    int error = groups_check(database, report.by, message);
 
-    (void)message;
+    if (error != VARVE_OK) {
+        return error;
+    }
+    if (values->width > 0) {
+        terminal_set_columns(values->width);
+    }
+    terminal_set_full_names(values->full_names);
     if (values->json) {
         json_print(report_json(database, &report), context->out);
     } else {
@@ -54,12 +76,14 @@ const struct command command_report = {
     .name = "report",
     .arguments = "DB",
     .summary = "where the memory went: totals, peak, largest call sites, leaks",
-    .purpose = "Says where the memory went: whether the trace is whole, totals, the peak and the call sites "
-               "that made it, the largest call sites by bytes, by number and by lifetime, temporary "
-               "allocations (freed before their thread allocated again), and what was never freed. [#N] is "
-               "the number of a call site in the database; \"above\" beside it: its stack was shown before.",
+    .purpose =
+        "Says on a screen or two where the memory went: whether the trace is whole, totals, and whose memory was "
+        "live at the peak, was allocated, was live at the end and was temporary (freed before its thread "
+        "allocated again). An entry is a line of the program's author, not of the library that allocated; "
+        "below it is the stack with most of it, outermost frame first.",
     .examples = "  varve report trace.db\n"
-                "  varve report --top 3 --frames 12 --stacks 3 trace.db\n"
+                "  varve report --by function --top 20 trace.db\n"
+                "  varve report --all trace.db | less\n"
                 "  varve report --json trace.db | jq '.domains[] | {domain, peaks}'\n",
     .options = options,
     .defaults = &defaults,

@@ -6,31 +6,38 @@
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
+#include "analysis/query/cached/listing.h"
 #include "analysis/query/db.h"
 #include "trace/trace.h"
 
 struct values {
     const char *at;
     int64_t device, pid;
-    bool json;
+    int64_t top;
+    bool all, blocks, json;
     bool map, no_map;
 };
 
-static const struct values defaults = {.device = -1};
+static const struct values defaults = {.device = -1, .top = 10};
 
 static const struct option_spec options[] = {
-    {"at", 'a', OPTION_TEXT, "SEQ|TIME",
+    {"at", 0, OPTION_TEXT, "SEQ|TIME",
      "after this event: its number, or a time since the trace began such as 1.5s, 20ms, 7us, 900ns (default: "
      "the last event)",
      offsetof(struct values, at), 0, 0, NULL},
-    {"device", 'd', OPTION_INTEGER, "N", "of this device only (default: all)",
-     offsetof(struct values, device), 0, 255, NULL},
+    {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device),
+     0, 255, NULL},
     {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all)", offsetof(struct values, pid),
      1, INT32_MAX, NULL},
-    {"map", 'm', OPTION_FLAG, NULL, "draw the blocks of each segment (the default)",
+    {"top", 'n', OPTION_INTEGER, "N",
+     "empty segments, holes and segments in use that are listed (default 10)", offsetof(struct values, top),
+     1, 1000000000, NULL},
+    {"all", 'a', OPTION_FLAG, NULL, "list all of them", offsetof(struct values, all), 0, 0, NULL},
+    {"blocks", 0, OPTION_FLAG, NULL, "list the blocks of each segment in use, with the call site of each",
+     offsetof(struct values, blocks), 0, 0, NULL},
+    {"map", 0, OPTION_FLAG, NULL, "draw the blocks of each segment in use (the default)",
      offsetof(struct values, map), 0, 0, NULL},
-    {"no-map", 0, OPTION_FLAG, NULL, "a line for each segment and nothing else",
-     offsetof(struct values, no_map), 0, 0, NULL},
+    {"no-map", 0, OPTION_FLAG, NULL, "no maps", offsetof(struct values, no_map), 0, 0, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object, with every block", offsetof(struct values, json), 0, 0,
      NULL},
     {.kind = OPTION_END},
@@ -40,8 +47,8 @@ static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
 
-    return values->map && values->no_map ? "--map and --no-map exclude each other"
-           : values->map && values->json ? "--map and --json exclude each other"
+    return values->map && values->no_map ? "--map and --no-map are mutually exclusive"
+           : values->map && values->json ? "--map and --json are mutually exclusive"
                                          : NULL;
 }
 
@@ -57,9 +64,12 @@ static int answer(struct command_context *context, struct database *database, co
         error = segments_state_load(&state, database, seq, values->device, values->pid, message);
     }
     if (error == VARVE_OK && values->json) {
-        segments_print_json(context->out, database, &state);
+        listing_json(context->out, database, &state);
     } else if (error == VARVE_OK) {
-        segments_print_text(context->out, database, &state, !values->no_map);
+        listing_text(context->out, database, &state,
+                     &(struct listing){.top = values->all ? INT64_MAX : values->top,
+                                       .with_map = !values->no_map,
+                                       .with_blocks = values->blocks});
     }
     segments_state_free(&state);
     return error;
@@ -69,10 +79,14 @@ const struct command command_segments = {
     .name = "segments",
     .arguments = "DB",
     .summary = "segments and blocks of a caching allocator at any event",
-    .purpose = "Shows the memory that caching allocators had from the device after any event: each segment "
-               "with what of it was used, freed but still waited for by other streams (pending) and free, "
-               "and a map of its blocks, each character for what most of its bytes are.",
+    .purpose =
+        "Shows the memory that caching allocators had from the device after any event: totals first, then what "
+        "is cached and unused, the largest first: empty segments, which could be given back, and holes, free "
+        "ranges beside blocks in use, with the call sites of the blocks before and behind each; then the "
+        "segments in use, those with most free memory first, with a map of their blocks, each character for "
+        "what most of its bytes are. Pending blocks are freed but may still be used by other streams.",
     .examples = "  varve segments trace.db\n"
+                "  varve segments --blocks --top 3 trace.db\n"
                 "  varve segments --at 1.5s --device 0 --json trace.db\n",
     .options = options,
     .defaults = &defaults,

@@ -33,7 +33,7 @@ struct values {
 static const struct values defaults = {.points = 80, .device = -1, .domain = "heap"};
 
 static const struct option_spec options[] = {
-    {"points", 'n', OPTION_INTEGER, "N", "steps of time (default 80; a chart shows up to 86)",
+    {"points", 0, OPTION_INTEGER, "N", "steps of time (default 80; a chart shows up to 86)",
      offsetof(struct values, points), 2, 1000000, NULL},
     {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP, offsetof(struct values, domain), 0, 0, NULL},
     {"device", 0, OPTION_INTEGER, "N", "memory of this GPU (default: the one that needed most)",
@@ -120,7 +120,7 @@ static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
 
-    return values->json && values->csv ? "--json and --csv exclude each other" : NULL;
+    return values->json && values->csv ? "--json and --csv are mutually exclusive" : NULL;
 }
 
 static int answer(struct command_context *context, struct database *database, const void *values_untyped,

@@ -7,14 +7,15 @@
 #include "analysis/output/format.h"
 
 #include "analysis/base/memory.h"
+#include "analysis/output/terminal.h"
 #include "trace/trace.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#define LINE_COLUMNS 98
 
 struct format_text format_count(int64_t number)
 {
@@ -198,6 +199,114 @@ void format_head(char *buffer, size_t buffer_bytes, const char *text, size_t col
     buffer[to] = '\0';
 }
 
+static bool is_of_name(char character)
+{
+    return isalnum((unsigned char)character) || character == '_';
+}
+
+/* Bytes of an operator's name, "operator<<" or "operator()", at `text`; 0: it is none. */
+static size_t operator_bytes(const char *name, const char *text)
+{
+    static const char word[] = "operator";
+    size_t length = sizeof(word) - 1;
+
+    if ((text > name && is_of_name(text[-1])) || strncmp(text, word, length) != 0) {
+        return 0;
+    }
+    if (strncmp(text + length, "()", 2) == 0) {
+        return length + 2;
+    }
+    return length + strspn(text + length, "<>=-");
+}
+
+/* Whether the bracket at `text` is opened by what it belongs to: arguments or those of a template. Others are part of the name:
+ * <module>, <T as Trait>::f, (anonymous namespace)::f. */
+static bool opens_arguments(const char *name, const char *text)
+{
+    bool follows = text > name && (is_of_name(text[-1]) || strchr(">=-)]", text[-1]) != NULL);
+
+    return follows && text[1] != ')';
+}
+
+/* The name without what its brackets hold. Owner: the caller, by free. */
+static char *without_arguments(const char *name)
+{
+    char *shorter = memory_resize(NULL, 3 * strlen(name) + 1);
+    size_t depth = 0;
+    char *to = shorter;
+
+    for (const char *text = name; *text != '\0';) {
+        size_t length = depth == 0 ? operator_bytes(name, text) : 0;
+
+        if (length > 0) {
+            memcpy(to, text, length);
+            to += length;
+            text += length;
+            continue;
+        }
+        if ((*text == '<' || *text == '(') && (depth > 0 || opens_arguments(name, text))) {
+            to += depth == 0 ? sprintf(to, "%c…", *text) : 0;
+            depth++;
+        } else if (depth > 0 && (*text == ')' || (*text == '>' && text[-1] != '-'))) {
+            depth--;
+            if (depth == 0) {
+                *to++ = *text;
+            }
+        } else if (depth == 0) {
+            *to++ = *text;
+        }
+        text++;
+    }
+    *to = '\0';
+    return shorter;
+}
+
+void format_function(char *buffer, size_t buffer_bytes, const char *text, size_t columns)
+{
+    char *shorter;
+
+    if (format_width(text) <= columns) {
+        format_head(buffer, buffer_bytes, text, columns);
+        return;
+    }
+    shorter = without_arguments(text);
+    format_head(buffer, buffer_bytes, shorter, columns);
+    free(shorter);
+}
+
+void format_print_function(FILE *out, const char *text, size_t columns)
+{
+    char cut[4 * TERMINAL_COLUMNS_MAX + 8];
+
+    if (terminal_has_full_names()) {
+        format_print_safe(out, text);
+        return;
+    }
+    format_function(cut, sizeof(cut), text, columns);
+    fputs(cut, out);
+}
+
+void format_path(char *buffer, size_t buffer_bytes, const char *text, size_t columns)
+{
+    const char *rest = text;
+
+    if (format_width(text) <= columns) {
+        format_head(buffer, buffer_bytes, text, columns);
+        return;
+    }
+    while (format_width(rest) + 1 > columns) {
+        const char *slash = strchr(rest + 1, '/');
+
+        if (slash == NULL) {
+            format_tail(buffer, buffer_bytes, text, columns);
+            return;
+        }
+        rest = slash;
+    }
+    snprintf(buffer, buffer_bytes, "…");
+    format_head(buffer + strlen(buffer), buffer_bytes - strlen(buffer), rest, columns - 1);
+}
+
 void format_print_safe(FILE *out, const char *text)
 {
     while (*text != '\0') {
@@ -209,14 +318,18 @@ void format_print_safe(FILE *out, const char *text)
 
 void format_print_wrapped(FILE *out, const char *text, size_t column)
 {
+    size_t columns = terminal_columns();
     size_t at = column;
 
     while (*text != '\0') {
         size_t word = strcspn(text, " ");
-        char piece[LINE_COLUMNS + 1];
+        char whole[TERMINAL_COLUMNS_MAX + 1];
+        char piece[TERMINAL_COLUMNS_MAX + 1];
 
-        snprintf(piece, sizeof(piece), "%.*s", (int)word, text);
-        if (at > column && at + 1 + format_width(piece) > LINE_COLUMNS) {
+        snprintf(whole, sizeof(whole), "%.*s", word < sizeof(whole) ? (int)word : (int)sizeof(whole) - 1,
+                 text);
+        format_head(piece, sizeof(piece), whole, columns - column);
+        if (at > column && at + 1 + format_width(piece) > columns) {
             fprintf(out, "\n%*s", (int)column, "");
             at = column;
         } else if (at > column) {

@@ -30,6 +30,12 @@ size_t format_width(const char *text);
 void format_tail(char *buffer, size_t buffer_bytes, const char *text, size_t columns);
 /// The same, cut at the end.
 void format_head(char *buffer, size_t buffer_bytes, const char *text, size_t columns);
+/// The same of a function's name: what is too wide first loses what its brackets hold, f<…>(…), then its end.
+void format_function(char *buffer, size_t buffer_bytes, const char *text, size_t columns);
+/// The same of a path: what is too wide loses its first folders, …/last/ones.c.
+void format_path(char *buffer, size_t buffer_bytes, const char *text, size_t columns);
+/// Print the name of a function as format_function has it; whole with --full-names.
+void format_print_function(FILE *out, const char *text, size_t columns);
 /// Print without control characters and malformed UTF-8, so that a file name can't drive the terminal.
 void format_print_safe(FILE *out, const char *text);
 /// The same, word by word from column `column` on, at which lines that follow begin too; and the end of the line. What is longer than

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A ranking is a row of a table here: which rows of the view callsite_total it takes and in what order; ties go by call
- * site, so that equal traces give equal reports. The views define the figures; nothing is computed but sums of them.
- * A report names the same call site in several lists: its stack is printed once, then referred to.
+ * The left half of an entry's line is the user's line, as wide as the widest of the list and at most what the figures leave over. A
+ * report names the same call site in several lists: its stack is printed once.
  */
 #include "analysis/query/callsites.h"
 
+#include "analysis/base/memory.h"
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
-#include "analysis/base/memory.h"
 #include "analysis/output/table.h"
+#include "analysis/output/terminal.h"
 #include "analysis/query/db.h"
 #include "analysis/query/stack.h"
 
@@ -18,228 +18,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COLUMNS                                                                                            \
-    "callsite_id, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, peak_bytes, " \
-    "temporary, coalesce(mean_lifetime_ns, -1), function, file, line, module, is_python"
+#define NARROW_COLUMNS 80 /* below, "allocations" is left out */
+#define NAME_COLUMNS_MIN 12
 
-/* Of the long-lived, people want those that matter: a hundredth of all bytes of the domain at least. */
-#define LONG_LIVED                                     \
-    "mean_lifetime_ns IS NOT NULL AND bytes * 100 >= " \
-    "(SELECT sum(bytes) FROM total WHERE domain = ?1)"
-
-#define RANK_SQL(condition, order, bytes, allocations)                                             \
-    "SELECT " COLUMNS " FROM callsite_total WHERE domain = ?1 AND (" condition ") ORDER BY " order \
-    " DESC, callsite_id LIMIT ?2",                                                                 \
-        "SELECT count(*), sum(" bytes "), sum(" allocations                                        \
-        ") FROM callsite_total WHERE domain = ?1 AND (" condition ")"
-
-static const struct {
-    struct callsite_rank_info info;
-    const char *sql, *sum_sql;
-} ranks[CALLSITE_RANK_COUNT] = {
-    [CALLSITE_BY_PEAK] = {{"peak", "Call sites at the peak"},
-                          RANK_SQL("peak_bytes > 0", "peak_bytes", "peak_bytes", "peak_allocations")},
-    [CALLSITE_BY_BYTES] = {{"by_bytes", "Call sites by bytes allocated"},
-                           RANK_SQL("bytes > 0", "bytes", "bytes", "allocations")},
-    [CALLSITE_BY_COUNT] = {{"by_count", "Call sites by number of allocations"},
-                           RANK_SQL("allocations > 0", "allocations", "bytes", "allocations")},
-    [CALLSITE_BY_LIFETIME] = {{"by_lifetime", "Call sites by mean lifetime (with 1 % of the bytes or more)"},
-                              RANK_SQL(LONG_LIVED, "mean_lifetime_ns", "bytes", "allocations")},
-    [CALLSITE_BY_TEMPORARY] = {{"by_temporary",
-                                "Temporary allocations (freed before their thread allocated again)"},
-                               RANK_SQL("temporary > 0", "temporary", "bytes", "temporary")},
-    [CALLSITE_BY_LIVE] = {{"leaks", "Never freed"},
-                          RANK_SQL("live_allocations > 0", "live_bytes", "live_bytes", "live_allocations")},
+static const struct callsite_rank_info ranks[CALLSITE_RANK_COUNT] = {
+    [CALLSITE_BY_PEAK] = {"peak", "at the peak"},
+    [CALLSITE_BY_BYTES] = {"by_bytes", "by bytes allocated"},
+    [CALLSITE_BY_COUNT] = {"by_count", "by number of allocations"},
+    [CALLSITE_BY_LIFETIME] = {"by_lifetime", "by mean lifetime (with 1 % of the bytes or more)"},
+    [CALLSITE_BY_TEMPORARY] = {"by_temporary",
+                               "temporary allocations (freed before their thread allocated again)"},
+    [CALLSITE_BY_LIVE] = {"leaks", "live at the end"},
 };
-
-/* Blocks of one process that were live at ?3 (all that were never freed, if it is negative). */
-#define PROCESS_ROWS                                                                      \
-    " FROM allocations WHERE domain = ?1 AND process_id = ?2 AND CASE WHEN ?3 < 0 THEN "  \
-    "free_completed_seq IS NULL ELSE alloc_seq <= ?3 AND (free_completed_seq IS NULL OR " \
-    "free_completed_seq > ?3) END"
-
-static const char process_sql[] =
-    "SELECT a.callsite_id, a.n, a.bytes, t.function, t.file, t.line, t.module, t.is_python FROM "
-    "(SELECT coalesce(callsite_id, 0) AS callsite_id, count(*) AS n, sum(size) AS bytes" PROCESS_ROWS
-    " GROUP BY 1 ORDER BY bytes DESC, callsite_id LIMIT ?4) a LEFT JOIN callsite_total t "
-    "ON t.callsite_id = a.callsite_id AND t.domain = ?1 ORDER BY a.bytes DESC, a.callsite_id";
-
-static const char process_sum_sql[] =
-    "SELECT count(DISTINCT coalesce(callsite_id, 0)), sum(size), count(*)" PROCESS_ROWS;
-
-/* The leaks of a process have an index of their own (those never freed), which only the view `leak` can
- * use. */
-static const char leak_sql[] =
-    "SELECT a.callsite_id, a.n, a.bytes, t.function, t.file, t.line, t.module, t.is_python FROM (SELECT "
-    "coalesce(callsite_id, 0) AS callsite_id, count(*) AS n, sum(size) AS bytes FROM leak WHERE domain = ?1 "
-    "AND process_id = ?2 AND ?3 < 0 GROUP BY 1 ORDER BY bytes DESC, callsite_id LIMIT ?4) a LEFT JOIN "
-    "callsite_total t ON t.callsite_id = a.callsite_id AND t.domain = ?1 ORDER BY a.bytes DESC, a.callsite_id";
-
-static const char leak_sum_sql[] =
-    "SELECT count(DISTINCT coalesce(callsite_id, 0)), sum(size), count(*) FROM leak "
-    "WHERE domain = ?1 AND process_id = ?2 AND ?3 < 0";
 
 const struct callsite_rank_info *callsite_rank_info(enum callsite_rank rank)
 {
-    return &ranks[rank].info;
+    return &ranks[rank];
 }
-
-int64_t callsite_rank_bytes(const struct callsite_row *row, enum callsite_rank rank)
-{
-    return rank == CALLSITE_BY_PEAK   ? row->peak_bytes
-           : rank == CALLSITE_BY_LIVE ? row->live_bytes
-                                      : row->bytes;
-}
-
-int64_t callsite_rank_allocations(const struct callsite_row *row, enum callsite_rank rank)
-{
-    switch (rank) {
-    case CALLSITE_BY_PEAK:
-        return row->peak_allocations;
-    case CALLSITE_BY_LIVE:
-        return row->live_allocations;
-    case CALLSITE_BY_TEMPORARY:
-        return row->temporary;
-    default:
-        return row->allocations;
-    }
-}
-
-static struct callsite_row *add_row(struct callsite_list *list)
-{
-    list->rows = memory_resize(list->rows, (list->count + 1) * sizeof(list->rows[0]));
-    list->rows[list->count] = (struct callsite_row){.mean_lifetime_ns = -1};
-    return &list->rows[list->count++];
-}
-
-static void read_location(struct callsite_row *row, struct cursor *cursor, int column)
-{
-    row->function = memory_copy_text(cursor_text(cursor, column));
-    row->file = memory_copy_text(cursor_text(cursor, column + 1));
-    row->line = cursor_integer(cursor, column + 2);
-    row->module = memory_copy_text(cursor_text(cursor, column + 3));
-    row->is_python = cursor_integer(cursor, column + 4) != 0;
-}
-
-void callsite_location_load(struct callsite_row *row, struct database *database)
-{
-    struct cursor cursor;
-
-    cursor_open(
-        &cursor, database,
-        "SELECT function, file, line, module, is_python FROM callsite_total WHERE callsite_id = ?1 LIMIT 1");
-    cursor_bind_integer(&cursor, 1, row->id);
-    if (cursor_next(&cursor)) {
-        read_location(row, &cursor, 0);
-    }
-    cursor_close(&cursor);
-}
-
-void callsite_location_free(struct callsite_row *row)
-{
-    free(row->function);
-    free(row->file);
-    free(row->module);
-}
-
-static void read_sums(struct callsite_list *list, struct cursor *cursor)
-{
-    if (cursor_next(cursor)) {
-        list->count_all = cursor_integer(cursor, 0);
-        list->sum_bytes = cursor_integer(cursor, 1);
-        list->sum_allocations = cursor_integer(cursor, 2);
-    }
-    cursor_close(cursor);
-}
-
-void callsite_list_load(struct callsite_list *list, struct database *database, enum callsite_rank rank,
-                        const char *domain, int64_t top)
-{
-    struct cursor cursor;
-
-    *list = (struct callsite_list){0};
-    cursor_open(&cursor, database, ranks[rank].sql);
-    cursor_bind_text(&cursor, 1, domain);
-    cursor_bind_integer(&cursor, 2, top);
-    while (cursor_next(&cursor)) {
-        struct callsite_row *row = add_row(list);
-        int64_t *const figures[] = {
-            &row->id,
-            &row->allocations,
-            &row->frees,
-            &row->bytes,
-            &row->live_allocations,
-            &row->live_bytes,
-            &row->peak_allocations,
-            &row->peak_bytes,
-            &row->temporary,
-            &row->mean_lifetime_ns,
-        };
-        int column = 0;
-
-        for (; column < (int)(sizeof(figures) / sizeof(figures[0])); column++) {
-            *figures[column] = cursor_integer(&cursor, column);
-        }
-        read_location(row, &cursor, column);
-    }
-    cursor_close(&cursor);
-
-    cursor_open(&cursor, database, ranks[rank].sum_sql);
-    cursor_bind_text(&cursor, 1, domain);
-    read_sums(list, &cursor);
-}
-
-static void bind_process(struct cursor *cursor, const char *domain, int64_t process_id, int64_t seq)
-{
-    cursor_bind_text(cursor, 1, domain);
-    cursor_bind_integer(cursor, 2, process_id);
-    cursor_bind_integer(cursor, 3, seq);
-}
-
-void callsite_list_load_process(struct callsite_list *list, struct database *database,
-                                enum callsite_rank rank, const char *domain, int64_t process_id, int64_t seq,
-                                int64_t top)
-{
-    struct cursor cursor;
-
-    *list = (struct callsite_list){0};
-    cursor_open(&cursor, database, seq < 0 ? leak_sql : process_sql);
-    bind_process(&cursor, domain, process_id, seq);
-    cursor_bind_integer(&cursor, 4, top);
-    while (cursor_next(&cursor)) {
-        struct callsite_row *row = add_row(list);
-        int64_t allocations = cursor_integer(&cursor, 1);
-        int64_t bytes = cursor_integer(&cursor, 2);
-
-        row->id = cursor_integer(&cursor, 0);
-        if (rank == CALLSITE_BY_PEAK) {
-            row->peak_allocations = allocations;
-            row->peak_bytes = bytes;
-        } else {
-            row->live_allocations = allocations;
-            row->live_bytes = bytes;
-        }
-        read_location(row, &cursor, 3);
-    }
-    cursor_close(&cursor);
-
-    cursor_open(&cursor, database, seq < 0 ? leak_sum_sql : process_sum_sql);
-    bind_process(&cursor, domain, process_id, seq);
-    read_sums(list, &cursor);
-}
-
-void callsite_list_free(struct callsite_list *list)
-{
-    for (size_t i = 0; i < list->count; i++) {
-        callsite_location_free(&list->rows[i]);
-    }
-    free(list->rows);
-    *list = (struct callsite_list){0};
-}
-
-/* ---- printing ---- */
-
-#define FRAMES_TEXT 6
 
 void callsite_shown_free(struct callsite_shown *shown)
 {
@@ -263,16 +58,188 @@ static bool mark_shown(struct callsite_shown *shown, int64_t id)
     return false;
 }
 
-static void print_figures(FILE *out, const struct callsite_row *row, enum callsite_rank rank, size_t number,
-                          int64_t whole, bool is_above)
+/* ---- names ---- */
+
+/* function  file:line, with what it takes to fit: the path gets what the function leaves, and two fifths at least. */
+static void write_location(FILE *out, const struct group_location *location, size_t columns)
 {
-    int64_t bytes = callsite_rank_bytes(row, rank);
-    int64_t allocations = callsite_rank_allocations(row, rank);
+    char where[4 * TERMINAL_COLUMNS_MAX];
+    char line[24] = "";
+    size_t function = format_width(location->function);
+    size_t left = columns * 2 / 5 > columns - 2 - (function < columns - 2 ? function : columns - 2)
+                      ? columns * 2 / 5
+                      : columns - 2 - function;
+
+    if (location->file != NULL && location->line > 0) {
+        snprintf(line, sizeof(line), ":%" PRId64, location->line);
+    }
+    left = left > strlen(line) + 4 ? left - strlen(line) : 4;
+    if (location->file != NULL) {
+        format_path(where, sizeof(where), location->file, left);
+    } else {
+        const char *module = location->module != NULL ? location->module : "";
+        const char *slash = strrchr(module, '/');
+
+        format_head(where, sizeof(where), slash != NULL ? slash + 1 : module, left);
+    }
+    left = where[0] != '\0' ? format_width(where) + strlen(line) + 2 : 0;
+    format_print_function(out, location->function, columns > left + 4 ? columns - left : 4);
+    fprintf(out, "%s%s%s", where[0] != '\0' ? "  " : "", where, line);
+}
+
+static void write_cut(FILE *out, const char *text, size_t columns)
+{
+    char cut[4 * TERMINAL_COLUMNS_MAX];
+
+    format_head(cut, sizeof(cut), text, columns);
+    fputs(cut, out);
+}
+
+static void write_unresolved(FILE *out, const struct callsite_row *row, size_t columns)
+{
+    const char *module = row->user.module;
+    char text[600];
+
+    if (module != NULL) {
+        const char *slash = strrchr(module, '/');
+
+        snprintf(text, sizeof(text), "unresolved code in %.500s", slash != NULL ? slash + 1 : module);
+    } else {
+        snprintf(text, sizeof(text), row->id > 0 ? "(the frames are missing)" : "(no stack was recorded)");
+    }
+    write_cut(out, text, columns);
+}
+
+char *callsite_entry_name(const struct callsite_row *row, enum group_by by, size_t columns)
+{
+    char cut[4 * TERMINAL_COLUMNS_MAX];
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = memory_stream(&text, &bytes);
+
+    if (row->name != NULL) {
+        write_cut(out, row->name, columns);
+    } else if (by == GROUP_BY_MODULE && row->user.module != NULL) {
+        format_path(cut, sizeof(cut), row->user.module, columns);
+        fputs(cut, out);
+    } else if (row->user.function == NULL) {
+        write_unresolved(out, row, columns);
+    } else {
+        write_location(out, &row->user, columns);
+    }
+    memory_stream_end(out, &text);
+    return text;
+}
+
+/* ---- text ---- */
+
+/* The right half of an entry's line. `counts`: columns of the largest number of allocations. */
+static void write_figures(char *text, size_t bytes, const struct callsite_row *row, enum callsite_rank rank,
+                          int64_t whole, size_t counts)
+{
+    const struct group_figures *figures = &row->figures;
+    int64_t allocations = callsite_rank_allocations(figures, rank);
+    int64_t of_rank = callsite_rank_bytes(figures, rank);
+    bool is_narrow = terminal_columns() < NARROW_COLUMNS;
+
+    if (rank == CALLSITE_BY_TEMPORARY) {
+        snprintf(text, bytes, "%*s of %s (%s)", (int)counts, format_count(allocations).text,
+                 format_count(figures->allocations).text,
+                 format_share(allocations, figures->allocations).text);
+        return;
+    }
+    snprintf(text, bytes, "%8s  %7s  %*s%s", format_bytes(of_rank).text,
+             format_share(rank == CALLSITE_BY_COUNT ? allocations : of_rank, whole).text, (int)counts,
+             format_count(allocations).text,
+             is_narrow          ? "×"
+             : allocations == 1 ? " allocation"
+                                : " allocations");
+    if (rank == CALLSITE_BY_LIFETIME) {
+        size_t used = strlen(text);
+
+        snprintf(text + used, bytes - used, "  %s", format_duration(group_mean_lifetime_ns(figures)).text);
+    }
+}
+
+static void print_stack(FILE *out, struct database *database, const struct callsite_row *row,
+                        const struct callsite_options *options)
+{
+    struct stack stack;
+
+    if (row->id <= 0 || options->frames == 0) {
+        return;
+    }
+    stack_load(&stack, database, row->id);
+    if (options->is_all && options->frames < 0) {
+        stack_print_all(out, &stack);
+    } else if (options->frames > 0) {
+        stack_print(out, &stack, row, options->frames);
+    } else {
+        terminal_style(out, TERMINAL_FAINT);
+        stack_print_chain(out, &stack, row);
+        terminal_style(out, TERMINAL_PLAIN);
+    }
+    stack_free(&stack);
+}
+
+#define FIGURES_BYTES 160
+
+struct entry {
+    char *name;
+    char figures[FIGURES_BYTES];
+};
+
+static void print_lines(FILE *out, struct database *database, const struct callsite_list *list,
+                        enum callsite_rank rank, const struct callsite_options *options,
+                        struct callsite_shown *shown)
+{
+    struct entry *entries = memory_resize(NULL, (list->count + 1) * sizeof(*entries));
+    int64_t whole = rank == CALLSITE_BY_COUNT ? list->sum_allocations : list->sum_bytes;
+    size_t counts = 0, figures = 0, names = 0, left;
+
+    for (size_t i = 0; i < list->count; i++) {
+        size_t width =
+            format_width(format_count(callsite_rank_allocations(&list->rows[i].figures, rank)).text);
+
+        counts = width > counts ? width : counts;
+    }
+    for (size_t i = 0; i < list->count; i++) {
+        write_figures(entries[i].figures, FIGURES_BYTES, &list->rows[i], rank, whole, counts);
+        figures = format_width(entries[i].figures) > figures ? format_width(entries[i].figures) : figures;
+    }
+    left = terminal_columns() > figures + 4 + NAME_COLUMNS_MIN ? terminal_columns() - figures - 4
+                                                               : NAME_COLUMNS_MIN;
+    for (size_t i = 0; i < list->count; i++) {
+        size_t width;
+
+        entries[i].name = callsite_entry_name(&list->rows[i], list->by, left);
+        width = format_width(entries[i].name);
+        names = width > names ? width : names;
+    }
+    for (size_t i = 0; i < list->count; i++) {
+        bool with_stack = options->stacks < 0 || (int64_t)i < options->stacks;
+
+        fprintf(out, "  %s%*s  %s\n", entries[i].name, (int)(names - format_width(entries[i].name)), "",
+                entries[i].figures);
+        free(entries[i].name);
+        if (with_stack && (shown == NULL || !mark_shown(shown, list->rows[i].id))) {
+            print_stack(out, database, &list->rows[i], options);
+        }
+    }
+    free(entries);
+}
+
+static void print_exact(FILE *out, const struct callsite_row *row, enum callsite_rank rank, size_t number,
+                        int64_t whole)
+{
+    const struct group_figures *figures = &row->figures;
+    int64_t bytes = callsite_rank_bytes(figures, rank);
+    int64_t allocations = callsite_rank_allocations(figures, rank);
 
     if (rank == CALLSITE_BY_TEMPORARY) {
         fprintf(out, "%4zu.  %s of %s allocations (%s), mean %s", number, format_count(allocations).text,
-                format_count(row->allocations).text, format_share(allocations, row->allocations).text,
-                format_bytes(row->allocations > 0 ? row->bytes / row->allocations : 0).text);
+                format_count(figures->allocations).text, format_share(allocations, figures->allocations).text,
+                format_bytes(figures->allocations > 0 ? figures->bytes / figures->allocations : 0).text);
     } else {
         int64_t part = rank == CALLSITE_BY_COUNT ? allocations : bytes;
 
@@ -282,36 +249,56 @@ static void print_figures(FILE *out, const struct callsite_row *row, enum callsi
             fprintf(out, ", mean %s", format_bytes(bytes / allocations).text);
         }
         if (rank == CALLSITE_BY_LIFETIME) {
-            fprintf(out, ", lived %s", format_duration(row->mean_lifetime_ns).text);
+            fprintf(out, ", lived %s", format_duration(group_mean_lifetime_ns(figures)).text);
         }
     }
-    fprintf(out, "  [#%" PRId64 "%s]\n", row->id, is_above ? " above" : "");
+    if (row->id > 0) {
+        fprintf(out, "  [#%" PRId64 "]", row->id);
+    }
+    fputc('\n', out);
+}
+
+static void print_all(FILE *out, struct database *database, const struct callsite_list *list,
+                      enum callsite_rank rank, const struct callsite_options *options,
+                      struct callsite_shown *shown)
+{
+    int64_t whole = rank == CALLSITE_BY_COUNT ? list->sum_allocations : list->sum_bytes;
+
+    for (size_t i = 0; i < list->count; i++) {
+        const struct callsite_row *row = &list->rows[i];
+        bool is_above = shown != NULL && row->id > 0 && mark_shown(shown, row->id);
+        char *name = callsite_entry_name(row, list->by, terminal_columns() - 7);
+
+        print_exact(out, row, rank, i + 1, whole);
+        fprintf(out, "       %s\n", name);
+        free(name);
+        if (row->callsites > 1) {
+            fprintf(out, "       %s call sites; the largest%s\n", format_count(row->callsites).text,
+                    is_above || options->frames == 0 ? "" : ":");
+        }
+        if (is_above) {
+            fprintf(out, "       (stack of #%" PRId64 ": above)\n", row->id);
+        } else if (options->stacks < 0 || (int64_t)i < options->stacks) {
+            print_stack(out, database, row, options);
+        }
+    }
 }
 
 void callsite_stack_print(FILE *out, struct database *database, const struct callsite_row *row,
                           int64_t frames)
 {
-    const struct stack_frame frame = {
-        .function = row->function,
-        .file = row->file,
-        .line = row->line,
-        .module = row->module,
-        .is_python = row->is_python,
-        .pc = -1,
-    };
+    char *name;
     struct stack stack;
 
     if (row->id == 0) {
         fputs("       (no stack was recorded)\n", out);
-    } else if (frames == 0 && row->function != NULL) {
-        stack_print_frame(out, "       ", &frame, 1);
+    } else if (frames == 0) {
+        name = callsite_entry_name(row, GROUP_BY_LINE, terminal_columns() - 7);
+        fprintf(out, "       %s\n", name);
+        free(name);
     } else {
         stack_load(&stack, database, row->id);
-        if (frames == 0) {
-            stack_print_unnamed(out, &stack, row);
-        } else {
-            stack_print(out, &stack, row, frames);
-        }
+        stack_print(out, &stack, row, frames);
         stack_free(&stack);
     }
 }
@@ -320,41 +307,54 @@ void callsite_list_print(FILE *out, struct database *database, const struct call
                          enum callsite_rank rank, const struct callsite_options *options,
                          struct callsite_shown *shown)
 {
-    int64_t frames = options->frames < 0 ? FRAMES_TEXT : options->frames;
-    int64_t whole = rank == CALLSITE_BY_COUNT ? list->sum_allocations : list->sum_bytes;
-
-    for (size_t i = 0; i < list->count; i++) {
-        const struct callsite_row *row = &list->rows[i];
-        bool with_stack = row->id != 0 && frames > 0 && (options->stacks < 0 || (int64_t)i < options->stacks);
-        bool is_above = with_stack && mark_shown(shown, row->id);
-
-        print_figures(out, row, rank, i + 1, whole, is_above);
-        callsite_stack_print(out, database, row, with_stack && !is_above ? frames : 0);
-    }
-    if ((int64_t)list->count < list->count_all) {
-        int64_t rest = list->count_all - (int64_t)list->count;
-
-        fprintf(out, "       and %s more call site%s\n", format_count(rest).text, rest == 1 ? "" : "s");
+    if (options->is_all) {
+        print_all(out, database, list, rank, options, shown);
+    } else {
+        print_lines(out, database, list, rank, options, shown);
     }
 }
 
-static void add_figures(struct cJSON *object, const struct callsite_row *row, enum callsite_rank rank,
+void callsite_list_extent(FILE *out, const struct callsite_list *list)
+{
+    if ((int64_t)list->count < list->count_all) {
+        fprintf(out, "%s of ", format_count((int64_t)list->count).text);
+    }
+    fprintf(out, "%s %s", format_count(list->count_all).text, group_by_noun(list->by, list->count_all));
+}
+
+/* ---- JSON and CSV ---- */
+
+static void add_figures(struct cJSON *object, const struct group_figures *figures, enum callsite_rank rank,
                         bool with_totals)
 {
     if (!with_totals) {
-        json_integer(object, "bytes", callsite_rank_bytes(row, rank));
-        json_integer(object, "allocations", callsite_rank_allocations(row, rank));
+        json_integer(object, "bytes", callsite_rank_bytes(figures, rank));
+        json_integer(object, "allocations", callsite_rank_allocations(figures, rank));
         return;
     }
-    json_integer(object, "bytes", row->bytes);
-    json_integer(object, "allocations", row->allocations);
-    json_integer(object, "frees", row->frees);
-    json_integer(object, "live_bytes", row->live_bytes);
-    json_integer(object, "live_allocations", row->live_allocations);
-    json_integer(object, "peak_bytes", row->peak_bytes);
-    json_integer(object, "peak_allocations", row->peak_allocations);
-    json_integer(object, "temporary", row->temporary);
-    json_integer_or_null(object, "mean_lifetime_ns", row->mean_lifetime_ns);
+    json_integer(object, "bytes", figures->bytes);
+    json_integer(object, "allocations", figures->allocations);
+    json_integer(object, "frees", figures->frees);
+    json_integer(object, "live_bytes", figures->live_bytes);
+    json_integer(object, "live_allocations", figures->live_allocations);
+    json_integer(object, "peak_bytes", figures->peak_bytes);
+    json_integer(object, "peak_allocations", figures->peak_allocations);
+    json_integer(object, "temporary", figures->temporary);
+    json_integer_or_null(object, "mean_lifetime_ns", group_mean_lifetime_ns(figures));
+}
+
+void callsite_location_json(struct cJSON *object, const struct callsite_row *row)
+{
+    json_text(object, "user_function", row->user.function);
+    json_text(object, "user_file", row->user.file);
+    json_integer_or_null(object, "user_line", row->user.line > 0 ? row->user.line : -1);
+    json_text(object, "user_module", row->user.module);
+    json_bool(object, "user_is_python", row->user.is_python);
+    json_text(object, "function", row->innermost.function);
+    json_text(object, "file", row->innermost.file);
+    json_integer_or_null(object, "line", row->innermost.line > 0 ? row->innermost.line : -1);
+    json_text(object, "module", row->innermost.module);
+    json_bool(object, "is_python", row->innermost.is_python);
 }
 
 struct cJSON *callsite_list_json(struct database *database, const struct callsite_list *list,
@@ -368,13 +368,14 @@ struct cJSON *callsite_list_json(struct database *database, const struct callsit
         struct cJSON *object = json_object();
         struct stack stack;
 
-        json_integer(object, "callsite_id", row->id);
-        add_figures(object, row, rank, with_totals);
-        json_text(object, "function", row->function);
-        json_text(object, "file", row->file);
-        json_integer_or_null(object, "line", row->line > 0 ? row->line : -1);
-        json_text(object, "module", row->module);
-        json_bool(object, "is_python", row->is_python);
+        if (row->name != NULL) {
+            json_text(object, "name", row->name);
+            json_integer(object, "key", row->key);
+        }
+        json_integer_or_null(object, "callsite_id", row->id >= 0 ? row->id : -1);
+        json_integer(object, "callsites", row->callsites);
+        add_figures(object, &row->figures, rank, with_totals);
+        callsite_location_json(object, row);
         stack_load(&stack, database, row->id);
         json_add(object, "frames", stack_json(&stack, options->frames));
         stack_free(&stack);
@@ -383,31 +384,38 @@ struct cJSON *callsite_list_json(struct database *database, const struct callsit
     return array;
 }
 
-void callsite_location_csv(FILE *out, const struct callsite_row *row)
+void callsite_location_csv(FILE *out, const struct group_location *location)
 {
-    csv_field(out, row->function);
+    csv_field(out, location->function);
     fputc(',', out);
-    csv_field(out, row->file);
-    if (row->line > 0) {
-        fprintf(out, ",%" PRId64 ",", row->line);
+    csv_field(out, location->file);
+    if (location->line > 0) {
+        fprintf(out, ",%" PRId64 ",", location->line);
     } else {
         fputs(",,", out);
     }
-    csv_field(out, row->module);
+    csv_field(out, location->module);
 }
 
 void callsite_list_csv(FILE *out, const struct callsite_list *list, enum callsite_rank rank,
                        const char *domain)
 {
-    fputs("callsite_id,domain,bytes,allocations,function,file,line,module\n", out);
+    fputs(
+        "callsite_id,domain,bytes,allocations,function,file,line,module,user_function,user_file,user_line,user_module,"
+        "callsites,name\n",
+        out);
     for (size_t i = 0; i < list->count; i++) {
         const struct callsite_row *row = &list->rows[i];
 
         fprintf(out, "%" PRId64 ",", row->id);
         csv_field(out, domain);
-        fprintf(out, ",%" PRId64 ",%" PRId64 ",", callsite_rank_bytes(row, rank),
-                callsite_rank_allocations(row, rank));
-        callsite_location_csv(out, row);
+        fprintf(out, ",%" PRId64 ",%" PRId64 ",", callsite_rank_bytes(&row->figures, rank),
+                callsite_rank_allocations(&row->figures, rank));
+        callsite_location_csv(out, &row->innermost);
+        fputc(',', out);
+        callsite_location_csv(out, &row->user);
+        fprintf(out, ",%" PRId64 ",", row->callsites);
+        csv_field(out, row->name);
         fputc('\n', out);
     }
 }

@@ -4,7 +4,7 @@
  * SQLite would answer most wrong files with "file is not a database" or worse with no rows; people need to
  * hear what the file is and what to do. Called by db.c only.
  *
- * Offsets in the header of a SQLite database (sqlite.org/fileformat2.html, section 1.3), big-endian:
+ * Offsets in the header of an SQLite database (sqlite.org/fileformat2.html, section 1.3), big-endian:
  *   16 page size (1 = 65536)   18 write version (2 = WAL)   24 change counter   28 size in pages
  *   60 user_version   68 application_id   92 change counter for which the size in pages is valid
  */
@@ -116,7 +116,7 @@ static int read_header(const char *path, unsigned char *header, int64_t *bytes_o
     }
     if (memcmp(header, "SQLite format 3", (size_t)got < 16 ? (size_t)got : 16) != 0) {
         return varve_message_set(message, VARVE_ERROR_FORMAT,
-                                 "%s is not a trace database (no SQLite file at all)", path);
+                                 "%s is not a trace database (not an SQLite file)", path);
     }
     if (got < HEADER_BYTES) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s is truncated: only %zd bytes are left",
@@ -132,7 +132,7 @@ static int check_identity(const char *path, const unsigned char *header, struct 
 
     if (application != VARVE_DATABASE_APPLICATION_ID) {
         return varve_message_set(message, VARVE_ERROR_FORMAT,
-                                 "%s is a SQLite database of another tool (application_id 0x%08" PRIx32
+                                 "%s is an SQLite database of another tool (application_id 0x%08" PRIx32
                                  ", a trace has 0x%08" PRIx32 ")",
                                  path, application, (uint32_t)VARVE_DATABASE_APPLICATION_ID);
     }

@@ -423,9 +423,10 @@ int cursor_open_user(struct cursor *cursor, struct database *database, const cha
 
         cursor_close(cursor);
         snprintf(first, sizeof(first), "%.*s", length > 40 ? 40 : (int)length, begin);
-        return varve_message_set(message, VARVE_ERROR_PERMISSION,
-                                 "refused: '%s' could write; query only reads (change a copy with sqlite3)",
-                                 first);
+        return varve_message_set(
+            message, VARVE_ERROR_PERMISSION,
+            "refused: '%s' would modify the database; query is read-only (change a copy with sqlite3)",
+            first);
     }
     if (error == SQLITE_CORRUPT || error == SQLITE_NOTADB) {
         set_error(database, true);

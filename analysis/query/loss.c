@@ -53,7 +53,7 @@ static void load_ends(struct report_loss *loss, struct database *database)
 
     cursor_open(&cursor, database,
                 "SELECT count(*) FILTER (WHERE end_cause = 'running'), count(*) FILTER (WHERE end_cause = "
-                "'signal'), count(*) FILTER (WHERE end_cause = 'gone'), CASE WHEN min(exit_status) FILTER "
+                "'signal'), count(*) FILTER (WHERE end_cause = 'unknown'), CASE WHEN min(exit_status) FILTER "
                 "(WHERE end_cause = 'signal') = max(exit_status) FILTER (WHERE end_cause = 'signal') THEN "
                 "max(exit_status) FILTER (WHERE end_cause = 'signal') ELSE 0 END FROM process");
     if (cursor_next(&cursor)) {
@@ -149,7 +149,7 @@ static void print_killed(FILE *out, const struct report_loss *loss)
         }
     }
     if (loss->gone > 0) {
-        fprintf(out, "%s%s process%s gone without a word", loss->killed > 0 ? ", " : "",
+        fprintf(out, "%s%s process%s ended for an unknown reason (killed?)", loss->killed > 0 ? ", " : "",
                 format_count(loss->gone).text, plural(loss->gone, "", "es"));
     }
 }
@@ -252,8 +252,10 @@ void report_loss_print(FILE *out, struct database *database, const struct report
                 format_count(loss->damaged).text, plural(loss->damaged, " is", "s are"));
     }
     if (loss->unattached > 0) {
-        fprintf(out, "            %s event%s found no ring: no memory, descriptor, rights or room\n",
-                format_count(loss->unattached).text, plural(loss->unattached, "", "s"));
+        fprintf(
+            out,
+            "            %s event%s found no ring: no memory, file descriptor, permission or disk space\n",
+            format_count(loss->unattached).text, plural(loss->unattached, "", "s"));
     }
     if (loss->unattached_processes > 0) {
         fprintf(out, "            %s process%s could not be recorded: no page for it, or the page is gone\n",

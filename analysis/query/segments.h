@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Segments and blocks at any event of a trace: the state then, grouped into segments, and printed. Called by
- * cli/segments.c and the report.
+ * Segments and blocks at any event of a trace: the state then, grouped into segments. Called by cached/,
+ * the commands and the report.
  */
 #ifndef VARVE_ANALYSIS_QUERY_SEGMENTS_H
 #define VARVE_ANALYSIS_QUERY_SEGMENTS_H
@@ -11,13 +11,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-struct cJSON;
 struct database;
 
 /* The allocator of one device in one process. */
@@ -65,10 +63,6 @@ bool segment_next(const struct varve_layout *layout, uint64_t *from, bool whole,
 /// mapped, each for what most of its bytes are.
 void segment_map(const struct varve_layout *layout, const struct segment_item *item, char *line,
                  size_t columns);
-
-void segments_print_text(FILE *out, struct database *database, const struct segments_state *state,
-                         bool with_map);
-void segments_print_json(FILE *out, struct database *database, const struct segments_state *state);
 
 #ifdef __cplusplus
 }

@@ -16,9 +16,9 @@ struct database;
 struct report_total;
 struct varve_message;
 
-#define DOMAIN_HELP                                                                                  \
-    "heap (default: malloc and its kin), mmap; of GPU runs device (the CUDA API), block (a caching " \
-    "allocator), "                                                                                   \
+#define DOMAIN_HELP                                                                                 \
+    "heap (default: the malloc family), mmap; of GPU runs device (the CUDA API), block (a caching " \
+    "allocator), "                                                                                  \
     "pinned, managed, cupti"
 
 /* What leaks, peak and timeline are asked about. */

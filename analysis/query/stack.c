@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * As text a stack is cut to what people look for: it begins at the call site's own frame (allocation functions lie within),
- * ends before the start-up code, and shows a few frames of what is between. As JSON it is complete.
+ * ends before the start-up code, and shows a few frames of what is between; or it is one line. As JSON it is complete.
  */
 #include "analysis/query/stack.h"
 
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
+#include "analysis/output/terminal.h"
 #include "analysis/base/memory.h"
 #include "analysis/query/callsites.h"
 #include "analysis/query/db.h"
@@ -16,9 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE_COLUMNS 98
-#define FILE_COLUMNS 40
-#define FUNCTION_COLUMNS_MIN 24
+#define INDENT "       "
+#define FUNCTION_COLUMNS_MIN 12
+#define CHAIN_INDENT "      "
+#define CALLERS 2
 
 void stack_load(struct stack *stack, struct database *database, int64_t callsite_id)
 {
@@ -77,18 +79,19 @@ static bool same_line(const struct stack_frame *a, const struct stack_frame *b)
            (a->function == NULL && b->function == NULL && same_text(a->module, b->module));
 }
 
-static size_t find_begin(const struct stack *stack, const struct callsite_row *row)
+/* The frame that has a location; 0 if none has. */
+static size_t find_frame(const struct stack *stack, const struct group_location *location)
 {
     for (size_t i = 0; i < stack->count; i++) {
-        const struct stack_frame location = {
-            .function = row->function,
-            .file = row->file,
-            .module = row->module,
-            .line = row->line,
+        const struct stack_frame wanted = {
+            .function = location->function,
+            .file = location->file,
+            .module = location->module,
+            .line = location->line,
             .pc = stack->frames[i].pc,
         };
 
-        if (same_location(&stack->frames[i], &location)) {
+        if (same_location(&stack->frames[i], &wanted)) {
             return i;
         }
     }
@@ -126,55 +129,66 @@ static const char *base_name(const char *path)
     return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
 }
 
-void stack_print_frame(FILE *out, const char *indent, const struct stack_frame *frame, size_t times)
+/* The frames from `begin` on, without the start-up code. */
+static size_t find_end(const struct stack *stack, size_t begin)
 {
-    char function[512];
-    char repeated[48] = "";
-    char location[256] = "";
-    char module[128] = "";
+    size_t end = begin + 1;
+
+    while (end < stack->count && !is_startup(stack->frames[end].function)) {
+        end++;
+    }
+    return end < stack->count ? end : stack->count;
+}
+
+/* ---- a frame in a line ---- */
+
+static void print_frame(FILE *out, const struct stack_frame *frame, size_t times)
+{
+    size_t left = terminal_columns() - sizeof(INDENT) + 1;
     char unknown[64] = "(unknown)";
-    size_t left = LINE_COLUMNS - format_width(indent);
+    char location[4 * TERMINAL_COLUMNS_MAX] = "";
+    char module[400] = "";
+    char repeated[400] = "";
     size_t others;
 
     if (frame->file != NULL) {
-        char file[200];
+        char file[4 * TERMINAL_COLUMNS_MAX];
 
-        format_tail(file, sizeof(file), frame->file, FILE_COLUMNS);
+        format_path(file, sizeof(file), frame->file, left * 2 / 5);
         snprintf(location, sizeof(location), frame->line > 0 ? "  %s:%" PRId64 : "  %s", file, frame->line);
     }
     if (frame->module != NULL && !frame->is_python) {
-        char base[100];
+        char base[120];
 
-        format_head(base, sizeof(base), base_name(frame->module), 28);
+        format_head(base, sizeof(base), base_name(frame->module), left / 4 < 28 ? left / 4 : 28);
         snprintf(module, sizeof(module), "  (%s)", base);
+        if (frame->function == NULL && times > 1) {
+            snprintf(repeated, sizeof(repeated), " and %zu more unresolved frame%s in it", times - 1,
+                     times == 2 ? "" : "s");
+        }
     }
     if (frame->function == NULL && frame->pc >= 0) {
         snprintf(unknown, sizeof(unknown), "0x%" PRIx64, (uint64_t)frame->pc);
     }
-    if (times > 1) {
-        snprintf(repeated, sizeof(repeated), frame->function != NULL ? "  %zu times" : "  and %zu more such",
-                 frame->function != NULL ? times : times - 1);
+    if (times > 1 && frame->function != NULL) {
+        snprintf(repeated, sizeof(repeated), "  %zu times", times);
     }
     others = format_width(location) + format_width(module) + format_width(repeated);
     left = others + FUNCTION_COLUMNS_MIN < left ? left - others : FUNCTION_COLUMNS_MIN;
-    format_head(function, sizeof(function), frame->function != NULL ? frame->function : unknown, left);
-    fprintf(out, "%s%s%s%s%s\n", indent, function, location, module, repeated);
+    fputs(INDENT, out);
+    format_print_function(out, frame->function != NULL ? frame->function : unknown, left);
+    fprintf(out, "%s%s%s\n", location, module, repeated);
 }
 
 void stack_print(FILE *out, const struct stack *stack, const struct callsite_row *row, int64_t limit)
 {
-    static const char indent[] = "       ";
-    size_t begin = find_begin(stack, row);
-    size_t end = stack->count;
+    size_t at = find_frame(stack, &row->innermost);
+    size_t end = find_end(stack, at);
     int64_t shown = 0;
-    size_t at = begin;
 
     if (stack->count == 0) {
-        fprintf(out, "%s(the frames are missing)\n", indent);
+        fputs(INDENT "(the frames are missing)\n", out);
         return;
-    }
-    for (size_t i = begin + 1; i < end; i++) {
-        end = is_startup(stack->frames[i].function) ? i : end;
     }
     for (; at < end && shown < limit; shown++) {
         size_t first = at++;
@@ -182,29 +196,140 @@ void stack_print(FILE *out, const struct stack *stack, const struct callsite_row
         while (at < end && same_line(&stack->frames[first], &stack->frames[at])) {
             at++;
         }
-        stack_print_frame(out, indent, &stack->frames[first], at - first);
+        print_frame(out, &stack->frames[first], at - first);
     }
     if (at < end) {
-        fprintf(out, "%s… and %zu more\n", indent, end - at);
+        fprintf(out, INDENT "… and %zu more\n", end - at);
     }
 }
 
-/* A frame without a name says little; its nearest caller with one says more. */
-void stack_print_unnamed(FILE *out, const struct stack *stack, const struct callsite_row *row)
+void stack_print_all(FILE *out, const struct stack *stack)
 {
-    size_t at = find_begin(stack, row);
+    if (stack->count == 0) {
+        fputs(INDENT "(the frames are missing)\n", out);
+    }
+    for (size_t at = 0; at < stack->count;) {
+        size_t first = at++;
 
-    if (at >= stack->count) {
-        fputs("       (the frames are missing)\n", out);
+        while (at < stack->count && same_location(&stack->frames[first], &stack->frames[at])) {
+            at++;
+        }
+        print_frame(out, &stack->frames[first], at - first);
+    }
+}
+
+/* ---- a stack in a line ---- */
+
+struct link {
+    const struct stack_frame *frame;
+    size_t times;
+};
+
+/* The next callers of frame `at` with names, of its own language; returns how many there are, and whether more follow. */
+static size_t find_callers(const struct stack *stack, size_t at, struct link *links, bool *has_more)
+{
+    const struct stack_frame *own = &stack->frames[at];
+    size_t end = find_end(stack, at);
+    size_t count = 0;
+
+    *has_more = false;
+    for (size_t i = at + 1; i < end; i++) {
+        const struct stack_frame *frame = &stack->frames[i];
+        const struct stack_frame *before = count > 0 ? links[count - 1].frame : own;
+
+        if (frame->function == NULL || frame->is_python != own->is_python) {
+            continue;
+        }
+        if (same_text(before->function, frame->function) && same_text(before->file, frame->file)) {
+            links[count > 0 ? count - 1 : 0].times += count > 0 ? 1 : 0;
+            continue;
+        }
+        if (count == CALLERS) {
+            *has_more = true;
+            break;
+        }
+        links[count++] = (struct link){.frame = frame, .times = 1};
+    }
+    return count;
+}
+
+/* The frames that a chain is made of. */
+struct chain {
+    struct link links[CALLERS + 2]; /* outermost first */
+    size_t count;
+    bool begins_within; /* it has callers that are left out */
+    bool has_gap;       /* frames are left out before the last one */
+};
+
+static void make_chain(struct chain *chain, const struct stack *stack, const struct callsite_row *row)
+{
+    struct link callers[CALLERS];
+    size_t user = find_frame(stack, &row->user);
+    size_t innermost = find_frame(stack, &row->innermost);
+    size_t count = find_callers(stack, user, callers, &chain->begins_within);
+
+    chain->count = 0;
+    while (count > 0) {
+        chain->links[chain->count++] = callers[--count];
+    }
+    chain->links[chain->count++] = (struct link){.frame = &stack->frames[user], .times = 1};
+    chain->has_gap = innermost + 1 < user;
+    if (innermost < user) {
+        chain->links[chain->count++] = (struct link){.frame = &stack->frames[innermost], .times = 1};
+    }
+}
+
+/* As text, no name wider than `columns`. Owner: the caller, by free. */
+static char *write_chain(const struct chain *chain, size_t columns)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = memory_stream(&text, &bytes);
+
+    fputs(chain->begins_within ? "… → " : "", out);
+    for (size_t i = 0; i < chain->count; i++) {
+        const struct stack_frame *frame = chain->links[i].frame;
+        char unknown[400];
+
+        snprintf(unknown, sizeof(unknown), "unresolved code in %.300s",
+                 frame->module != NULL ? base_name(frame->module) : "an unknown module");
+        fputs(i == 0 ? "" : chain->has_gap && i + 1 == chain->count ? " → … → " : " → ", out);
+        format_print_function(out, frame->function != NULL ? frame->function : unknown, columns);
+        if (chain->links[i].times > 1) {
+            fprintf(out, " (%zu times)", chain->links[i].times);
+        }
+    }
+    memory_stream_end(out, &text);
+    return text;
+}
+
+void stack_print_chain(FILE *out, const struct stack *stack, const struct callsite_row *row)
+{
+    size_t columns = terminal_columns() - sizeof(CHAIN_INDENT) + 1;
+    struct chain chain;
+    char *text;
+
+    if (stack->count == 0) {
         return;
     }
-    stack_print_frame(out, "       ", &stack->frames[at], 1);
-    while (at < stack->count && stack->frames[at].function == NULL) {
-        at++;
+    make_chain(&chain, stack, row);
+    if (chain.count == 1) {
+        return;
     }
-    if (at < stack->count && !is_startup(stack->frames[at].function)) {
-        stack_print_frame(out, "       … called from ", &stack->frames[at], 1);
+    text = write_chain(&chain, columns);
+    fputs(CHAIN_INDENT, out);
+    if (terminal_has_full_names() || format_width(text) <= columns) {
+        fputs(text, out);
+    } else {
+        char cut[4 * TERMINAL_COLUMNS_MAX + 8];
+
+        free(text);
+        text = write_chain(&chain, columns / chain.count - 5);
+        format_head(cut, sizeof(cut), text, columns);
+        fputs(cut, out);
     }
+    free(text);
+    fputc('\n', out);
 }
 
 struct cJSON *stack_json(const struct stack *stack, int64_t limit)

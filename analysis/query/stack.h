@@ -32,10 +32,13 @@ struct stack {
 void stack_load(struct stack *stack, struct database *database, int64_t callsite_id);
 void stack_free(struct stack *stack);
 /// At most `limit` frames that say something: from the call site's own frame outwards, without the start-up
-/// code.
+/// code. Unresolved frames of one module are one line, with the address of the first.
 void stack_print(FILE *out, const struct stack *stack, const struct callsite_row *row, int64_t limit);
-void stack_print_frame(FILE *out, const char *indent, const struct stack_frame *frame, size_t times);
-void stack_print_unnamed(FILE *out, const struct stack *stack, const struct callsite_row *row);
+/// Each frame in a line of its own, with its address where it is unresolved.
+void stack_print_all(FILE *out, const struct stack *stack);
+/// A line: two callers of the user's line, that line's function, and the innermost frame. Nothing where there is no more than the
+/// user's line.
+void stack_print_chain(FILE *out, const struct stack *stack, const struct callsite_row *row);
 struct cJSON *stack_json(const struct stack *stack, int64_t limit); /* limit < 0: all */
 
 #ifdef __cplusplus

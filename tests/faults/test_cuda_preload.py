@@ -44,7 +44,7 @@ ARRAY_BYTES = (64 * 32 * 2 * 4, 16 * 8 * 4 * 4, (16 * 8 * 4 + 8 * 4 * 2 + 4 * 2 
 # What the collector knows better than a call that gives something back, from what had given it out: places of records().
 COMPLETED = {"dev_free": (3, 4, 5, 7, 9), "dev_free_async": (3, 4, 5, 7), "vmm_release": (7,), "vmm_create": (7,), "vmm_unmap": (3,),
              "end of a free": (3, 9)}
-BESIDE = ("process_start", "process_exit", "thread_start", "device", "device_name", "stream", "dev_memory")
+BESIDE = ("process_start", "process_exit", "main_end", "thread_start", "device", "device_name", "stream", "dev_memory")
 
 
 class Line:

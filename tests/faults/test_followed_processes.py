@@ -123,7 +123,7 @@ class Namespaces(recording.Case):
         self.assertNotEqual(outcome.returncode, 0)
         self.assert_recording()
         self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 1000)
-        self.assertIn("gone without a word", outcome.err)
+        self.assertIn("ended for an unknown reason (killed?)", outcome.err)
 
     def test_recover(self):
         """A process that still runs in one is not taken for dead by recover, and one that has died not for alive."""

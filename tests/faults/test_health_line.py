@@ -58,8 +58,8 @@ class Words(Case):
     def test_killed_child(self):
         """How it ended is its parent's secret."""
         outcome = self.record("/bin/sh", "-c", "python3 -S -c 'import os; os.kill(os.getpid(), 9)'; exit 0", options=recording.PLAIN)
-        self.assertIn("; nothing lost; 1 process gone without a word; ", outcome.err)
-        self.assertIn("\n1 process gone without a word", self.health())
+        self.assertIn("; nothing lost; 1 process ended for an unknown reason (killed?); ", outcome.err)
+        self.assertIn("\n1 process ended for an unknown reason (killed?)", self.health())
 
     def test_lost(self):
         """Dropped, and nothing else."""

@@ -5,7 +5,7 @@
 
 INSERT INTO meta VALUES ('command', 'torchrun train.py'), ('host', 'golden'), ('start_real_ns', 1767225600000000000),
     ('complete', 1);
-INSERT INTO domain(code, name, meaning) VALUES (1, 'heap', 'malloc and its kin'), (2, 'mmap', 'mmap by the program itself'),
+INSERT INTO domain(code, name, meaning) VALUES (1, 'heap', 'the malloc family'), (2, 'mmap', 'mmap by the program itself'),
     (3, 'device', 'CUDA API: memory of a device'), (4, 'block', 'blocks of a caching allocator'),
     (5, 'pinned', 'CUDA API: memory of the host that devices reach'), (6, 'managed', 'CUDA API: memory that moves'),
     (7, 'cupti', 'what device is, as CUPTI reports it');

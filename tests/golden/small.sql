@@ -5,7 +5,7 @@
 
 INSERT INTO meta VALUES ('command', 'python3 train.py --epochs 2'), ('host', 'golden'), ('clock', 'tsc'),
     ('start_real_ns', 1767225600000000000), ('stacks', 'all'), ('overflow', 'spill'), ('complete', 1);
-INSERT INTO domain(code, name, meaning) VALUES (1, 'heap', 'malloc and its kin'), (2, 'mmap', 'mmap by the program itself');
+INSERT INTO domain(code, name, meaning) VALUES (1, 'heap', 'the malloc family'), (2, 'mmap', 'mmap by the program itself');
 
 INSERT INTO process(id, pid, parent_pid, parent_id, rank, executable, command_line, start_ns, end_ns,
     end_cause, exit_status, exec_path) VALUES

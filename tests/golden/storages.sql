@@ -3,7 +3,7 @@
 -- 601 was killed amid a loop that leaks, with a cache in use.
 
 INSERT INTO meta VALUES ('command', 'python3 experiment.py'), ('host', 'golden'), ('complete', 1);
-INSERT INTO domain(code, name, meaning) VALUES (1, 'heap', 'malloc and its kin'), (4, 'block', 'blocks of a caching allocator');
+INSERT INTO domain(code, name, meaning) VALUES (1, 'heap', 'the malloc family'), (4, 'block', 'blocks of a caching allocator');
 INSERT INTO element_type VALUES (1, 'f32', 4), (8, 'u8', 1);
 INSERT INTO process(id, pid, executable, start_ns, end_ns, end_cause, exit_status) VALUES
     (1, 600, 'python3', 0, 90000000, 'exit', 0), (2, 601, 'python3', 1000000, 80000000, 'signal', 9);

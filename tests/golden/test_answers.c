@@ -48,7 +48,7 @@ static const struct {
     {"peak_pid.csv", {"peak", "--pid=4000", "--top=1", "--csv", "small.db"}},
     {"peak_nothing.txt", {"peak", "nothing.db"}},
     {"timeline.txt", {"timeline", "small.db"}},
-    {"timeline_pid.txt", {"timeline", "-p", "4001", "-n", "40", "small.db"}},
+    {"timeline_pid.txt", {"timeline", "-p", "4001", "--points", "40", "small.db"}},
     {"timeline.csv", {"timeline", "--points", "10", "--csv", "small.db"}},
     {"timeline.json", {"timeline", "--points", "3", "--domain", "mmap", "--json", "small.db"}},
     {"timeline_nothing.txt", {"timeline", "nothing.db"}},

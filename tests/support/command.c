@@ -223,11 +223,21 @@ void command_outcome_free(struct command_outcome *outcome)
     *outcome = (struct command_outcome){0};
 }
 
+/* One line, or the line and that of the usage. */
+static bool is_reason(const char *text)
+{
+    const char *end = strchr(text, '\n');
+
+    if (end != NULL && strncmp(end + 1, "usage: varve ", strlen("usage: varve ")) == 0) {
+        end = strchr(end + 1, '\n');
+    }
+    return end != NULL && end != text && end[1] == '\0';
+}
+
 void command_refused(struct command_outcome outcome, const char *what, const char *word)
 {
-    if (outcome.status != 2 || outcome.out[0] != '\0' || outcome.err[0] == '\0' ||
-        strstr(outcome.err, word) == NULL ||
-        strchr(outcome.err, '\n') != outcome.err + strlen(outcome.err) - 1) {
+    if (outcome.status != 2 || outcome.out[0] != '\0' || strstr(outcome.err, word) == NULL ||
+        !is_reason(outcome.err)) {
         fail_msg("%s: status %d, out '%s', err '%s'", what, outcome.status, outcome.out, outcome.err);
     }
     command_outcome_free(&outcome);

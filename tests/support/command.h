@@ -33,7 +33,7 @@ void sql_run(const char *path, const char *sql);
 struct command_outcome command_run(const char *first, ...) __attribute__((sentinel));
 struct command_outcome command_run_list(const char *const *arguments);
 void command_outcome_free(struct command_outcome *outcome);
-/// Status 2, nothing printed, and one line of reason, in which `word` is. Frees the outcome.
+/// Status 2, nothing printed, and one line of reason (a usage line may follow), with `word` in it. Frees the outcome.
 void command_refused(struct command_outcome outcome, const char *what, const char *word);
 
 /// Contents of a file with a NUL at the end; fails the test if there is none. Owner: the caller, by free.

@@ -15,6 +15,7 @@
 #include "trace/error.h"
 #include "trace/model/derive/derive.h"
 #include "trace/model/event.h"
+#include "trace/store/publish.h"
 #include "trace/store/resume.h"
 #include "trace/store/rows.h"
 #include "trace/store/store.h"
@@ -382,6 +383,9 @@ static int name_database(const struct session_directory *directory, const char *
     size_t length = strlen(directory->path);
     struct stat status;
 
+    if (wanted != NULL && strlen(wanted) >= bytes) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "the path %.200s… is too long", wanted);
+    }
     if (wanted != NULL) {
         snprintf(path, bytes, "%s", wanted);
     } else if (length > 2 && strcmp(directory->path + length - 2, ".d") == 0) {
@@ -397,19 +401,76 @@ static int name_database(const struct session_directory *directory, const char *
     return VARVE_OK;
 }
 
-/* Nothing lies in the directory: its collector died after it had moved the database to its place, or before
- * anything was recorded. */
-static void finish_empty(struct collector *collector, struct varve_collect_result *result)
+/* Before the work: can the database be moved to where it is wanted, and the LTTng trace beside it? */
+static int check_output(const struct collector *collector, const char *path, struct varve_message *message)
+{
+    char folder[DIRECTORY_PATH_BYTES] = ".";
+    char ctf[DIRECTORY_PATH_BYTES + 8];
+    const char *slash = strrchr(path, '/');
+    struct stat target = {0};
+    struct stat source;
+
+    if (slash != NULL) {
+        snprintf(folder, sizeof(folder), "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    }
+    if (stat(folder, &target) == 0 && !S_ISDIR(target.st_mode)) {
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "%.300s: cannot be written: %.300s is no folder", path, folder);
+    }
+    if (access(folder, W_OK | X_OK) != 0) {
+        return varve_message_set(message, errno == ENOENT ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_PERMISSION,
+                                 "%.300s: cannot be written: %s", path, strerror(errno));
+    }
+    if (collector->lttng.output[0] == '\0' || stat(collector->lttng.output, &source) != 0) {
+        return VARVE_OK;
+    }
+    collect_lttng_path(path, ctf, sizeof(ctf));
+    if (access(ctf, F_OK) == 0) {
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "%.300s exists, and the LTTng trace belongs there: name another database "
+                                 "with -o",
+                                 ctf);
+    }
+    return source.st_dev == target.st_dev
+               ? VARVE_OK
+               : varve_message_set(message, VARVE_ERROR_INVALID,
+                                   "%.300s is on another file system than the LTTng trace of the recording, "
+                                   "which cannot be moved there: name another database with -o",
+                                   path);
+}
+
+static bool has_trace(const char *path, uint64_t wanted)
 {
     int64_t trace_id = 0;
 
-    if (store_peek_trace(result->database_path, &trace_id) != VARVE_OK ||
-        (uint64_t)trace_id != collector->directory.trace_id) {
-        result->database_path[0] = '\0';
+    return store_peek_trace(path, &trace_id) == VARVE_OK && (uint64_t)trace_id == wanted;
+}
+
+/* Nothing lies in the directory: its collector died after it had moved the database to its place, or before
+ * anything was recorded. Who wants the database elsewhere gets a copy. */
+static int finish_empty(struct collector *collector, const char *wanted, struct varve_collect_result *result,
+                        struct varve_message *message)
+{
+    char *path = result->database_path;
+    char own[sizeof(result->database_path)];
+    int error = VARVE_OK;
+
+    if (wanted != NULL && !has_trace(path, collector->directory.trace_id) &&
+        name_database(&collector->directory, NULL, own, sizeof(own), NULL) == VARVE_OK &&
+        has_trace(own, collector->directory.trace_id)) {
+        error = publish_copy(own, path, false, message);
+    }
+    if (error != VARVE_OK) {
+        session_directory_close(&collector->directory);
+        return error;
+    }
+    if (has_trace(path, collector->directory.trace_id)) {
+        (void)store_peek_result(path, result);
     } else {
-        (void)store_peek_result(result->database_path, result);
+        path[0] = '\0';
     }
     session_directory_remove(&collector->directory);
+    return VARVE_OK;
 }
 
 /* Died between removing the lock and the folder: rmdir takes an empty one only. */
@@ -452,12 +513,15 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
     error = name_database(&collector->directory, database_path, result->database_path,
                           sizeof(result->database_path), message);
     if (error == VARVE_OK && collector->directory.is_empty) {
-        finish_empty(collector, result);
+        error = finish_empty(collector, database_path, result, message);
         free(collector);
-        return VARVE_OK;
+        return error;
     }
     if (error == VARVE_OK && collect_lttng_adopt(collector, NULL)) {
         collect_lttng_finish(collector, result);
+    }
+    if (error == VARVE_OK) {
+        error = check_output(collector, result->database_path, message);
     }
     if (error == VARVE_OK) {
         error = recover_into(collector, result, &replay, message);

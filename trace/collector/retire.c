@@ -54,7 +54,7 @@ static const char *end_cause(const struct traced_process *process, int *exit_sta
         *exit_status = WEXITSTATUS(process->wait_status);
         return state == PROCESS_STATE_EXECUTING ? "exec" : "exit";
     }
-    return state == PROCESS_STATE_EXITED ? "exit" : state == PROCESS_STATE_EXECUTING ? "exec" : "gone";
+    return state == PROCESS_STATE_EXITED ? "exit" : state == PROCESS_STATE_EXECUTING ? "exec" : "unknown";
 }
 
 /* Arguments are separated by NUL in the control page; a row shows them separated by blanks. */
@@ -96,8 +96,8 @@ int collect_process_row(struct collector *collector, struct traced_process *proc
     row.executable = executable;
     row.exec_path = exec_path[0] != '\0' ? exec_path : NULL;
     row.end_cause = end_cause(process, &row.exit_status);
-    collector->was_killed =
-        collector->was_killed || strcmp(row.end_cause, "signal") == 0 || strcmp(row.end_cause, "gone") == 0;
+    collector->was_killed = collector->was_killed || strcmp(row.end_cause, "signal") == 0 ||
+                            strcmp(row.end_cause, "unknown") == 0;
     if (!collector->is_unstored) {
         int error = store_process(collector->store, &row);
         if (error == VARVE_OK) {

@@ -211,7 +211,7 @@ struct process_control {
     uint32_t parent_id;  /* N of the process that forked this one, 0 if unknown (exec, first) */
     int32_t pid;
     int32_t parent_pid;
-    int32_t rank;              /* from RANK and its kin, -1 if there is none */
+    int32_t rank;              /* from RANK and the like, -1 if there is none */
     uint64_t start_ticks_proc; /* field 22 of /proc/pid/stat: with the pid it names a process for good */
     uint64_t start_ticks;      /* clock ticks at attach */
     uint32_t state;            /* enum process_state; atomic */

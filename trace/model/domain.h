@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 enum domain {
-    DOMAIN_HEAP = 1,    /* malloc and its kin */
+    DOMAIN_HEAP = 1,    /* the malloc family */
     DOMAIN_MMAP = 2,    /* mmap by the program itself, not by the C library */
     DOMAIN_DEVICE = 3,  /* CUDA API: memory of a device */
     DOMAIN_BLOCK = 4,   /* blocks of a caching allocator */

@@ -55,6 +55,8 @@ struct derive_api;
 struct derive_process {
     bool is_forked;
     bool has_ended;
+    uint64_t main_end_seq; /* the first main_end; 0: there was none */
+    int64_t main_end_ns;
     struct index live;
     struct index storages; /* rows of those that are alive, by their number in the process */
     struct index marks;    /* the last phase under way of each name, by its hash */

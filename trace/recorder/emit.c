@@ -209,6 +209,10 @@ static struct recorder_thread *thread_create(struct recorder_process *process, u
         put_kind(thread, VARVE_KIND_PROCESS_START, process->control->parent_id);
     }
     put_kind(thread, VARVE_KIND_THREAD_START, 0);
+    if (index == 1 && __atomic_load_n(&process->main_has_ended, __ATOMIC_ACQUIRE)) {
+        put_kind(thread, VARVE_KIND_MAIN_END,
+                 0); /* exit handlers of a fork child that had recorded nothing */
+    }
     thread->producer.busy = 0;
     return thread;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Notes about programs that are about to run, in the session's counts: the collector names those that it
- * records nothing of (collector/exec.c). Called by the hooks of exec and its kin, also in a vfork child:
+ * records nothing of (collector/exec.c). Called by the hooks of the exec family, also in a vfork child:
  * async-signal-safe, and nothing outlives the call but the note.
  */
 #include "trace/recorder/exec_note.h"

@@ -475,6 +475,17 @@ void recorder_process_exited(void)
     }
 }
 
+bool recorder_process_main_ends(void)
+{
+    struct recorder_process *process = recorder_process_page();
+
+    if (process == NULL || (recorder_process_current() != NULL && own_control() == NULL)) {
+        return false;
+    }
+    return !__atomic_exchange_n(&process->main_has_ended, true, __ATOMIC_ACQ_REL) &&
+           recorder_process_current() != NULL;
+}
+
 void recorder_process_executing(const char *path)
 {
     struct process_control *control = own_control();

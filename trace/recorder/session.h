@@ -35,6 +35,7 @@ struct recorder_process {
     struct recorder_thread *late; /* set once */
     /* While this process may call it; NULL: it may not. */
     const struct sink_provider *second_sink;
+    bool main_has_ended; /* atomic */
 };
 
 /// The session named by the environment, or NULL; looked up once, inherited by fork children. Not writable.
@@ -62,6 +63,9 @@ void process_identity_read(struct process_identity *identity);
 
 /// Note in the process' control page that it ends, or executes `path` (NULL: not any more).
 void recorder_process_exited(void);
+/// Its main is over. True: the event is to be emitted, which happens once in a process. One that is not attached gets
+/// it if it ever is. Threads: any; async-signal-safe.
+bool recorder_process_main_ends(void);
 void recorder_process_executing(const char *path);
 
 #endif

@@ -153,6 +153,20 @@ static int write_totals(const struct writer *writer)
     return error;
 }
 
+/* Into the rows of processes, which are there. */
+static int write_main_ends(const struct writer *writer)
+{
+    int error = VARVE_OK;
+    for (size_t i = 1; i < writer->derive->process_limit && error == VARVE_OK; i++) {
+        const struct derive_process *process = writer->derive->processes[i];
+        if (process != NULL && process->main_end_seq != 0) {
+            error = WRITE_ROW(writer, STATEMENT_MAIN_END, VALUE(i), VALUE(process->main_end_seq),
+                              VALUE(process->main_end_ns));
+        }
+    }
+    return error;
+}
+
 /* ---- caching allocators ---- */
 
 static int write_segments(const struct writer *writer)
@@ -400,9 +414,9 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
                   struct varve_message *message)
 {
     static int (*const parts[])(const struct writer *writer) = {
-        write_callsites, write_totals,    write_segments, write_ooms,        write_marks,
-        write_keyframes, write_devices,   write_meanings, write_calls,       write_streams,
-        write_events,    write_operators, write_budgets,  write_remat_events};
+        write_callsites, write_totals,    write_main_ends, write_segments, write_ooms,
+        write_marks,     write_keyframes, write_devices,   write_meanings, write_calls,
+        write_streams,   write_events,    write_operators, write_budgets,  write_remat_events};
     const struct writer writer = {.derive = derive, .store = store, .message = message};
     int error = allocations_finish(store, derive, progress, context, message);
     if (error == VARVE_OK) {

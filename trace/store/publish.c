@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A result that is there whole or not at all: it grows beside its place and moves there at the end. What is
+ * A result that is there whole or not at all: it grows beside its place and moves there at the end; from another
+ * file system a copy does. What is
  * in the way is judged twice, at the beginning, to say so before the work, and at the end, by the kernel, in
  * the same step that moves the file: what came there meanwhile is not overwritten. Links are never followed:
  * with permission to replace, a link itself goes. Used by whoever makes a database (collector/collector.c, import/database_writer.c,
@@ -101,6 +102,75 @@ void varve_publish_folder_remove(const char *folder)
     }
 }
 
+static int copy_bytes(int from, int to)
+{
+    static char buffer[1U << 16];
+    ssize_t got;
+
+    while ((got = read(from, buffer, sizeof(buffer))) != 0) {
+        if (got < 0 && errno != EINTR) {
+            return -1;
+        }
+        for (ssize_t at = 0; at < got;) {
+            ssize_t wrote = write(to, buffer + at, (size_t)(got - at));
+
+            if (wrote < 0 && errno != EINTR) {
+                return -1;
+            }
+            at += wrote > 0 ? wrote : 0;
+        }
+    }
+    return 0;
+}
+
+static int copy_file(const char *from, const char *to)
+{
+    int source = open(from, O_RDONLY | O_CLOEXEC);
+    struct stat status;
+    int target = -1;
+    int result = source >= 0 ? fstat(source, &status) : -1;
+    int reason;
+
+    if (result == 0) {
+        target = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, status.st_mode & 0777);
+        result = target >= 0 ? copy_bytes(source, target) : -1;
+    }
+    if (result == 0) {
+        result = fsync(target); /* where it is moved from may be removed next */
+    }
+    reason = errno;
+    if (target >= 0 && close(target) != 0 && result == 0) {
+        reason = errno;
+        result = -1;
+    }
+    if (source >= 0) {
+        close(source);
+    }
+    errno = reason;
+    return result;
+}
+
+int publish_copy(const char *from, const char *path, bool may_replace, struct varve_message *message)
+{
+    char folder[ENTRIES_BYTES];
+    char copy[ENTRIES_BYTES + 16];
+    int result = varve_publish_folder_make(path, may_replace, folder, sizeof(folder), message);
+
+    if (result != VARVE_OK) {
+        return result;
+    }
+    snprintf(copy, sizeof(copy), "%s/copy", folder);
+    if (copy_file(from, copy) == 0) {
+        result = varve_publish_move(copy, path, may_replace, message);
+    } else {
+        result =
+            varve_message_set(message, errno == ENOSPC || errno == EDQUOT ? VARVE_ERROR_FULL : VARVE_ERROR_IO,
+                              "%.300s: cannot be written: %s", path, strerror(errno));
+    }
+    varve_publish_folder_remove(folder);
+    return result;
+}
+
 int varve_publish_move(const char *from, const char *path, bool may_replace, struct varve_message *message)
 {
     int result = may_replace ? varve_publish_check(path, true, message) : VARVE_OK;
@@ -115,6 +185,13 @@ int varve_publish_move(const char *from, const char *path, bool may_replace, str
         if (result == 0) {
             unlink(from);
         }
+    }
+    if (result != 0 && errno == EXDEV) {
+        result = publish_copy(from, path, may_replace, message);
+        if (result == VARVE_OK) {
+            unlink(from);
+        }
+        return result;
     }
     if (result != 0) {
         return errno == EEXIST

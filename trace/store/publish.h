@@ -10,6 +10,8 @@
 
 struct varve_message;
 
+/// A copy of the file `from` grows beside `path` and moves there. Errors: as varve_publish_folder_make and _move.
+int publish_copy(const char *from, const char *path, bool may_replace, struct varve_message *message);
 /// Move trace.db of `folder` to `path`. Errors: as varve_publish_move.
 int publish_file(const char *folder, const char *path, bool may_replace, struct varve_message *message);
 

@@ -138,7 +138,7 @@ static int vocabulary_insert(sqlite3 *db, const char *sql, unsigned code, const 
 static int vocabulary_fill(sqlite3 *db)
 {
     static const char *const domains[DOMAIN_LIMIT][3] = {
-        [DOMAIN_HEAP] = {"heap", "malloc and its kin"},
+        [DOMAIN_HEAP] = {"heap", "the malloc family"},
         [DOMAIN_MMAP] = {"mmap", "mmap by the program itself, not by the C library"},
         [DOMAIN_DEVICE] = {"device", "the CUDA API: memory of a device"},
         [DOMAIN_BLOCK] = {"block", "blocks of a caching allocator", "device"},

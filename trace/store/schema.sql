@@ -16,12 +16,14 @@ CREATE TABLE element_type(code INTEGER PRIMARY KEY, name TEXT NOT NULL, bytes IN
 -- One row per process image (exec starts a new one); id is the number in the recording, pid may repeat.
 CREATE TABLE process(id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, parent_pid INTEGER, parent_id INTEGER,
     rank INTEGER, executable TEXT, command_line TEXT, start_ns INTEGER, end_ns INTEGER,
-    end_cause TEXT,           -- 'exit', 'signal', 'exec', 'gone' (ended without a word), 'running'
+    end_cause TEXT,           -- 'exit', 'signal', 'exec', 'unknown' (killed?), 'running'
     exit_status INTEGER,      -- exit code or signal number, NULL where only its own parent knows
     exec_path TEXT,           -- what it executed last
     unattached INTEGER NOT NULL DEFAULT 0,              -- events that no ring could take
     unattached_bytes INTEGER NOT NULL DEFAULT 0,
-    peak_rss_bytes INTEGER) STRICT;                     -- as the kernel counts it; NULL: unknown
+    peak_rss_bytes INTEGER,                             -- as the kernel counts it; NULL: unknown
+    -- Its own code was over: main returned, exit was called, or its Python interpreter began to end. NULL: _exit, a signal.
+    main_end_seq INTEGER, main_end_ns INTEGER) STRICT;
 -- Resident memory as the kernel counts it, evenly thinned; process_id 0: added up over all recorded processes that lived then,
 -- pages that several share counted in each. rss_bytes_max: the most since the row before.
 CREATE TABLE rss_sample(process_id INTEGER NOT NULL, ts_ns INTEGER NOT NULL, rss_bytes INTEGER NOT NULL,

@@ -38,6 +38,7 @@ enum store_statement {
     /* Those above are kept for a replay, those below are not. */
     STATEMENT_MODULE,
     STATEMENT_SYMBOL,
+    STATEMENT_MAIN_END,
     STATEMENT_CALLSITE_STAT,
     STATEMENT_TOTAL_STAT,
     STATEMENT_SAMPLE,

@@ -147,6 +147,47 @@ CREATE VIEW oom_retry AS
         e.arg AS succeeded
     FROM event e LEFT JOIN event_cause c ON c.code = e.cause WHERE e.kind = 11;
 
+-- Caching allocators at the end of the trace (`varve segments --at` has any moment). Segments without a block in use: the allocator
+-- could give them back. A segment's memory is its row, or for an expandable one the sum of its mappings.
+CREATE VIEW empty_segment AS
+    SELECT s.id AS segment_id, s.process_id, p.pid, s.device, s.pool, s.stream, coalesce(s.is_expandable, 0) AS is_expandable, s.addr,
+        CASE WHEN s.is_expandable THEN (SELECT sum(iif(e.kind = 8, e.size, -e.size)) FROM event_row e WHERE e.kind IN (8, 9)
+            AND e.id = s.id) ELSE s.size END AS size, s.alloc_seq, s.alloc_ns
+    FROM segment s LEFT JOIN process p ON p.id = s.process_id
+    WHERE s.free_seq IS NULL AND s.id NOT IN (SELECT segment_id FROM allocation_row WHERE domain = 4 AND pending_events IS NULL
+        AND segment_id IS NOT NULL);
+
+-- Free ranges in segments with a block in use, the largest first. Edges are blocks in use and the ends of what is mapped (kind 0 begin,
+-- 2 end); a hole begins where one ends and ends where the next begins.
+CREATE VIEW hole AS
+    WITH used AS MATERIALIZED (
+            SELECT segment_id, addr, size, id FROM allocation_row WHERE domain = 4 AND pending_events IS NULL
+                AND segment_id IN (SELECT id FROM segment WHERE free_seq IS NULL)),
+        segments AS MATERIALIZED (
+            SELECT * FROM segment WHERE free_seq IS NULL AND id IN (SELECT segment_id FROM used)),
+        mapping AS (
+            SELECT e.id AS segment_id, iif(b.value = 0, e.addr, e.addr + e.size) AS addr, iif((e.kind = 8) = (b.value = 0), 1, -1) AS step
+            FROM event_row e CROSS JOIN json_each('[0,1]') b
+            WHERE (SELECT count(*) FROM segments WHERE is_expandable) > 0 AND e.kind IN (8, 9)
+                AND e.id IN (SELECT id FROM segments WHERE is_expandable)),
+        mapped AS (
+            SELECT segment_id, addr, sum(step) AS step FROM mapping GROUP BY segment_id, addr HAVING sum(step) <> 0),
+        edge AS (
+            SELECT segment_id, addr, size, 1 AS kind, id FROM used
+            UNION ALL
+            SELECT segment_id, addr, 0, iif(step > 0, 0, 2), NULL FROM mapped
+            UNION ALL
+            SELECT s.id, s.addr + b.value * s.size, 0, b.value * 2, NULL FROM segments s CROSS JOIN json_each('[0,1]') b
+            WHERE s.is_expandable IS NOT 1),
+        gap AS (
+            SELECT segment_id, kind, id, addr + size AS addr, lead(addr) OVER next - addr - size AS size, lead(id) OVER next AS next_id
+            FROM edge WINDOW next AS (PARTITION BY segment_id ORDER BY addr, kind))
+    SELECT g.segment_id, s.process_id, p.pid, s.device, s.pool, s.stream, coalesce(s.is_expandable, 0) AS is_expandable, g.addr, g.size,
+        g.id AS before_id, g.next_id AS behind_id
+    FROM gap g JOIN segments s ON s.id = g.segment_id LEFT JOIN process p ON p.id = s.process_id
+    WHERE g.kind < 2 AND g.size > 0
+    ORDER BY g.size DESC, g.addr;
+
 -- Rows say what a report on this trace must admit; none = every event is here.
 CREATE VIEW data_loss AS
     SELECT name, idx, source, value FROM stats WHERE severity = 'data_loss' AND value <> 0;
@@ -185,9 +226,9 @@ CREATE VIEW leak_tenth AS
             FROM long a CROSS JOIN moment m ON m.process_id = a.process_id
             WHERE a.alloc_ns <= m.at_ns AND a.alloc_ns > m.from_ns),
         crossing AS MATERIALIZED (
-            SELECT (coalesce(c.user_symbol_id, 0) << 16) + (p.domain << 8) + (p.made_in << 4) + p.freed_in AS key, p.size, p.since_ns,
+            SELECT (coalesce(c.user_symbol_id, c.symbol_id, 0) << 16) + (p.domain << 8) + (p.made_in << 4) + p.freed_in AS key, p.size, p.since_ns,
                 (min(p.size, 1073741823) << 32) + coalesce(p.callsite_id, 0) AS largest
-            FROM placed p LEFT JOIN callsite c ON c.id = p.callsite_id WHERE p.freed_in > p.made_in)
+            FROM placed p LEFT JOIN callsite c ON c.id = p.callsite_id WHERE p.freed_in > p.made_in AND p.domain <> 7)
     SELECT (key >> 8) & 255 AS domain, nullif(key >> 16, 0) AS user_symbol_id, (key >> 4) & 15 AS made_in, key & 15 AS freed_in,
         count(*) AS blocks, sum(size) AS bytes, min(since_ns) AS first_ns, max(since_ns) AS last_ns, max(largest) AS largest
     FROM crossing GROUP BY key;
@@ -256,16 +297,16 @@ CREATE VIEW leak_line AS
             WHEN iif(growth >= byte_growth, recent, byte_recent) < 0.1 THEN 'stopped'
             WHEN iif(growth >= byte_growth, recent, byte_recent) >= 1 THEN 'late'
             ELSE 'mixed' END AS pattern,
-        coalesce(CASE WHEN s.is_python THEN s.file GLOB '<*' OR s.file GLOB '*/lib/python[0-9]*' OR s.file GLOB '*-packages/*'
-            ELSE s.file IS NULL AND (s.module GLOB '/lib*' OR s.module GLOB '/usr/lib*' OR s.module GLOB '/usr/local/lib*'
-                OR s.module GLOB '*/python[0-9]*' OR s.module GLOB '*/libpython*') END, 1) AS is_library,
+        CASE WHEN s.user_rank IN (1, 2) THEN s.module GLOB '/lib*' OR s.module GLOB '/usr/lib*' OR s.module GLOB '/usr/local/lib*'
+                OR s.module GLOB '*/python[0-9]*' OR s.module GLOB '*/libpython*'
+            ELSE coalesce(s.user_rank, 0) IN (0, 4) END AS is_library,
         first_ns, last_ns, nullif(largest & 4294967295, 0) AS callsite_id,
         n_1 AS live_1, n_2 AS live_2, n_3 AS live_3, n_4 AS live_4, n_5 AS live_5, n_6 AS live_6, n_7 AS live_7, n_8 AS live_8,
         n_9 AS live_9, b_1 AS live_bytes_1, b_2 AS live_bytes_2, b_3 AS live_bytes_3, b_4 AS live_bytes_4, b_5 AS live_bytes_5,
         b_6 AS live_bytes_6, b_7 AS live_bytes_7, b_8 AS live_bytes_8, b_9 AS live_bytes_9
     FROM grown g LEFT JOIN domain d ON d.code = g.domain LEFT JOIN symbol s ON s.id = g.user_symbol_id
-        LEFT JOIN (SELECT x.domain, c.user_symbol_id, sum(x.allocations) AS allocations
-            FROM callsite_stat x LEFT JOIN callsite c ON c.id = x.callsite_id GROUP BY x.domain, c.user_symbol_id) t
+        LEFT JOIN (SELECT x.domain, coalesce(c.user_symbol_id, c.symbol_id) AS user_symbol_id, sum(x.allocations) AS allocations
+            FROM callsite_stat x LEFT JOIN callsite c ON c.id = x.callsite_id GROUP BY 1, 2) t
             ON t.domain = g.domain AND t.user_symbol_id IS g.user_symbol_id;
 
 -- ---- Storages and views of the storage layer.
@@ -424,11 +465,12 @@ CREATE VIEW device_failure AS
 
 -- What the driver said was in use on a device, and how much of it was live in domain device of all processes that had not
 -- ended. The rest is unattributed: contexts of CUDA, other programs, what libraries get in other ways.
-CREATE VIEW device_unexplained AS
-    SELECT seq, ts_ns, process_id, pid, device, total, free, total - free AS used, seen, total - free - seen AS unexplained
+CREATE VIEW device_unattributed AS
+    SELECT seq, ts_ns, process_id, pid, device, total, free, total - free AS used, attributed,
+        total - free - attributed AS unattributed
     FROM (SELECT m.seq, m.ts_ns, m.process_id, p.pid, m.device, m.total_bytes AS total, m.free_bytes AS free,
             m.live_bytes - coalesce((SELECT sum(g.live_bytes) FROM total_stat g JOIN process q ON q.id = g.process_id
-                WHERE g.domain = 3 AND g.device = m.device AND q.end_ns < m.ts_ns), 0) AS seen
+                WHERE g.domain = 3 AND g.device = m.device AND q.end_ns < m.ts_ns), 0) AS attributed
         FROM device_memory m LEFT JOIN process p ON p.id = m.process_id);
 
 -- Per process and device: the first moment at which a caching allocator held most, and what there was then of blocks and,

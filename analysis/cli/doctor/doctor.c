@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve doctor`: what this machine offers and what is missing; each line says what the lack costs and what
+ * `varve doctor`: what this machine offers and what is missing; each line says what the lack means and what
  * to install. The checks are the other files here.
  */
 #include "analysis/cli/doctor/doctor.h"
@@ -51,7 +51,7 @@ static void print_text(FILE *out, const struct doctor_lines *lines)
         format_print_safe(out, line->found);
         fputc('\n', out);
         if (line->effect[0] != '\0') {
-            fprintf(out, "%24scosts: %s\n", "", line->effect);
+            fprintf(out, "%24simpact: %s\n", "", line->effect);
         }
         if (line->remedy[0] != '\0') {
             fprintf(out, "%24sremedy: %s\n", "", line->remedy);
@@ -102,10 +102,10 @@ const struct command command_doctor = {
     .name = "doctor",
     .arguments = "",
     .summary = "what this machine offers, and what is missing",
-    .purpose = "Looks at the machine: kernel, clock, room, debug information, Python; the GPU, its "
+    .purpose = "Looks at the machine: kernel, clock, disk space, debug information, Python; the GPU, its "
                "driver, CUPTI and PyTorch; LTTng, and recordings that were killed. Each line is ok, missing "
                "or a warning, with what it "
-               "costs and what to do about it.",
+               "means and what to do about it.",
     .examples = "  varve doctor\n"
                 "  varve doctor --json | jq '.checks[] | select(.state != \"ok\")'\n",
     .options = options,

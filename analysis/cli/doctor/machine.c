@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve doctor`, the machine: kernel, clock, room for rings and databases, the installation itself, Python.
+ * `varve doctor`, the machine: kernel, clock, space for rings and databases, the installation itself, Python.
  */
 #include "analysis/cli/doctor/doctor.h"
 
@@ -111,7 +111,7 @@ static void check_space(struct doctor_lines *lines)
                    "/dev/shm %s", shm < 0 ? "is not there" : "is not writable");
     } else {
         doctor_add(lines, "shared_memory", shm >= SHM_BYTES_MIN ? DOCTOR_OK : DOCTOR_WARNING,
-                   shm >= SHM_BYTES_MIN ? "" : "room for few rings (4 MiB for each thread that allocates)",
+                   shm >= SHM_BYTES_MIN ? "" : "space for few rings (4 MiB for each thread that allocates)",
                    shm >= SHM_BYTES_MIN ? "" : "varve record --ring-size 256K, or a larger /dev/shm",
                    "/dev/shm has %s", format_bytes(shm).text);
     }

@@ -533,11 +533,11 @@ static struct cJSON *callsite_json(const struct growth *growth, const struct row
     json_integer_or_null(object, "callsite_a", row->callsites[0]);
     json_integer_or_null(object, "callsite_b", row->callsites[1]);
     add_row(object, growth, row);
-    json_text(object, "function", location.function);
-    json_text(object, "file", location.file);
-    json_integer_or_null(object, "line", location.line > 0 ? location.line : -1);
-    json_text(object, "module", location.module);
-    json_bool(object, "is_python", location.is_python);
+    json_text(object, "function", location.innermost.function);
+    json_text(object, "file", location.innermost.file);
+    json_integer_or_null(object, "line", location.innermost.line > 0 ? location.innermost.line : -1);
+    json_text(object, "module", location.innermost.module);
+    json_bool(object, "is_python", location.innermost.is_python);
     stack_load(&stack, database, location.id);
     json_add(object, "frames", stack_json(&stack, growth->options.frames));
     stack_free(&stack);

@@ -9,6 +9,8 @@
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/table.h"
+#include "analysis/output/terminal.h"
+#include "analysis/query/callsites.h"
 #include "analysis/query/db.h"
 #include "analysis/query/loss.h"
 #include "analysis/query/selection.h"
@@ -19,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FRAMES_TEXT 6
 #define TEXT_COLUMN 7
 
 #define SERIES(name) \
@@ -27,14 +28,13 @@
 
 static const char line_sql[] =
     "SELECT live_allocations, live_bytes, domain, pattern, CAST(round(score * 1000) AS INTEGER), byte_growth > growth, is_library, "
-    "coalesce(allocations, -1), first_ns, last_ns, coalesce(callsite_id, 0), user_function, user_file, user_line, user_module, "
-    "user_is_python, " SERIES("live") SERIES("live_bytes") "user_symbol_id FROM leak_line "
+    "coalesce(allocations, -1), first_ns, last_ns, coalesce(callsite_id, 0), " SERIES("live") SERIES("live_bytes") "user_symbol_id FROM leak_line "
     "WHERE domain = ?1 OR ?1 IS NULL AND domain IN ('heap', 'python') "
     "ORDER BY round(score, 1) DESC, is_library, live_bytes DESC, user_symbol_id, domain";
 
 static void read_line(struct leak_line *line, struct cursor *cursor)
 {
-    int64_t *const figures[] = {&line->allocations, &line->first_ns, &line->last_ns, &line->user.id};
+    int64_t *const figures[] = {&line->allocations, &line->first_ns, &line->last_ns, &line->row.id};
     int column = 7;
 
     *line = (struct leak_line){
@@ -47,11 +47,6 @@ static void read_line(struct leak_line *line, struct cursor *cursor)
     for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
         *figures[i] = cursor_integer(cursor, column++);
     }
-    line->user.function = memory_copy_text(cursor_text(cursor, column++));
-    line->user.file = memory_copy_text(cursor_text(cursor, column++));
-    line->user.line = cursor_integer(cursor, column++);
-    line->user.module = memory_copy_text(cursor_text(cursor, column++));
-    line->user.is_python = cursor_integer(cursor, column++) != 0;
     for (int i = 0; i < LEAK_TENTHS - 1; i++) {
         line->live[i] = cursor_integer(cursor, column + i);
         line->bytes[i] = cursor_integer(cursor, column + LEAK_TENTHS - 1 + i);
@@ -87,6 +82,7 @@ int leak_list_load(struct leak_list *list, struct database *database, const stru
         if (list->count_all <= query->top) {
             list->rows = memory_resize(list->rows, (list->count + 1) * sizeof(list->rows[0]));
             read_line(&list->rows[list->count], &cursor);
+            callsite_location_load(&list->rows[list->count].row, database);
             list->rows[list->count].allocations = is_whole ? list->rows[list->count].allocations : -1;
             list->count++;
         }
@@ -98,7 +94,7 @@ int leak_list_load(struct leak_list *list, struct database *database, const stru
 void leak_list_free(struct leak_list *list)
 {
     for (size_t i = 0; i < list->count; i++) {
-        callsite_location_free(&list->rows[i].user);
+        callsite_location_free(&list->rows[i].row);
         free(list->rows[i].domain);
         free(list->rows[i].pattern);
     }
@@ -182,36 +178,73 @@ void leak_evidence(char *text, size_t bytes, const struct leak_line *line)
 
 /* ---- printing ---- */
 
+static const char *domain_name(const struct leak_list *list, const struct leak_query *query)
+{
+    return query->domain != NULL ? query->domain : list->has_python ? "heap and python" : "heap";
+}
+
 static void print_head(FILE *out, const struct leak_list *list, const struct leak_query *query)
 {
-    fprintf(out, "%s, ", query->domain != NULL ? query->domain : list->has_python ? "heap and python" : "heap");
-    if (query->pid > 0) {
-        fprintf(out, "process %" PRId64 ", ", query->pid);
-    }
-    leak_moment_words(out, &list->moment);
+    terminal_style(out, TERMINAL_TITLE);
     if (list->count_all == 0) {
-        fputs(": nothing\n", out);
+        fputs("Nothing", out);
+    } else {
+        fprintf(out, "%s in %s allocation%s", format_bytes_exact(list->bytes).text, format_count(list->allocations).text,
+                plural(list->allocations));
+    }
+    fprintf(out, " of %s", domain_name(list, query));
+    if (query->pid > 0) {
+        fprintf(out, ", process %" PRId64, query->pid);
+    }
+    terminal_style(out, TERMINAL_PLAIN);
+    fputs("\n  ", out);
+    leak_moment_words(out, &list->moment);
+    fputc('\n', out);
+    if (list->moment.only_live) {
+        fputs("  of allocations that were freed nothing was kept: growth is that of what was not freed\n", out);
+    }
+    if (list->count_all > 0) {
+        fprintf(out, "  %s%s%s line%s, the most leak-like first\n",
+                (int64_t)list->count < list->count_all ? format_count((int64_t)list->count).text : "",
+                (int64_t)list->count < list->count_all ? " of " : "", format_count(list->count_all).text, plural(list->count_all));
+    }
+}
+
+static void print_stack(FILE *out, struct database *database, const struct callsite_row *row, int64_t frames)
+{
+    struct stack stack;
+
+    if (row->id == 0 || frames == 0) {
         return;
     }
-    fprintf(out, ":\n%s in %s allocation%s of %s line%s\n", format_bytes_exact(list->bytes).text,
-            format_count(list->allocations).text, plural(list->allocations), format_count(list->count_all).text,
-            plural(list->count_all));
-    if (list->moment.only_live) {
-        fputs("no allocations that were freed were kept: growth is that of those which were not\n", out);
+    stack_load(&stack, database, row->id);
+    if (frames > 0) {
+        stack_print(out, &stack, row, frames);
+    } else {
+        terminal_style(out, TERMINAL_FAINT);
+        stack_print_chain(out, &stack, row);
+        terminal_style(out, TERMINAL_PLAIN);
     }
+    stack_free(&stack);
 }
 
 static void print_line(FILE *out, struct database *database, const struct leak_line *line, size_t number, bool with_domain,
                        int64_t frames)
 {
     char evidence[400];
+    char figures[200];
+    char *name;
+    size_t used;
 
-    fprintf(out, "%4zu.  score %.2f, %s%s%s", number, line->score, format_bytes_exact(line->bytes[LEAK_TENTHS - 1]).text,
-            with_domain ? ", " : "", with_domain ? line->domain : "");
-    fprintf(out, "%s  [#%" PRId64 "]\n%*s", line->is_library ? ", not in the user's code" : "", line->user.id, TEXT_COLUMN, "");
+    snprintf(figures, sizeof(figures), "  %s, score %.2f%s%s%s", format_bytes(line->bytes[LEAK_TENTHS - 1]).text, line->score,
+             with_domain ? ", " : "", with_domain ? line->domain : "", line->is_library ? ", library" : "");
+    used = format_width(figures) + 6;
+    name = callsite_entry_name(&line->row, GROUP_BY_LINE, terminal_columns() > used + 24 ? terminal_columns() - used : 24);
+    fprintf(out, "%4zu. %s%s\n%*s", number, line->row.id == 0 ? "(no stack was recorded)" : name, figures, TEXT_COLUMN, "");
+    free(name);
     leak_evidence(evidence, sizeof(evidence), line);
     format_print_wrapped(out, evidence, TEXT_COLUMN);
-    callsite_stack_print(out, database, &line->user, frames);
+    print_stack(out, database, &line->row, frames);
 }
 
 void leak_list_print(FILE *out, struct database *database, const struct leak_list *list, const struct leak_query *query,
@@ -225,11 +258,7 @@ void leak_list_print(FILE *out, struct database *database, const struct leak_lis
     }
     print_head(out, list, query);
     for (size_t i = 0; i < list->count; i++) {
-        print_line(out, database, &list->rows[i], i + 1, list->has_python, frames < 0 ? FRAMES_TEXT : frames);
-    }
-    if ((int64_t)list->count < list->count_all) {
-        fprintf(out, "       and %s more line%s\n", format_count(list->count_all - (int64_t)list->count).text,
-                plural(list->count_all - (int64_t)list->count));
+        print_line(out, database, &list->rows[i], i + 1, list->has_python, frames);
     }
 }
 
@@ -250,11 +279,11 @@ static struct cJSON *line_json(struct database *database, const struct leak_line
     struct stack stack;
 
     leak_evidence(evidence, sizeof(evidence), line);
-    json_text(object, "user_function", line->user.function);
-    json_text(object, "user_file", line->user.file);
-    json_integer_or_null(object, "user_line", line->user.line > 0 ? line->user.line : -1);
-    json_text(object, "user_module", line->user.module);
-    json_bool(object, "user_is_python", line->user.is_python);
+    json_text(object, "user_function", line->row.user.function);
+    json_text(object, "user_file", line->row.user.file);
+    json_integer_or_null(object, "user_line", line->row.user.line > 0 ? line->row.user.line : -1);
+    json_text(object, "user_module", line->row.user.module);
+    json_bool(object, "user_is_python", line->row.user.is_python);
     json_bool(object, "is_library", line->is_library);
     json_text(object, "domain", line->domain);
     json_integer(object, "bytes", line->bytes[LEAK_TENTHS - 1]);
@@ -267,8 +296,8 @@ static struct cJSON *line_json(struct database *database, const struct leak_line
     json_integer_or_null(object, "last_ns", line->last_ns);
     json_add(object, "live", series_json(line->live));
     json_add(object, "live_bytes", series_json(line->bytes));
-    json_integer(object, "callsite_id", line->user.id);
-    stack_load(&stack, database, line->user.id);
+    json_integer(object, "callsite_id", line->row.id);
+    stack_load(&stack, database, line->row.id);
     json_add(object, "frames", stack_json(&stack, frames));
     stack_free(&stack);
     return object;
@@ -282,7 +311,7 @@ struct cJSON *leak_list_json(struct database *database, const struct leak_list *
 
     report_loss_load(&loss, database);
     json_text(object, "database", database_path(database));
-    json_text(object, "domain", query->domain != NULL ? query->domain : list->has_python ? "heap and python" : "heap");
+    json_text(object, "domain", domain_name(list, query));
     json_integer_or_null(object, "pid", query->pid > 0 ? query->pid : -1);
     json_add(object, "moment", leak_moment_json(&list->moment));
     json_integer(object, "bytes", list->bytes);
@@ -314,8 +343,8 @@ void leak_list_csv(FILE *out, const struct leak_list *list)
         fputc(',', out);
         leak_evidence(evidence, sizeof(evidence), line);
         csv_field(out, evidence);
-        fprintf(out, ",%" PRId64 ",", line->user.id);
-        callsite_location_csv(out, &line->user);
+        fprintf(out, ",%" PRId64 ",", line->row.id);
+        callsite_location_csv(out, &line->row.user);
         fputc('\n', out);
     }
 }

@@ -9,7 +9,7 @@
 #ifndef VARVE_ANALYSIS_QUERY_LEAKS_LEAKS_H
 #define VARVE_ANALYSIS_QUERY_LEAKS_LEAKS_H
 
-#include "analysis/query/callsites.h"
+#include "analysis/query/groups.h"
 #include "analysis/query/leaks/moment.h"
 
 #include <stdbool.h>
@@ -28,7 +28,7 @@ struct database;
 struct varve_message;
 
 struct leak_line {
-    struct callsite_row user; /* the user's line; id: call site of the largest block */
+    struct callsite_row row; /* the user's line; id: call site of the largest block, 0: no stack was recorded; no figures */
     char *domain, *pattern;
     int64_t allocations;        /* of the line in the whole recording; -1: not of this process, or of another time */
     int64_t live[LEAK_TENTHS];  /* blocks at the end of each tenth; of the last: at the moment */
@@ -60,6 +60,7 @@ int leak_list_load(struct leak_list *list, struct database *database, const stru
 void leak_list_free(struct leak_list *list);
 /// Why a line is where it is in the list: a sentence without its full stop, all of whose figures are those of `line`.
 void leak_evidence(char *text, size_t bytes, const struct leak_line *line);
+/// frames: of each stack; < 0: the stack in a line, as JSON all; 0: none.
 void leak_list_print(FILE *out, struct database *database, const struct leak_list *list, const struct leak_query *query,
                      int64_t frames);
 struct cJSON *leak_list_json(struct database *database, const struct leak_list *list, const struct leak_query *query, int64_t frames);

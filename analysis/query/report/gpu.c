@@ -17,7 +17,6 @@
 #include "analysis/query/report/cupti.h"
 #include "analysis/query/report/rule.h"
 #include "analysis/query/segments.h"
-#include "analysis/query/stack.h"
 #include "analysis/query/totals.h"
 #include "trace/trace.h"
 
@@ -27,7 +26,9 @@
 #include <string.h>
 
 #define ROWS_SHOWN 20
+#define FAILURES_SHORT 2
 #define FAILURES_SHOWN 5
+#define FAILURE_FRAMES 4
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
 #define FAILURES_JSON 10000
@@ -38,12 +39,12 @@
 
 /* Per device: how often the driver was queried, its memory, the most in use and what was attributed of it then, and
  * the rest: the least, the most, the last. */
-#define UNEXPLAINED_SQL                                                                                   \
-    "SELECT device, count(*) AS asked, max(total) AS total, max(used) AS most_used, "                     \
-    "(SELECT seen FROM device_unexplained m WHERE m.device = u.device ORDER BY used DESC, seq LIMIT 1) "  \
-    "AS seen, min(unexplained) AS least, max(unexplained) AS most, "                                      \
-    "(SELECT unexplained FROM device_unexplained l WHERE l.device = u.device ORDER BY seq DESC LIMIT 1) " \
-    "AS last FROM device_unexplained u GROUP BY device ORDER BY device"
+#define UNATTRIBUTED_SQL                                                                                        \
+    "SELECT device, count(*) AS queries, max(total) AS total, max(used) AS most_used, "                         \
+    "(SELECT attributed FROM device_unattributed m WHERE m.device = u.device ORDER BY used DESC, seq LIMIT 1) " \
+    "AS attributed, min(unattributed) AS least, max(unattributed) AS most, "                                    \
+    "(SELECT unattributed FROM device_unattributed l WHERE l.device = u.device ORDER BY seq DESC LIMIT 1) "     \
+    "AS last FROM device_unattributed u GROUP BY device ORDER BY device"
 
 bool report_has_gpu(struct database *database)
 {
@@ -171,26 +172,11 @@ static void print_streams(FILE *out, struct database *database)
                   "SELECT count(*) FROM stream_total");
 }
 
-static void print_times(FILE *out, struct database *database)
+static void print_time_sums(FILE *out, struct database *database, const char *before)
 {
-    static const struct table_column columns[] = {
-        {"GPU", true},  {"function", false}, {"calls", true}, {"failed", true},
-        {"time", true}, {"of run", true},    {"mean", true},  {"longest", true},
-    };
-    static const struct query query = {
-        .sql = "SELECT device, function, sum(calls), sum(failed), sum(total_ns), "
-               "CAST(1000.0 * sum(total_ns) / max(?1, 1) AS INTEGER), sum(total_ns) / max(sum(calls), 1), "
-               "max(max_ns) FROM device_call GROUP BY device, function ORDER BY sum(total_ns) DESC, function "
-               "LIMIT " TEXT(ROWS_SHOWN),
-        .columns = columns,
-        .kinds = "ntccd%dd",
-    };
     int64_t duration = report_duration_ns(database);
     struct cursor cursor;
-    const char *before = "  together ";
 
-    print_section(out, database, "Time in the CUDA driver's memory calls and in waiting, all threads", &query,
-                  duration, "SELECT count(*) FROM (SELECT DISTINCT device, function FROM device_call)");
     cursor_open(&cursor, database,
                 "SELECT activity, sum(total_ns) FROM device_call WHERE activity <> 'other' GROUP BY activity "
                 "ORDER BY activity");
@@ -207,6 +193,31 @@ static void print_times(FILE *out, struct database *database)
     }
     cursor_close(&cursor);
     fputs(strcmp(before, ", ") == 0 ? "\n" : "", out);
+}
+
+static void print_times_short(FILE *out, struct database *database)
+{
+    print_time_sums(out, database, "\nTime in the CUDA driver, all threads: ");
+}
+
+static void print_times(FILE *out, struct database *database)
+{
+    static const struct table_column columns[] = {
+        {"GPU", true},  {"function", false}, {"calls", true}, {"failed", true},
+        {"time", true}, {"of run", true},    {"mean", true},  {"longest", true},
+    };
+    static const struct query query = {
+        .sql = "SELECT device, function, sum(calls), sum(failed), sum(total_ns), "
+               "CAST(1000.0 * sum(total_ns) / max(?1, 1) AS INTEGER), sum(total_ns) / max(sum(calls), 1), "
+               "max(max_ns) FROM device_call GROUP BY device, function ORDER BY sum(total_ns) DESC, function "
+               "LIMIT " TEXT(ROWS_SHOWN),
+        .columns = columns,
+        .kinds = "ntccd%dd",
+    };
+    print_section(out, database, "Time in the CUDA driver's memory calls and in waiting, all threads", &query,
+                  report_duration_ns(database),
+                  "SELECT count(*) FROM (SELECT DISTINCT device, function FROM device_call)");
+    print_time_sums(out, database, "  together ");
 }
 
 /* ---- segments of caching allocators ---- */
@@ -366,21 +377,38 @@ static struct cJSON *segments_json(struct database *database)
     return array;
 }
 
-/* ---- unexplained ---- */
+/* ---- unattributed ---- */
 
-static void print_unexplained(FILE *out, struct database *database)
+static void print_unattributed_short(FILE *out, struct database *database)
+{
+    static const struct table_column columns[] = {
+        {"GPU", true}, {"memory", true}, {"most used", true}, {"attributed", true}, {"unattributed", true},
+    };
+    static const struct query query = {
+        .sql = "SELECT device, total, most_used, attributed, most FROM (" UNATTRIBUTED_SQL ")",
+        .columns = columns,
+        .kinds = "nbbbb",
+    };
+
+    if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM device_unattributed)", 0) != 0) {
+        report_rule_print(out, "Unattributed device memory");
+        query_print(out, database, &query, 0);
+    }
+}
+
+static void print_unattributed(FILE *out, struct database *database)
 {
     static const struct table_column columns[] = {
         {"GPU", true},        {"queries", true}, {"memory", true}, {"most used", true},
         {"attributed", true}, {"least", true},   {"most", true},   {"last", true},
     };
     static const struct query query = {
-        .sql = UNEXPLAINED_SQL,
+        .sql = UNATTRIBUTED_SQL,
         .columns = columns,
         .kinds = "ncbbbbbb",
     };
 
-    if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM device_unexplained)", 0) == 0) {
+    if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM device_unattributed)", 0) == 0) {
         return;
     }
     report_rule_print(out, "Unattributed device memory");
@@ -389,7 +417,7 @@ static void print_unexplained(FILE *out, struct database *database)
           "  processes at that moment. Usual: each process' CUDA context and kernels (some hundred MiB),\n"
           "  what libraries keep inside the driver, and processes that were not recorded.\n",
           out);
-    if (database_integer(database, "SELECT min(unexplained) FROM device_unexplained", 0) < 0) {
+    if (database_integer(database, "SELECT min(unattributed) FROM device_unattributed", 0) < 0) {
         fputs("  Less than nothing: memory of a pool that the driver has not backed yet, or lost frees.\n",
               out);
     }
@@ -421,12 +449,11 @@ const char *report_cuda_result(int64_t result)
     return NULL;
 }
 
-static void print_failure(FILE *out, struct database *database, struct cursor *cursor)
+static void print_failure(FILE *out, struct database *database, struct cursor *cursor, int64_t frames)
 {
     int64_t result = cursor_integer(cursor, 6);
     const char *name = report_cuda_result(result);
     struct callsite_row callsite = {.id = cursor_integer(cursor, 7)};
-    struct stack stack;
 
     fprintf(out,
             "  event %" PRId64 " at %s, GPU %" PRId64 " (process %" PRId64 "): ", cursor_integer(cursor, 0),
@@ -440,13 +467,13 @@ static void print_failure(FILE *out, struct database *database, struct cursor *c
         fprintf(out, "       CUDA error %" PRId64 "\n", result);
     }
     if (callsite.id > 0) {
-        stack_load(&stack, database, callsite.id);
-        stack_print(out, &stack, &callsite, 4);
-        stack_free(&stack);
+        callsite_location_load(&callsite, database);
+        callsite_stack_print(out, database, &callsite, frames);
+        callsite_location_free(&callsite);
     }
 }
 
-static void print_failures(FILE *out, struct database *database)
+static void print_first_failures(FILE *out, struct database *database, int64_t shown, int64_t frames)
 {
     int64_t all = database_integer(database, "SELECT count(*) FROM device_failure", 0);
     struct cursor cursor;
@@ -457,55 +484,72 @@ static void print_failures(FILE *out, struct database *database)
     report_rule_print(out, "Allocations that the CUDA driver refused");
     cursor_open(&cursor, database,
                 "SELECT seq, ts_ns, pid, device, function, bytes, result, callsite_id FROM device_failure "
-                "ORDER BY seq LIMIT " TEXT(FAILURES_SHOWN));
+                "ORDER BY seq LIMIT ?1");
+    cursor_bind_integer(&cursor, 1, shown);
     while (cursor_next(&cursor)) {
-        print_failure(out, database, &cursor);
+        print_failure(out, database, &cursor, frames);
     }
     cursor_close(&cursor);
-    if (all > FAILURES_SHOWN) {
-        fprintf(out, "  and %s more (--json has all)\n", format_count(all - FAILURES_SHOWN).text);
+    if (all > shown) {
+        fprintf(out, "  and %s more (--json has all)\n", format_count(all - shown).text);
     }
+}
+
+static void print_failures_short(FILE *out, struct database *database)
+{
+    print_first_failures(out, database, FAILURES_SHORT, 0);
+}
+
+static void print_failures(FILE *out, struct database *database)
+{
+    print_first_failures(out, database, FAILURES_SHOWN, FAILURE_FRAMES);
 }
 
 /* ---- the sections ---- */
 
-/* In the text a section is what `print` makes of it; in JSON a member `key`: of `json`, or the rows of a statement. */
+/* In the text a section is what `print` makes of it (without --all, `print_short`); in JSON a member `key`: of `json`, or the rows of a statement. */
 struct section {
     const char *key;
     void (*print)(FILE *out, struct database *database);
+    void (*print_short)(FILE *out, struct database *database); /* NULL: only with --all */
     struct cJSON *(*json)(struct database *database);
     const char *sql; /* ?1: the bound number */
     int64_t bound;
 };
 
 static const struct section sections[] = {
-    {"devices", print_devices, devices_json, NULL, 0},
-    {"streams", print_streams, NULL,
+    {"devices", print_devices, print_devices, devices_json, NULL, 0},
+    {"streams", print_streams, NULL, NULL,
      "SELECT process_id, pid, domain, device, stream, handle, allocations, frees, bytes, live_bytes, peak_bytes "
      "FROM stream_total ORDER BY process_id, domain, device, stream",
      0},
-    {"calls", print_times, NULL,
+    {"calls", print_times, print_times_short, NULL,
      "SELECT process_id, pid, device, activity, function, calls, failed, total_ns, mean_ns, max_ns, bytes "
      "FROM device_call ORDER BY process_id, device, function, activity",
      0},
-    {"segments", print_segments, segments_json, NULL, 0},
-    {"unexplained", print_unexplained, NULL, UNEXPLAINED_SQL, 0},
-    {"failures", print_failures, NULL,
+    {"segments", print_segments, print_segments, segments_json, NULL, 0},
+    {"unattributed", print_unattributed, print_unattributed_short, NULL, UNATTRIBUTED_SQL, 0},
+    {"failures", print_failures, print_failures_short, NULL,
      "SELECT seq, ts_ns, process_id, pid, tid, device, stream, kind, function, bytes, result, took_ns, callsite_id "
      "FROM device_failure ORDER BY seq LIMIT ?1",
      FAILURES_JSON},
-    {"cupti", report_cupti_print, report_cupti_json, NULL, 0},
+    {"cupti", report_cupti_print, report_cupti_print_short, report_cupti_json, NULL, 0},
 };
 
 #define SECTIONS (sizeof(sections) / sizeof(sections[0]))
 
-void report_gpu_text(FILE *out, struct database *database)
+void report_gpu_text(FILE *out, struct database *database, bool is_all)
 {
     if (!report_has_gpu(database)) {
         return;
     }
     for (size_t i = 0; i < SECTIONS; i++) {
-        sections[i].print(out, database);
+        void (*print)(FILE * out, struct database * database) =
+            is_all ? sections[i].print : sections[i].print_short;
+
+        if (print != NULL) {
+            print(out, database);
+        }
     }
 }
 

@@ -18,7 +18,8 @@ struct database;
 
 /// Is there anything about GPUs in this database?
 bool report_has_gpu(struct database *database);
-void report_gpu_text(FILE *out, struct database *database);
+/// Without `is_all` the sections that most people need, cut.
+void report_gpu_text(FILE *out, struct database *database, bool is_all);
 struct cJSON *report_gpu_json(struct database *database);
 /// CUDA's name of a CUresult, NULL if it is not one of the usual.
 const char *report_cuda_result(int64_t result);

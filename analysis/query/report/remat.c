@@ -174,7 +174,7 @@ static void print_failure(FILE *out, struct database *database)
     query_print(out, database, &query, ROWS_SHOWN);
 }
 
-void report_remat_text(FILE *out, struct database *database)
+void report_remat_text(FILE *out, struct database *database, bool is_all)
 {
     if (!is_there(database)) {
         return;
@@ -183,8 +183,10 @@ void report_remat_text(FILE *out, struct database *database)
     print_budget(out, database);
     print_costs(out, database);
     print_evictions(out, database);
-    print_operators(out, database);
-    print_storages(out, database);
+    if (is_all) {
+        print_operators(out, database);
+        print_storages(out, database);
+    }
     print_failure(out, database);
 }
 

@@ -5,6 +5,7 @@
 #ifndef VARVE_ANALYSIS_QUERY_REPORT_REMAT_H
 #define VARVE_ANALYSIS_QUERY_REPORT_REMAT_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #ifdef __cplusplus
@@ -14,8 +15,8 @@ extern "C" {
 struct cJSON;
 struct database;
 
-/// Nothing where no planner ran.
-void report_remat_text(FILE *out, struct database *database);
+/// Nothing where no planner ran. Without `is_all` no tables of operators and storages.
+void report_remat_text(FILE *out, struct database *database, bool is_all);
 /// NULL where none did.
 struct cJSON *report_remat_json(struct database *database);
 

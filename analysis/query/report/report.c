@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * As text, readable at 100 columns: what was recorded, totals, then for each domain the peak and who made it, the largest
- * call sites in several orders, temporary allocations, and what was never freed. As JSON the same with every figure and
- * whole stacks; keys are stable: they may be added to, never renamed; the manual page lists them.
+ * As text a screen or two: what was recorded, totals, and of the first domain the peak, what was allocated, what was live at the end and
+ * what was temporary, a few entries each; of the other domains less. With --all every ranking with whole stacks. As JSON all of it with
+ * every figure; keys are stable: they may be added to, never renamed; the manual page lists them.
  */
 #include "analysis/query/report/report.h"
 
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/table.h"
+#include "analysis/output/terminal.h"
 #include "analysis/query/db.h"
 #include "analysis/query/header.h"
 #include "analysis/query/loss.h"
@@ -23,7 +24,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PROCESSES_SHOWN 10
+#define PROCESSES_ALL 10
+#define PROCESSES_SHOWN 4
+#define ENTRIES_ALL 10
+#define ENTRIES_SHOWN 5
+#define ENTRIES_OTHERS 3 /* of domains that are not the first */
 
 static void add_total_cells(struct table *table, const struct report_total *row)
 {
@@ -68,7 +73,7 @@ static void print_totals(FILE *out, const struct report_totals *totals)
 }
 
 /* Only where there are several: who of them needed most at its own peak. */
-static void print_processes(FILE *out, struct database *database)
+static void print_processes(FILE *out, struct database *database, bool is_all)
 {
     static const struct table_column columns[] = {
         {"pid", true},  {"domain", false},     {"allocations", true}, {"bytes", true},
@@ -88,7 +93,7 @@ static void print_processes(FILE *out, struct database *database)
         return;
     }
     report_rule_print(out, "Processes by peak");
-    query_print(out, database, &query, PROCESSES_SHOWN);
+    query_print(out, database, &query, is_all ? PROCESSES_ALL : PROCESSES_SHOWN);
     fprintf(out, "  %s processes in all; varve info lists them\n", format_count(processes).text);
 }
 
@@ -109,28 +114,39 @@ static void print_peak(FILE *out, const struct report_totals *totals, const char
     }
 }
 
+/* ---- the lists of a domain ---- */
+
+static void print_title(FILE *out, const char *title)
+{
+    terminal_style(out, TERMINAL_TITLE);
+    fprintf(out, "\n%s", title);
+    terminal_style(out, TERMINAL_PLAIN);
+}
+
 static void print_ranking(FILE *out, struct database *database, const struct report_totals *totals,
-                          const char *domain, enum callsite_rank rank, const struct report_options *options,
-                          struct callsite_shown *shown)
+                          const char *domain, struct groups *groups, enum callsite_rank rank,
+                          const struct report_options *options, struct callsite_shown *shown)
 {
     struct callsite_list list;
-    char title[160];
+    char title[200];
 
-    callsite_list_load(&list, database, rank, domain, options->top);
+    groups_rank(groups, rank, options->top, &list);
     if (list.count_all > 0) {
         snprintf(title, sizeof(title), "%s: %s", domain, callsite_rank_info(rank)->title);
         report_rule_print(out, title);
         if (rank == CALLSITE_BY_PEAK) {
             print_peak(out, totals, domain);
         } else if (rank == CALLSITE_BY_TEMPORARY) {
-            fprintf(out, "  %s allocation%s, %s call site%s\n", format_count(list.sum_allocations).text,
-                    list.sum_allocations == 1 ? "" : "s", format_count(list.count_all).text,
-                    list.count_all == 1 ? "" : "s");
+            fprintf(out, "  %s allocation%s", format_count(list.sum_allocations).text,
+                    list.sum_allocations == 1 ? "" : "s");
         } else {
-            fprintf(out, "  %s in %s allocation%s, %s call site%s\n", format_bytes_exact(list.sum_bytes).text,
-                    format_count(list.sum_allocations).text, list.sum_allocations == 1 ? "" : "s",
-                    format_count(list.count_all).text, list.count_all == 1 ? "" : "s");
+            fprintf(out, "  %s in %s allocation%s", format_bytes_exact(list.sum_bytes).text,
+                    format_count(list.sum_allocations).text, list.sum_allocations == 1 ? "" : "s");
         }
+        fputs(rank == CALLSITE_BY_PEAK ? "  " : ", ", out);
+        callsite_list_extent(out, &list);
+        fprintf(out, ", %s call site%s\n", format_count(list.callsites_all).text,
+                list.callsites_all == 1 ? "" : "s");
         callsite_list_print(out, database, &list, rank, &options->stacks, shown);
     } else if (rank == CALLSITE_BY_LIVE) {
         fprintf(out, "\n%s: everything was freed\n", domain);
@@ -147,35 +163,139 @@ static bool suits(enum callsite_rank rank, const char *domain)
     return !is_of_many || strcmp(domain, "heap") == 0 || strcmp(domain, "block") == 0;
 }
 
+static void print_domain_all(FILE *out, struct database *database, const struct report_totals *totals,
+                             const char *domain, const struct report_options *options,
+                             struct callsite_shown *shown)
+{
+    struct groups *groups = groups_open(database, options->by);
+
+    groups_load(groups, domain);
+    for (int rank = 0; rank < CALLSITE_RANK_COUNT; rank++) {
+        if (suits((enum callsite_rank)rank, domain)) {
+            print_ranking(out, database, totals, domain, groups, (enum callsite_rank)rank, options, shown);
+        }
+    }
+    groups_close(groups);
+}
+
+/* What the lists of the short report are called, and how many entries each has. */
+static const struct {
+    enum callsite_rank rank;
+    const char *title;  /* of the domain that has the most of the report */
+    const char *others; /* NULL: other domains have no such list */
+} short_lists[] = {
+    {CALLSITE_BY_PEAK, "Peak", "peak"},
+    {CALLSITE_BY_BYTES, "Allocated", NULL},
+    {CALLSITE_BY_LIVE, "Live at the end", "live at the end"},
+    {CALLSITE_BY_TEMPORARY, "Temporary", NULL},
+};
+
+/* The moment of a peak, where there is one for all devices. */
+static const struct report_total *single_peak(const struct report_totals *totals, const char *domain)
+{
+    const struct report_total *found = NULL;
+
+    for (size_t i = 0; i < totals->count; i++) {
+        if (strcmp(totals->rows[i].domain, domain) == 0) {
+            if (found != NULL) {
+                return NULL;
+            }
+            found = &totals->rows[i];
+        }
+    }
+    return found;
+}
+
+static void print_short_title(FILE *out, const struct report_totals *totals, const char *domain,
+                              const char *title, bool is_main, const struct callsite_list *list,
+                              enum callsite_rank rank)
+{
+    const struct report_total *peak = rank == CALLSITE_BY_PEAK ? single_peak(totals, domain) : NULL;
+    char text[200];
+
+    snprintf(text, sizeof(text), is_main ? "%s%.0s" : "%2$s, %1$s", title, domain);
+    print_title(out, text);
+    if (rank == CALLSITE_BY_TEMPORARY) {
+        fprintf(out, ": %s allocation%s freed before the thread's next one",
+                format_count(list->sum_allocations).text, list->sum_allocations == 1 ? "" : "s");
+    } else {
+        fprintf(out, ": %s in %s allocation%s", format_bytes(list->sum_bytes).text,
+                format_count(list->sum_allocations).text, list->sum_allocations == 1 ? "" : "s");
+    }
+    if (peak != NULL && peak->peak_ns >= 0) {
+        fprintf(out, ", %s after the start", format_duration(peak->peak_ns).text);
+    }
+    fputs("; ", out);
+    callsite_list_extent(out, list);
+    fputc('\n', out);
+}
+
+static void print_domain(FILE *out, struct database *database, const struct report_totals *totals,
+                         const char *domain, bool is_main, const struct report_options *options,
+                         struct callsite_shown *shown)
+{
+    struct groups *groups = groups_open(database, options->by);
+    int64_t top = options->top >= 0 ? options->top : is_main ? ENTRIES_SHOWN : ENTRIES_OTHERS;
+    struct callsite_options stacks = options->stacks;
+
+    stacks.stacks = stacks.stacks < 0 && !is_main ? 0 : stacks.stacks;
+    groups_load(groups, domain);
+    for (size_t i = 0; i < sizeof(short_lists) / sizeof(short_lists[0]); i++) {
+        enum callsite_rank rank = short_lists[i].rank;
+        const char *title = is_main ? short_lists[i].title : short_lists[i].others;
+        struct callsite_list list;
+
+        if (title == NULL) {
+            continue;
+        }
+        groups_rank(groups, rank, top, &list);
+        if (list.count_all > 0) {
+            print_short_title(out, totals, domain, title, is_main, &list, rank);
+            callsite_list_print(out, database, &list, rank, &stacks, shown);
+        }
+        callsite_list_free(&list);
+    }
+    groups_close(groups);
+}
+
+/* A domain has a row for each device, and one chapter; a duplicate source (cupti) has none of its own. */
+static bool begins_chapter(const struct report_totals *totals, size_t row)
+{
+    return (row == 0 || strcmp(totals->rows[row].domain, totals->rows[row - 1].domain) != 0) &&
+           strcmp(totals->rows[row].domain, "cupti") != 0;
+}
+
 void report_text(FILE *out, struct database *database, const struct report_options *options)
 {
+    struct report_options all = *options;
     struct callsite_shown shown = {0};
     struct report_totals totals;
     struct report_loss loss;
+    bool is_all = options->stacks.is_all;
+    bool is_main = true;
 
+    all.top = options->top >= 0 ? options->top : ENTRIES_ALL;
     report_loss_load(&loss, database);
     report_header_print(out, database, &loss);
     report_totals_load(&totals, database, 0);
     print_totals(out, &totals);
-    print_processes(out, database);
-    report_gpu_text(out, database);
+    print_processes(out, database, is_all);
     for (size_t i = 0; i < totals.count; i++) {
-        const char *domain = totals.rows[i].domain;
-
-        /* a domain has a row for each device, and one chapter; a duplicate source (cupti) has none of its own */
-        if ((i > 0 && strcmp(domain, totals.rows[i - 1].domain) == 0) || strcmp(domain, "cupti") == 0) {
-            continue;
-        }
-        for (int rank = 0; rank < CALLSITE_RANK_COUNT; rank++) {
-            if (suits((enum callsite_rank)rank, domain)) {
-                print_ranking(out, database, &totals, domain, (enum callsite_rank)rank, options, &shown);
-            }
+        if (begins_chapter(&totals, i) && is_all) {
+            print_domain_all(out, database, &totals, totals.rows[i].domain, &all, &shown);
+        } else if (begins_chapter(&totals, i)) {
+            print_domain(out, database, &totals, totals.rows[i].domain, is_main, options, &shown);
+            is_main = false;
         }
     }
     report_totals_free(&totals);
     callsite_shown_free(&shown);
-    report_storages_text(out, database, options->top);
-    report_remat_text(out, database);
+    report_gpu_text(out, database, is_all);
+    report_storages_text(out, database, is_all ? all.top : ENTRIES_OTHERS, is_all);
+    report_remat_text(out, database, is_all);
+    if (!is_all) {
+        fputs("\nvarve report --all has whole stacks, exact figures and every list\n", out);
+    }
 }
 
 /* ---- JSON ---- */
@@ -183,6 +303,7 @@ void report_text(FILE *out, struct database *database, const struct report_optio
 static struct cJSON *domain_json(struct database *database, const struct report_totals *totals,
                                  const char *domain, const struct report_options *options)
 {
+    struct groups *groups = groups_open(database, options->by);
     struct cJSON *object = json_object();
     struct cJSON *peaks = json_array();
 
@@ -202,20 +323,23 @@ static struct cJSON *domain_json(struct database *database, const struct report_
         }
     }
     json_add(object, "peaks", peaks);
+    groups_load(groups, domain);
     for (int rank = 0; rank < CALLSITE_RANK_COUNT; rank++) {
         const struct callsite_rank_info *info = callsite_rank_info((enum callsite_rank)rank);
         struct cJSON *ranking = json_object();
         struct callsite_list list;
 
-        callsite_list_load(&list, database, (enum callsite_rank)rank, domain, options->top);
+        groups_rank(groups, (enum callsite_rank)rank, options->top >= 0 ? options->top : ENTRIES_ALL, &list);
         json_integer(ranking, "bytes", list.sum_bytes);
         json_integer(ranking, "allocations", list.sum_allocations);
-        json_integer(ranking, "callsites_all", list.count_all);
+        json_integer(ranking, "callsites_all", list.callsites_all);
+        json_integer(ranking, "groups_all", list.count_all);
         json_add(ranking, "callsites",
                  callsite_list_json(database, &list, (enum callsite_rank)rank, &options->stacks, true));
         callsite_list_free(&list);
         json_add(object, info->key, ranking);
     }
+    groups_close(groups);
     return object;
 }
 
@@ -236,13 +360,15 @@ struct cJSON *report_json(struct database *database, const struct report_options
             json_append(domains, domain_json(database, &totals, totals.rows[i].domain, options));
         }
     }
+    json_text(object, "by", group_by_names[options->by]);
     json_add(object, "totals", report_totals_json(database));
     json_add(object, "domains", domains);
     if (report_has_gpu(database)) {
         json_add(object, "gpu", report_gpu_json(database));
     }
     report_totals_free(&totals);
-    storages = report_storages_json(database, options->top, options->stacks.frames);
+    storages = report_storages_json(database, options->top >= 0 ? options->top : ENTRIES_ALL,
+                                    options->stacks.frames);
     if (storages != NULL) {
         json_add(object, "storages", storages);
     }

@@ -18,8 +18,9 @@ struct cJSON;
 struct database;
 
 struct report_options {
-    int64_t top;
-    struct callsite_options stacks;
+    int64_t top; /* entries of a list; < 0: as suits the report */
+    enum group_by by;
+    struct callsite_options stacks; /* is_all: every ranking and every section, whole */
 };
 
 void report_text(FILE *out, struct database *database, const struct report_options *options);

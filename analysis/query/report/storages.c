@@ -11,7 +11,10 @@
 #include "analysis/query/storage/storage_summary.h"
 #include "trace/trace.h"
 
-void report_storages_text(FILE *out, struct database *database, int64_t top)
+#define TOTALS_ALL 20
+#define TOTALS_SHOWN 5
+
+void report_storages_text(FILE *out, struct database *database, int64_t top, bool is_all)
 {
     struct storage_leaks leaks;
 
@@ -19,7 +22,7 @@ void report_storages_text(FILE *out, struct database *database, int64_t top)
         return;
     }
     report_rule_print(out, "Storages");
-    storage_totals_print(out, database);
+    storage_totals_print(out, database, is_all ? TOTALS_ALL : TOTALS_SHOWN);
     fputc('\n', out);
     if (storage_leaks_load(&leaks, database, 0, top, NULL) == VARVE_OK) {
         storage_leaks_print(out, database, &leaks, 0, 0);

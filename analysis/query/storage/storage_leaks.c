@@ -24,8 +24,7 @@
 #define EVIDENCE_COLUMN 7
 
 static const char leak_sql[] =
-    "SELECT callsite_id, kind, CAST(round(score * 1000) AS INTEGER), storages, bytes, evidence, pid, function, file, line, "
-    "module, is_python FROM storage_leak_callsite WHERE ?1 = 0 OR pid = ?1 "
+    "SELECT callsite_id, kind, CAST(round(score * 1000) AS INTEGER), storages, bytes, evidence, pid FROM storage_leak_callsite WHERE ?1 = 0 OR pid = ?1 "
     "ORDER BY bytes * score DESC, callsite_id, kind, process_id";
 
 /* All, and what of them is alive. That less what looks leaked is what view storage_kept has, which would work out the leaks again. */
@@ -41,13 +40,9 @@ static void read_leak(struct storage_leak *leak, struct cursor *cursor)
         .bytes = cursor_integer(cursor, 4),
         .evidence = memory_copy_text(cursor_name(cursor, 5)),
         .pid = cursor_integer(cursor, 6),
-        .callsite = {.id = cursor_integer(cursor, 0),
-                     .function = memory_copy_text(cursor_text(cursor, 7)),
-                     .file = memory_copy_text(cursor_text(cursor, 8)),
-                     .line = cursor_integer(cursor, 9),
-                     .module = memory_copy_text(cursor_text(cursor, 10)),
-                     .is_python = cursor_integer(cursor, 11) != 0},
+        .callsite = {.id = cursor_integer(cursor, 0)},
     };
+    callsite_location_load(&leak->callsite, cursor->database);
 }
 
 static void load_kept(struct storage_leaks *leaks, struct database *database, int64_t pid)
@@ -177,11 +172,7 @@ static struct cJSON *leak_json(struct database *database, const struct storage_l
     json_integer(object, "storages", leak->storages);
     json_integer(object, "bytes", leak->bytes);
     json_text(object, "evidence", leak->evidence);
-    json_text(object, "function", leak->callsite.function);
-    json_text(object, "file", leak->callsite.file);
-    json_integer_or_null(object, "line", leak->callsite.line > 0 ? leak->callsite.line : -1);
-    json_text(object, "module", leak->callsite.module);
-    json_bool(object, "is_python", leak->callsite.is_python);
+    callsite_location_json(object, &leak->callsite);
     stack_load(&stack, database, leak->callsite.id);
     json_add(object, "frames", stack_json(&stack, frames));
     stack_free(&stack);
@@ -225,7 +216,7 @@ void storage_leaks_csv(FILE *out, const struct storage_leaks *leaks)
         fprintf(out, ",%.3f,%" PRId64 ",%" PRId64 ",", leak->score, leak->storages, leak->bytes);
         csv_field(out, leak->evidence);
         fprintf(out, ",%" PRId64 ",", leak->pid);
-        callsite_location_csv(out, &leak->callsite);
+        callsite_location_csv(out, &leak->callsite.innermost);
         fputc('\n', out);
     }
 }

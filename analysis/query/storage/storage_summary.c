@@ -6,8 +6,6 @@
 #include "analysis/query/print.h"
 #include "trace/trace.h"
 
-#define ROWS_SHOWN 20
-
 static bool has_views(struct database *database)
 {
     return database_integer(database, "SELECT count(*) FROM sqlite_schema WHERE name = 'storage_leak'", 0) >
@@ -30,7 +28,7 @@ bool storage_is_there(struct database *database)
     return has_views(database) && database_integer(database, "SELECT EXISTS (SELECT 1 FROM storage)", 0) != 0;
 }
 
-void storage_totals_print(FILE *out, struct database *database)
+void storage_totals_print(FILE *out, struct database *database, int64_t rows)
 {
     static const struct table_column columns[] = {
         {"pid", true},   {"kind", false},    {"type", false}, {"storages", true},
@@ -43,7 +41,7 @@ void storage_totals_print(FILE *out, struct database *database)
         .kinds = "nttcbcbc",
     };
 
-    query_print(out, database, &query, ROWS_SHOWN);
+    query_print(out, database, &query, rows);
 }
 
 struct cJSON *storage_totals_json(struct database *database)

@@ -22,7 +22,7 @@ int storage_require(struct database *database, struct varve_message *message);
 /// Is there any in this database?
 bool storage_is_there(struct database *database);
 /// Rows of the view storage_total, largest first.
-void storage_totals_print(FILE *out, struct database *database);
+void storage_totals_print(FILE *out, struct database *database, int64_t rows);
 struct cJSON *storage_totals_json(struct database *database);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program with an allocator linked in: malloc and its kin are its own, for its libraries too. Exit
+/* A program with an allocator linked in: the malloc family is its own, for its libraries too. Exit
  * status 3. */
 #include <stddef.h>
 #include <stdint.h>

@@ -20,7 +20,7 @@
 
 /* What a run left behind. */
 static struct {
-    struct varve_record records[RECORDS_MAX]; /* ring by ring, without THREAD_START and its kin */
+    struct varve_record records[RECORDS_MAX]; /* ring by ring, without THREAD_START and the like */
     unsigned count;
     char said[4096];
 } seen;

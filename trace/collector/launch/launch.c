@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The program under record: starts it, passes signals on, collects its end. The program keeps the signal mask
- * and the dispositions that varve was started with, gets SIGTERM and its kin as if they had been sent to it,
+ * and the dispositions that varve was started with, gets SIGTERM and similar signals as if they had been sent to it,
  * and varve ends exactly as the program did. Signals to the collector arrive through a signalfd, never
  * through a handler. Called by the collector's loop.
  *

@@ -294,6 +294,17 @@ static bool is_mark(const struct event *event)
            event->dev_seq == 0;
 }
 
+/* A process says it once; what a damaged record repeats does not move it. */
+static int main_end_derive(const struct derive_step *step, struct varve_message *message)
+{
+    (void)message;
+    if (step->process->main_end_seq == 0) {
+        step->process->main_end_seq = step->event->seq;
+        step->process->main_end_ns = step->event->ts_ns;
+    }
+    return VARVE_OK;
+}
+
 static int event_derive(struct derive *derive, struct event *event, struct varve_message *message)
 {
     static const struct {
@@ -319,6 +330,9 @@ static int event_derive(struct derive *derive, struct event *event, struct varve
     }
     if (is_mark(event)) {
         return plain_event_derive(derive, event, derive_mark, message);
+    }
+    if (event->kind == VARVE_KIND_MAIN_END) {
+        return plain_event_derive(derive, event, main_end_derive, message);
     }
     if (kind_is_allocator(event->kind) || kind_is_api(event->kind)) {
         return device_event_derive(derive, event, message);

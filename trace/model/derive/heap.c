@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * malloc and its kin. A realloc is two events, and another thread may get the old address between them. The block therefore
+ * The malloc family. A realloc is two events, and another thread may get the old address between them. The block therefore
  * waits in its thread's list of pending reallocs, closed, and comes back to life only if the call failed. derive.c calls it.
  */
 #include "trace/model/derive/heap.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the half of trace/ that runs outside the workload */
 /*
- * malloc and its kin.
+ * The malloc family.
  */
 #ifndef VARVE_TRACE_MODEL_DERIVE_HEAP_H
 #define VARVE_TRACE_MODEL_DERIVE_HEAP_H

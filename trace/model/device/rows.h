@@ -3,7 +3,7 @@
 /*
  * Rows of the CUDA API's memory, and the indexes that find them:
  *
- *   address ──► block row ──► scratch row        (DEV_ALLOC and its kin)
+ *   address ──► block row ──► scratch row        (DEV_ALLOC and others)
  *   handle ───► block row ──► scratch row        (physical memory; imported: no scratch row)
  *   mapping ──► the same block row
  *

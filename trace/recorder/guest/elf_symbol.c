@@ -117,8 +117,9 @@ static bool may_have(const struct elf_object *object, const uint32_t head[4], ui
            (word >> hash % bits & word >> (hash >> head[3] % 32) % bits & 1) != 0;
 }
 
-void *elf_symbol_in(const struct elf_object *object, const char *name)
+struct elf_range elf_symbol_range(const struct elf_object *object, const char *name)
 {
+    const struct elf_range nowhere = {0};
     const ElfW(Sym) *symbols = object->symbols;
     const uint32_t wanted = hash_of(name);
     const uint32_t *buckets;
@@ -127,21 +128,26 @@ void *elf_symbol_in(const struct elf_object *object, const char *name)
     uint32_t at;
 
     if (!fetch(object, head, object->hash, sizeof(head)) || !may_have(object, head, wanted)) {
-        return NULL;
+        return nowhere;
     }
     buckets = (const uint32_t *)((const ElfW(Addr) *)(object->hash + 4) + head[2]);
     if (!fetch(object, &at, &buckets[wanted % head[0]], sizeof(at)) || at < head[1]) {
-        return NULL;
+        return nowhere;
     }
     for (; (hash & 1) == 0 && fetch(object, &hash, &buckets[head[0] + at - head[1]], sizeof(hash)); at++) {
         ElfW(Sym) symbol;
 
         if ((hash | 1) == (wanted | 1) && fetch(object, &symbol, &symbols[at], sizeof(symbol)) &&
             is_named(object, &symbol, name)) {
-            return (void *)(object->bias + symbol.st_value);
+            return (struct elf_range){object->bias + symbol.st_value, symbol.st_size};
         }
     }
-    return NULL;
+    return nowhere;
+}
+
+void *elf_symbol_in(const struct elf_object *object, const char *name)
+{
+    return (void *)elf_symbol_range(object, name).start;
 }
 
 bool elf_symbol_object_at(const void *header, struct elf_object *object_out)

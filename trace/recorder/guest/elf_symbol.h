@@ -53,5 +53,11 @@ bool elf_symbol_object(const char *name, struct elf_object *object_out);
 bool elf_symbol_object_at(const void *header, struct elf_object *object_out);
 /// Address of a symbol that `object` defines, else NULL.
 void *elf_symbol_in(const struct elf_object *object, const char *name);
+/* Where a symbol lies; 0 bytes: nowhere. */
+struct elf_range {
+    uintptr_t start;
+    uintptr_t bytes;
+};
+struct elf_range elf_symbol_range(const struct elf_object *object, const char *name);
 
 #endif

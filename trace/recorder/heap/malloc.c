@@ -9,6 +9,7 @@
 #include "trace/recorder/heap/malloc.h"
 #include "trace/recorder/heap/bootstrap.h"
 #include "trace/recorder/heap/hooks.h"
+#include "trace/recorder/heap/main_end.h"
 #include "trace/recorder/heap/operator_new.h"
 #include "trace/recorder/heap/real.h"
 #include "trace/recorder/stacks/native/stack.h"
@@ -54,6 +55,7 @@ static inline void note_free(void *memory, enum varve_cause cause)
 {
     struct varve_record record = {0};
 
+    main_end_watch();
     record.addr = (uintptr_t)memory;
     record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_HEAP_FREE, 0);
     record.cause = (uint8_t)cause;

@@ -6,6 +6,7 @@
  * an mmap.
  */
 #include "trace/recorder/heap/hooks.h"
+#include "trace/recorder/heap/main_end.h"
 #include "trace/recorder/heap/real.h"
 #include "trace/recorder/stacks/native/stack.h"
 #include "trace/base/syscall.h"
@@ -83,6 +84,7 @@ HOOK int munmap(void *address, size_t bytes)
     if (!hook_records() || !is_range(address, bytes) || hook_is_sink_closing(HOOK_FRAME())) {
         return heap_real.munmap(address, bytes);
     }
+    main_end_watch();
     start = hook_start(HOOK_FRAME());
     note(VARVE_KIND_MUNMAP, address, bytes, 0, VARVE_CAUSE_MUNMAP, &start);
     failed = heap_real.munmap(address, bytes);

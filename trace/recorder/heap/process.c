@@ -7,6 +7,7 @@
  */
 #include "trace/recorder/exec_note.h"
 #include "trace/recorder/heap/hooks.h"
+#include "trace/recorder/heap/main_end.h"
 #include "trace/recorder/heap/operator_new.h"
 #include "trace/recorder/heap/real.h"
 #include "trace/recorder/second_sink.h"
@@ -40,6 +41,7 @@ static void leave(void)
 __attribute__((constructor)) static void load(void)
 {
     if (can_note()) {
+        main_end_find_python();
         exec_note_loaded();
         second_sink_open();
     }

@@ -8,6 +8,7 @@
 #include "trace/recorder/guest/lock.h"
 #include "trace/recorder/guest/reentrant.h"
 #include "trace/recorder/guest/signals.h"
+#include "trace/recorder/heap/main_end.h"
 #include "trace/recorder/heap/operator_new.h"
 #include "trace/recorder/session.h"
 #include "trace/base/syscall.h"
@@ -83,6 +84,9 @@ bool heap_ready(void)
         find_all();
         preload_is_on = recorder_prepare();
         is_on = preload_is_on && varve_records_wanted(VARVE_RECORDS_HEAP);
+        if (preload_is_on) {
+            main_end_prepare();
+        }
         heap_with_stacks = is_on ? recorder_session()->stacks : SESSION_STACKS_NONE;
         recorder_malloc_is_unhooked = !heap_cxx_prepare(is_on) && is_on;
         __atomic_store_n(&heap_state, is_on ? HEAP_STATE_ON : HEAP_STATE_OFF, __ATOMIC_RELEASE);

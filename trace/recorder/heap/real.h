@@ -39,6 +39,7 @@
     X(dlclose, int, (void *))                                     \
     X(prctl, int, (int, ...))                                     \
     X(syscall, long, (long, ...))                                 \
+    X(exit, void, (int))                                          \
     X(_exit, void, (int))                                         \
     X(execve, int, (const char *, char *const *, char *const *))  \
     X(execv, int, (const char *, char *const *))                  \

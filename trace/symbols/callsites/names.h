@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-bool callsites_name_is_allocation(const char *function); /* malloc and its kin, and wrappers around them */
+bool callsites_name_is_allocation(const char *function); /* the malloc family, and wrappers around them */
 /// The name itself, behind the return type that the demangled name of a template's instance has.
 const char *callsites_name_begin(const char *function);
 bool callsites_name_is_interpreter_loop(const char *function);

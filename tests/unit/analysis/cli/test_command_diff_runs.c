@@ -18,7 +18,7 @@
 /* Heap blocks (number of the call site, size, alloc_seq, free_seq): the peak is at event 6 of ten. */
 static const char common_sql[] =
     "INSERT INTO meta VALUES ('complete', 1), ('duration_ns', 10000);"
-    "INSERT OR IGNORE INTO domain(code, name, meaning) VALUES (1, 'heap', 'malloc and its kin');"
+    "INSERT OR IGNORE INTO domain(code, name, meaning) VALUES (1, 'heap', 'the malloc family');"
     "INSERT INTO process(id, pid) VALUES (1, 500);"
     "INSERT INTO thread(id, process_id, ring, pid, tid, emitted, stored) VALUES (1, 1, 1, 500, 500, 10, 10);"
     "WITH RECURSIVE n(seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM n WHERE seq < 10) "

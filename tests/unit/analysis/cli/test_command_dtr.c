@@ -205,8 +205,8 @@ static void test_refused(void **state)
         const char *word;
     } cases[] = {
         {{"dtr", "nosuch.log"}, "nosuch.log"},
-        {{"dtr"}, "varve dtr LOG"},
-        {{"dtr", "--budget=1G", "--ratio=0.5", training}, "exclude"},
+        {{"dtr"}, "missing argument LOG"},
+        {{"dtr", "--budget=1G", "--ratio=0.5", training}, "mutually exclusive"},
         {{"dtr", "--budget=lots", training}, "--budget must be bytes"},
         {{"dtr", "--budget=-1", training}, "--budget must be bytes"},
         {{"dtr", "--ratio=half", training}, "--ratio must be"},

@@ -283,7 +283,7 @@ static void test_selection(void **state)
     command_refused(command_run("leaks", "--domain", "hep", "small.db", NULL), "domain", "heap, mmap");
     command_refused(command_run("timeline", "--pid", "1", "small.db", NULL), "pid", "no process 1");
     command_refused(command_run("peak", "--json", "--csv", "small.db", NULL), "formats",
-                    "exclude each other");
+                    "are mutually exclusive");
 }
 
 int main(void)

@@ -223,7 +223,11 @@ static void test_commands(void **state)
     assert_says("command comes first", "--json", "report");
     assert_says("did you mean --json?", "report", "--jsno");
     assert_says("varve help leaks", "leaks", "--frobnicate");
-    assert_says("varve report DB", "report", NULL);
+    assert_says("missing argument DB\nusage: varve report [OPTIONS] DB\n", "report", NULL);
+    assert_says("missing argument SQL\nusage: varve query [OPTIONS] DB SQL\n", "query", "x.db");
+    assert_says("missing argument COMMAND\nusage: varve record [OPTIONS] [--] COMMAND", "record", NULL);
+    command_refused(command_run("help", "report", "oom", NULL), "help",
+                    "unexpected argument 'oom'\nusage: varve help [OPTIONS] [COMMAND]\n");
     assert_says("there is no command 'nosuch'", "help", "nosuch");
     assert_says("one of replace", "record", "--cuda=observe");
     assert_says("one of observe", "record", "--torch=replace");
@@ -277,6 +281,40 @@ static void test_help(void **state)
     assert_int_equal(outcome.status, 0);
     assert_true(strncmp(outcome.out, "varve ", 6) == 0);
     command_outcome_free(&outcome);
+}
+
+/* A letter means one thing in all commands, and an option that has one has it in all: -f is --force everywhere. */
+static void test_letters(void **state)
+{
+    const char *meanings[128] = {['h'] = "help"};
+
+    (void)state;
+    for (size_t i = 0; command_table[i] != NULL; i++) {
+        for (const struct option_spec *option = command_table[i]->options; option->kind != OPTION_END;
+             option++) {
+            if (option->letter != 0 && meanings[option->letter & 127] == NULL) {
+                meanings[option->letter & 127] = option->name;
+            }
+        }
+    }
+    for (size_t i = 0; command_table[i] != NULL; i++) {
+        for (const struct option_spec *option = command_table[i]->options; option->kind != OPTION_END;
+             option++) {
+            for (int letter = 'A'; letter <= 'z'; letter++) {
+                bool is_meaning = meanings[letter] != NULL && strcmp(meanings[letter], option->name) == 0;
+
+                if (option->kind != OPTION_ABSENT && is_meaning != (option->letter == letter)) {
+                    fail_msg("varve %s: --%s has -%c; -%c is --%s elsewhere", command_table[i]->name,
+                             option->name, option->letter != 0 ? option->letter : ' ', letter,
+                             meanings[letter]);
+                }
+            }
+        }
+    }
+    assert_string_equal(meanings['f'], "force");
+    assert_string_equal(meanings['o'], "output");
+    assert_string_equal(meanings['q'], "quiet");
+    assert_string_equal(meanings['n'], "top");
 }
 
 /* The manual has a section for each command but help, and names each option. */
@@ -372,6 +410,7 @@ int main(void)
         cmocka_unit_test(test_suggestions),
         cmocka_unit_test(test_commands),
         cmocka_unit_test(test_help),
+        cmocka_unit_test(test_letters),
         cmocka_unit_test(test_manual),
         cmocka_unit_test(test_output_that_fails),
         cmocka_unit_test(test_missing_preload),

@@ -207,7 +207,7 @@ static void test_json(void **state)
     assert_says(text, "\"processes\":[{\"process_id\":1,\"pid\":77,\"rank\":2}]");
     assert_says(
         text,
-        "\"asked\":3,\"total\":1073741824,\"most_used\":161480704,\"seen\":52428800,\"least\":104857600,"
+        "\"queries\":3,\"total\":1073741824,\"most_used\":161480704,\"attributed\":52428800,\"least\":104857600,"
         "\"most\":109051904,\"last\":105906176}");
     assert_says(text, "\"function\":\"cuMemAlloc\",\"bytes\":2147483648,\"result\":2,\"took_ns\":300000,");
     assert_says(text, "\"largest_free\":8388608,\"segments\":1}");

@@ -223,8 +223,8 @@ static void test_memory(void **state)
 {
     (void)state;
     expect(
-        "SELECT seq, process_id, device, total >> 30, free >> 30, used >> 20, seen >> 20, unexplained >> 20"
-        " FROM device_unexplained",
+        "SELECT seq, process_id, device, total >> 30, free >> 30, used >> 20, attributed >> 20, unattributed >> 20"
+        " FROM device_unattributed",
         "9 1 0 100 99 1024 20 1004\n"
         "31 2 1 100 90 10240 4 10236\n"
         "33 1 0 100 98 2048 20 2028\n");
@@ -272,9 +272,9 @@ static void test_cupti(void **state)
 static void test_no_view_reads_all_events(void **state)
 {
     static const char *const views[] = {
-        "device_process", "device_call",    "device_time",        "stream_total",
-        "device_failure", "device_segment", "device_unexplained", "vmm",
-        "cupti_memory",   "cupti_pool",     "cupti_state",        "cupti_difference"};
+        "device_process", "device_call",    "device_time",         "stream_total",
+        "device_failure", "device_segment", "device_unattributed", "vmm",
+        "cupti_memory",   "cupti_pool",     "cupti_state",         "cupti_difference"};
     (void)state;
     for (size_t i = 0; i < sizeof(views) / sizeof(views[0]); i++) {
         char sql[96];

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a caching allocator has reserved and does not use: segments without a block in use, which it could give back, and
+ * holes, free ranges in segments that have one. Called by listing.c and by the command `oom`.
+ */
+#ifndef VARVE_ANALYSIS_QUERY_CACHED_CACHED_H
+#define VARVE_ANALYSIS_QUERY_CACHED_CACHED_H
+
+#include "analysis/query/segments.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Free blocks without a gap between them, in a segment with a block in use. */
+struct hole {
+    uint64_t addr, size;
+    struct segment_item segment;              /* all of it, if it is expandable */
+    struct varve_layout_block before, behind; /* in use, right beside it; extent 0: none */
+};
+
+struct cached_sums {
+    uint64_t reserved, used,
+        pending; /* bytes; reserved: of segments that events name, the others also of implied ones */
+    uint64_t in_holes, in_empty; /* free bytes */
+    uint64_t largest_hole, largest_empty;
+    uint64_t segments, used_blocks, pending_blocks, holes, empty_segments;
+    uint64_t implied_bytes, implied_blocks; /* in use, of segments that no event names */
+};
+
+/* Of one allocator. */
+struct cached {
+    struct cached_sums sums;
+    struct hole *holes; /* the largest first, then by address */
+    size_t hole_count, hole_capacity;
+    struct segment_item *empty; /* segments without a block in use; the same order */
+    size_t empty_count, empty_capacity;
+    struct segment_item *used; /* the others, those with most free bytes first */
+    size_t used_count, used_capacity;
+};
+
+void cached_load(struct cached *cached, const struct varve_layout *layout);
+void cached_free(struct cached *cached);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

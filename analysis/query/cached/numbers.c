@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analysis/query/cached/numbers.h"
+
+#include "analysis/query/db.h"
+#include "analysis/query/segments.h"
+
+#include <stdio.h>
+
+struct numbers numbers_of(struct database *database)
+{
+    return (struct numbers){
+        .database = database,
+        .has_tables =
+            database_integer(database,
+                             "SELECT count(*) FROM sqlite_schema t JOIN pragma_table_info(t.name) c "
+                             "WHERE t.name IN ('stream', 'pool') AND c.name = 'process_id'",
+                             0) == 2};
+}
+
+static bool lookup(const struct numbers *numbers, struct cursor *cursor, const char *sql,
+                   const struct segments_part *part, int64_t number)
+{
+    if (!numbers->has_tables) {
+        return false;
+    }
+    cursor_open(cursor, numbers->database, sql);
+    cursor_bind_integer(cursor, 1, part->process_id);
+    cursor_bind_integer(cursor, 2, part->device);
+    cursor_bind_integer(cursor, 3, number);
+    if (cursor_next(cursor)) {
+        return true;
+    }
+    cursor_close(cursor);
+    return false;
+}
+
+int64_t stream_handle(const struct numbers *numbers, const struct segments_part *part, int64_t number)
+{
+    struct cursor cursor;
+    int64_t handle = number;
+
+    if (lookup(numbers, &cursor,
+               "SELECT handle FROM stream WHERE process_id = ?1 AND device = ?2 AND number = ?3", part,
+               number)) {
+        handle = cursor_integer(&cursor, 0);
+        cursor_close(&cursor);
+    }
+    return handle;
+}
+
+struct pool_meaning pool_of(const struct numbers *numbers, const struct segments_part *part, unsigned number)
+{
+    struct pool_meaning pool = {.is_small = number & 1, .has_ids = number < 2};
+    struct cursor cursor;
+
+    if (lookup(numbers, &cursor,
+               "SELECT is_small, capture_id, user_id FROM pool WHERE process_id = ?1 AND device = ?2 "
+               "AND number = ?3",
+               part, number)) {
+        pool = (struct pool_meaning){.is_small = cursor_integer(&cursor, 0) != 0,
+                                     .has_ids = true,
+                                     .capture_id = cursor_integer(&cursor, 1),
+                                     .user_id = cursor_integer(&cursor, 2)};
+        cursor_close(&cursor);
+    }
+    return pool;
+}
+
+void pool_name(const struct numbers *numbers, const struct segments_part *part, unsigned number,
+               char name[POOL_NAME_BYTES])
+{
+    const char *kind = pool_of(numbers, part, number).is_small ? "small" : "large";
+
+    if (number < 2) {
+        snprintf(name, POOL_NAME_BYTES, "%s", kind);
+    } else {
+        snprintf(name, POOL_NAME_BYTES, "%s %u", kind, number / 2U % 100000U);
+    }
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the numbers of streams and pools in a trace stand for. Called by listing.c and the command `oom`.
+ */
+#ifndef VARVE_ANALYSIS_QUERY_CACHED_NUMBERS_H
+#define VARVE_ANALYSIS_QUERY_CACHED_NUMBERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct database;
+struct segments_part;
+
+struct numbers {
+    struct database *database;
+    bool has_tables; /* with numbers of each process: databases of older versions have none */
+};
+
+struct pool_meaning {
+    bool is_small, has_ids;
+    int64_t capture_id, user_id;
+};
+
+#define POOL_NAME_BYTES 16
+
+struct numbers numbers_of(struct database *database);
+/// The handle of a stream; its number if the trace does not say.
+int64_t stream_handle(const struct numbers *numbers, const struct segments_part *part, int64_t number);
+struct pool_meaning pool_of(const struct numbers *numbers, const struct segments_part *part, unsigned number);
+/// "large", "small", or with the number of a private pool: "large 2".
+void pool_name(const struct numbers *numbers, const struct segments_part *part, unsigned number,
+               char name[POOL_NAME_BYTES]);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ends in the way that its argument names. Before that it takes a block of 7001 bytes, which an exit handler frees;
+ * `embed` runs and ends a Python that was loaded with it (LD_PRELOAD), and takes a block of 7002 bytes afterwards.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void *block;
+
+static void free_block(void)
+{
+    free(block);
+}
+
+static void *exit_with_3(void *unused)
+{
+    (void)unused;
+    exit(3);
+}
+
+static void fork_and_return(void)
+{
+    pid_t child = fork();
+
+    if (child > 0) {
+        waitpid(child, NULL, 0);
+    }
+}
+
+static void call(const char *name)
+{
+    void (*function)(void);
+    void *found = dlsym(RTLD_DEFAULT, name);
+
+    if (found == NULL) {
+        fprintf(stderr, "no %s\n", name);
+        _exit(77);
+    }
+    memcpy(&function, &found, sizeof(function));
+    function();
+}
+
+int main(int count, char **arguments)
+{
+    const char *way = count > 1 ? arguments[1] : "return";
+    pthread_t thread;
+
+    block = malloc(7001);
+    atexit(free_block);
+    if (strcmp(way, "exit") == 0) {
+        exit(0);
+    } else if (strcmp(way, "_exit") == 0) {
+        _exit(0);
+    } else if (strcmp(way, "thread") == 0) {
+        pthread_create(&thread, NULL, exit_with_3, NULL);
+        pthread_join(thread, NULL);
+    } else if (strcmp(way, "fork") == 0) {
+        fork_and_return();
+    } else if (strcmp(way, "abort") == 0) {
+        abort();
+    } else if (strcmp(way, "embed") == 0) {
+        call("Py_Initialize");
+        call("Py_Finalize");
+        block = malloc(7002);
+    }
+    return 0;
+}
