@@ -196,29 +196,33 @@ CREATE VIEW data_loss AS
 -- these views are here.
 
 -- Moments by process: what was allocated after from_ns (-1: ever) and live at at_ns; tenths are those of begin_ns to end_ns; exit_ns: the
--- process's end. Of a recording that kept totals only, what exit handlers freed is not known: the end then. `varve leaks` with --at,
+-- process's end. A process image that another one replaced (exec) has left nothing: it is counted, and no sign of a leak. Of a recording that kept totals only, what exit handlers freed is not known: the end then. `varve leaks` with --at,
 -- --from, --to or --pid has a temporary view of this name in place of this one.
 CREATE VIEW leak_moment AS
     SELECT p.id AS process_id, p.pid, coalesce(p.start_ns, 0) AS begin_ns,
         coalesce(iif(k.totals, NULL, p.main_end_ns), p.exit_ns) AS end_ns,
         -1 AS from_ns, coalesce(iif(k.totals, NULL, p.main_end_ns), 9223372036854775807) AS at_ns,
-        iif(p.main_end_ns IS NULL OR k.totals, 'end', 'exit of main') AS moment, p.exit_ns
+        CASE WHEN p.end_cause = 'exec' THEN 'exec' WHEN p.main_end_ns IS NULL OR k.totals THEN 'end' ELSE 'exit of main' END AS moment,
+        p.exit_ns
     FROM (SELECT *, coalesce(end_ns, (SELECT ts_ns FROM event_row ORDER BY seq DESC LIMIT 1), 0) AS exit_ns FROM process) p
         CROSS JOIN (SELECT EXISTS (SELECT 1 FROM meta WHERE key = 'keep' AND value = 'totals') AS totals) k;
 
 -- Blocks by line, and by the tenths of their process's run in which they were made and freed: live at the end of tenth i are those with
 -- made_in <= i AND freed_in > i; freed_in 11: live at the moment. Blocks that lived within one tenth are not counted, nor are those
 -- freed within a hundredth of the run. first_ns, last_ns: when the first and the last of them were allocated, since their process began;
--- largest: size and, in the low 32 bits, call site of the largest. Comparing with constants before the join is what makes this quick.
+-- run_ns: the longest of their runs; largest: size and, in the low 32 bits, call site of the largest. Comparing with constants before
+-- the join makes this quick.
 CREATE VIEW leak_tenth AS
     WITH moment AS MATERIALIZED (
-            SELECT process_id, begin_ns, max(1, end_ns - begin_ns) AS span_ns, from_ns, at_ns FROM leak_moment),
+            SELECT process_id, begin_ns, max(1, end_ns - begin_ns) AS span_ns, from_ns, at_ns,
+                iif(moment = 'exec', 0, max(1, end_ns - begin_ns)) AS run_ns
+            FROM leak_moment),
         least AS MATERIALIZED (SELECT min(span_ns) / 100 AS lifetime_ns, min(at_ns) AS at_ns FROM moment),
         long AS (
             SELECT domain, callsite_id, process_id, size, alloc_ns, free_ns FROM allocation
             WHERE free_ns IS NULL OR free_ns - alloc_ns >= (SELECT lifetime_ns FROM least) OR free_ns > (SELECT at_ns FROM least)),
         placed AS (
-            SELECT a.domain, a.callsite_id, a.size, a.alloc_ns - m.begin_ns AS since_ns,
+            SELECT a.domain, a.callsite_id, a.size, a.alloc_ns - m.begin_ns AS since_ns, m.run_ns,
                 min(10, max(1, (a.alloc_ns - m.begin_ns) * 10 / m.span_ns + 1)) AS made_in,
                 CASE WHEN a.free_ns IS NULL OR a.free_ns > m.at_ns THEN 11
                     WHEN a.free_ns - a.alloc_ns < m.span_ns / 100 THEN 0
@@ -226,11 +230,13 @@ CREATE VIEW leak_tenth AS
             FROM long a CROSS JOIN moment m ON m.process_id = a.process_id
             WHERE a.alloc_ns <= m.at_ns AND a.alloc_ns > m.from_ns),
         crossing AS MATERIALIZED (
-            SELECT (coalesce(c.user_symbol_id, c.symbol_id, 0) << 16) + (p.domain << 8) + (p.made_in << 4) + p.freed_in AS key, p.size, p.since_ns,
-                (min(p.size, 1073741823) << 32) + coalesce(p.callsite_id, 0) AS largest
-            FROM placed p LEFT JOIN callsite c ON c.id = p.callsite_id WHERE p.freed_in > p.made_in AND p.domain <> 7)
+            SELECT (coalesce(c.user_symbol_id, c.symbol_id, 0) << 16) + (p.domain << 8) + (p.made_in << 4) + p.freed_in AS key,
+                p.size, p.since_ns, p.run_ns, (min(p.size, 1073741823) << 32) + coalesce(p.callsite_id, 0) AS largest
+            FROM placed p LEFT JOIN callsite c ON c.id = p.callsite_id
+            WHERE p.freed_in > p.made_in AND p.domain <> 7)
     SELECT (key >> 8) & 255 AS domain, nullif(key >> 16, 0) AS user_symbol_id, (key >> 4) & 15 AS made_in, key & 15 AS freed_in,
-        count(*) AS blocks, sum(size) AS bytes, min(since_ns) AS first_ns, max(since_ns) AS last_ns, max(largest) AS largest
+        count(*) AS blocks, sum(size) AS bytes, min(since_ns) AS first_ns, max(since_ns) AS last_ns, max(run_ns) AS run_ns,
+        max(largest) AS largest
     FROM crossing GROUP BY key;
 
 -- By domain and line, what was live at the moment of leak_moment: live_allocations, live_bytes; live_1 to live_9 and live_bytes_1 to
@@ -238,11 +244,13 @@ CREATE VIEW leak_tenth AS
 --   - how evenly it grew: what stayed from each tenth on, that is its growth below which it never fell again, by the number of tenths
 --     that are as uneven (the inverse of the sum of the squares of their shares): 0: all in one tenth, 1: the same in all ten;
 --   - whether it still grows: a quarter, and three quarters times the growth of the last three tenths by that of all, 1 at most;
---   - how many blocks say so: n / (n + 8), of those that were live at the end of any tenth.
+--   - how many blocks say so: n / (n + 8) of the live ones, and for bytes of those that were live at the end of any tenth;
+--   - whether the process ran for long: 1 from a quarter of the longest run on, below in proportion. Short helpers are all start.
 -- So a leak in each step of the work has nearly 1, a table that is made first and kept 0, a cache that has filled a tenth or two.
 -- pattern: 'growing', 'stopped' (it grew, and not in the last three tenths), 'late' (most in the last tenths), 'early' (nearly all in the
--- first tenth), or 'mixed'. is_library: no line of the user's code, but the interpreter's, the standard library's or an installed
--- package's. allocations: of the line in the whole recording; callsite_id: of the largest block.
+-- first tenth), or 'mixed'; by_bytes: it is that of the bytes, whose growth is larger by a quarter.
+-- is_library: no line of the user's code, but the interpreter's, the standard library's or an installed package's. allocations: of the
+-- line in the whole recording; callsite_id: of the largest block.
 CREATE VIEW leak_line AS
     WITH line AS (
             SELECT domain, user_symbol_id, sum(blocks) AS blocks,
@@ -259,7 +267,7 @@ CREATE VIEW leak_line AS
                 0)) AS b_7, sum(iif(made_in <= 8 AND freed_in > 8, bytes, 0)) AS b_8, sum(iif(made_in <= 9 AND freed_in > 9,
                 bytes, 0)) AS b_9, sum(iif(made_in <= 10 AND freed_in > 10, bytes, 0)) AS b_10,
                 min(iif(freed_in = 11, first_ns, NULL)) AS first_ns, max(iif(freed_in = 11, last_ns, NULL)) AS last_ns,
-                max(iif(freed_in = 11, largest, 0)) AS largest
+                max(iif(freed_in = 11, run_ns, 0)) AS run_ns, max(iif(freed_in = 11, largest, 0)) AS largest
             FROM leak_tenth GROUP BY domain, user_symbol_id HAVING n_10 > 0),
         low AS (
             SELECT *,
@@ -284,18 +292,23 @@ CREATE VIEW leak_line AS
                     + 1.0 * (b_10 - lb_9) * (b_10 - lb_9))) AS byte_tenths,
                 min(1.0, (n_10 - ln_7) / (0.3 * n_10)) AS recent, iif(b_10 = 0, 0.0, min(1.0, (b_10 - lb_7) / (0.3 * b_10))) AS byte_recent
             FROM low),
+        weighed AS (
+            SELECT e.*, min(1.0, 4.0 * e.run_ns / m.run_ns) AS weight
+            FROM even e CROSS JOIN (SELECT max(1, max(end_ns - begin_ns)) AS run_ns FROM leak_moment WHERE moment <> 'exec') m),
+        scored AS (
+            SELECT *, (tenths - 1) / 9 * (0.25 + 0.75 * recent) * n_10 / (n_10 + 8.0) * weight AS growth,
+                (byte_tenths - 1) / 9 * (0.25 + 0.75 * byte_recent) * blocks / (blocks + 8.0) * weight AS byte_growth
+            FROM weighed),
         grown AS (
-            SELECT *, (tenths - 1) / 9 * (0.25 + 0.75 * recent) * n_10 / (n_10 + 8.0) AS growth,
-                (byte_tenths - 1) / 9 * (0.25 + 0.75 * byte_recent) * blocks / (blocks + 8.0) AS byte_growth
-            FROM even)
+            SELECT *, byte_growth > 1.25 * growth AS by_bytes FROM scored)
     SELECT d.name AS domain, g.user_symbol_id, s.function AS user_function, s.file AS user_file, s.line AS user_line,
         s.module AS user_module, s.is_python AS user_is_python, n_10 AS live_allocations, b_10 AS live_bytes, t.allocations,
-        max(growth, byte_growth) AS score, growth, byte_growth,
-        CASE WHEN iif(growth >= byte_growth, ln_1, lb_1) >= 0.9 * iif(growth >= byte_growth, n_10, b_10) THEN 'early'
-            WHEN iif(growth >= byte_growth, tenths, byte_tenths) >= 4 AND iif(growth >= byte_growth, recent, byte_recent) >= 0.5
+        max(growth, byte_growth) AS score, growth, byte_growth, by_bytes,
+        CASE WHEN iif(by_bytes, lb_1, ln_1) >= 0.9 * iif(by_bytes, b_10, n_10) THEN 'early'
+            WHEN iif(by_bytes, byte_tenths, tenths) >= 4 AND iif(by_bytes, byte_recent, recent) >= 0.5
                 THEN 'growing'
-            WHEN iif(growth >= byte_growth, recent, byte_recent) < 0.1 THEN 'stopped'
-            WHEN iif(growth >= byte_growth, recent, byte_recent) >= 1 THEN 'late'
+            WHEN iif(by_bytes, byte_recent, recent) < 0.1 THEN 'stopped'
+            WHEN iif(by_bytes, byte_recent, recent) >= 1 THEN 'late'
             ELSE 'mixed' END AS pattern,
         CASE WHEN s.user_rank IN (1, 2) THEN s.module GLOB '/lib*' OR s.module GLOB '/usr/lib*' OR s.module GLOB '/usr/local/lib*'
                 OR s.module GLOB '*/python[0-9]*' OR s.module GLOB '*/libpython*'

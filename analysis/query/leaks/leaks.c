@@ -27,7 +27,7 @@
     name "_1, " name "_2, " name "_3, " name "_4, " name "_5, " name "_6, " name "_7, " name "_8, " name "_9, "
 
 static const char line_sql[] =
-    "SELECT live_allocations, live_bytes, domain, pattern, CAST(round(score * 1000) AS INTEGER), byte_growth > growth, is_library, "
+    "SELECT live_allocations, live_bytes, domain, pattern, CAST(round(score * 1000) AS INTEGER), by_bytes, is_library, "
     "coalesce(allocations, -1), first_ns, last_ns, coalesce(callsite_id, 0), " SERIES("live") SERIES("live_bytes") "user_symbol_id FROM leak_line "
     "WHERE domain = ?1 OR ?1 IS NULL AND domain IN ('heap', 'python') "
     "ORDER BY round(score, 1) DESC, is_library, live_bytes DESC, user_symbol_id, domain";
@@ -204,7 +204,7 @@ static void print_head(FILE *out, const struct leak_list *list, const struct lea
         fputs("  of allocations that were freed nothing was kept: growth is that of what was not freed\n", out);
     }
     if (list->count_all > 0) {
-        fprintf(out, "  %s%s%s line%s, the most leak-like first\n",
+        fprintf(out, "  %s%s%s line%s, the likeliest leaks first\n",
                 (int64_t)list->count < list->count_all ? format_count((int64_t)list->count).text : "",
                 (int64_t)list->count < list->count_all ? " of " : "", format_count(list->count_all).text, plural(list->count_all));
     }

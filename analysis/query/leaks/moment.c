@@ -87,13 +87,14 @@ static void load_processes(struct leak_moment *moment, struct database *database
     struct cursor cursor;
 
     cursor_open(&cursor, database,
-                "SELECT count(*), sum(moment = 'exit of main'), sum(moment = 'end'), min(end_ns), max(end_ns) FROM leak_moment");
+                "SELECT count(*), sum(moment = 'exit of main'), sum(moment = 'end'), sum(moment = 'exec'), min(end_ns), max(end_ns) FROM leak_moment");
     if (cursor_next(&cursor)) {
         moment->processes = cursor_integer(&cursor, 0);
         moment->at_main = cursor_integer(&cursor, 1);
         moment->at_end = cursor_integer(&cursor, 2);
-        moment->first_ns = cursor_integer(&cursor, 3);
-        moment->last_ns = cursor_integer(&cursor, 4);
+        moment->replaced = cursor_integer(&cursor, 3);
+        moment->first_ns = cursor_integer(&cursor, 4);
+        moment->last_ns = cursor_integer(&cursor, 5);
     }
     cursor_close(&cursor);
 }
@@ -137,10 +138,32 @@ int leak_moment_make(struct leak_moment *moment, struct database *database, cons
     return VARVE_OK;
 }
 
+static void print_processes(FILE *out, int64_t count, const struct leak_moment *moment)
+{
+    if (moment->processes - moment->replaced > 1) {
+        fprintf(out, " of %s process%s", format_count(count).text, count == 1 ? "" : "es");
+    }
+}
+
 static void print_when(FILE *out, const struct leak_moment *moment)
 {
-    if (moment->processes == 1) {
+    if (moment->processes - moment->replaced == 1 && moment->at_main == 1) {
         fprintf(out, ", %s after the start", format_duration(moment->last_ns).text);
+    }
+}
+
+/* Where the end of main counts. */
+static void print_ends(FILE *out, const struct leak_moment *moment)
+{
+    if (moment->at_main > 0) {
+        fputs("when main() returned or exit() began", out);
+        print_processes(out, moment->at_main, moment);
+        print_when(out, moment);
+    }
+    if (moment->at_end > 0 || moment->at_main == 0) {
+        fprintf(out, "%sat the end", moment->at_main > 0 ? ", " : "");
+        print_processes(out, moment->at_end, moment);
+        fprintf(out, ", as %s", moment->only_live ? "only totals were kept" : "no exit of main was recorded");
     }
 }
 
@@ -153,18 +176,14 @@ void leak_moment_words(FILE *out, const struct leak_moment *moment)
     }
     if (moment->at == LEAK_AT_TIME) {
         fprintf(out, "%s after the start", format_duration(moment->at_ns).text);
-    } else if (moment->at == LEAK_AT_END || moment->processes == 0) {
+    } else if (moment->at == LEAK_AT_END) {
         fputs(moment->processes > 1 ? "at the end of each process" : "at the end", out);
-    } else if (moment->at_end == 0) {
-        fputs(moment->processes > 1 ? "when main() returned or exit() began in each process" : "when main() returned or exit() began",
-              out);
-        print_when(out, moment);
-    } else if (moment->at_main == 0) {
-        fprintf(out, "at the end%s, as %s", moment->processes > 1 ? " of each process" : "",
-                moment->only_live ? "only totals were kept" : "no exit of main was recorded");
     } else {
-        fprintf(out, "when main() returned or exit() began in %s process%s, at the end of %s in which it was not recorded",
-                format_count(moment->at_main).text, moment->at_main == 1 ? "" : "es", format_count(moment->at_end).text);
+        print_ends(out, moment);
+    }
+    if (moment->replaced > 0) {
+        fprintf(out, "; %s process image%s replaced by exec", format_count(moment->replaced).text,
+                moment->replaced == 1 ? " was" : "s were");
     }
 }
 
@@ -180,6 +199,7 @@ struct cJSON *leak_moment_json(const struct leak_moment *moment)
     json_integer(object, "processes", moment->processes);
     json_integer(object, "at_exit_of_main", moment->at_main);
     json_integer(object, "at_end", moment->at_end);
+    json_integer(object, "replaced_by_exec", moment->replaced);
     json_integer_or_null(object, "from_ns", moment->from_ns);
     json_integer(object, "first_ns", moment->first_ns);
     json_integer(object, "last_ns", moment->last_ns);
