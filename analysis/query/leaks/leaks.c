@@ -165,11 +165,11 @@ void leak_evidence(char *text, size_t bytes, const struct leak_line *line)
                  amount(line, 0).text, unit, amount(line, 4).text, amount(line, 9).text, growing_tenths(series),
                  series[9] > series[8] ? "still growing at the end" : "none in the last");
     } else if (strcmp(line->pattern, "early") == 0) {
-        snprintf(text, bytes, ", %s of them after the first tenth of the run: no growth to speak of",
-                 line->by_bytes ? format_bytes(series[0]).text : format_share(series[0], live).text);
+        snprintf(text, bytes, ": %s%s after 10 %% of the run, %s at the end: hardly any growth since", amount(line, 0).text, unit,
+                 amount(line, 9).text);
     } else if (strcmp(line->pattern, "stopped") == 0) {
-        snprintf(text, bytes, ": %s%s after %d %% of the run, %s at the end: it grew, and no longer does", amount(line, filled_tenths(series) - 1).text,
-                 unit, filled_tenths(series) * 10, amount(line, 9).text);
+        snprintf(text, bytes, ": %s%s after %d %% of the run, %s at the end: hardly any growth since",
+                 amount(line, filled_tenths(series) - 1).text, unit, filled_tenths(series) * 10, amount(line, 9).text);
     } else {
         snprintf(text, bytes, ": %s%s after half of the run, %s after 90 %% of it, %s at the end", amount(line, 4).text, unit,
                  amount(line, 8).text, amount(line, 9).text);
