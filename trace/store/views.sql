@@ -256,15 +256,18 @@ CREATE VIEW leak_tenth AS
 
 -- By domain and line, what was live at the moment of leak_moment: live_allocations, live_bytes; live_1 to live_9 and live_bytes_1 to
 -- live_bytes_9: at the end of the first tenths. score, 0 to 1: the larger of growth (in number) and byte_growth. Both are products of
---   - how evenly it grew: by the number of tenths that are as uneven (the inverse of the sum of the squares of their shares) both in
---     what stayed from each tenth on, that is the least that there ever was later, and, of the number, in when the live ones were
---     made; the smaller of the two: 0 where one tenth has all, 1 where all ten have the same;
---   - whether it still grows: a quarter, and three quarters times the growth of the last three tenths by that of all, 1 at most;
+--   - how evenly it grew from the tenth on in which it began (with a fiftieth of what is live): by the number of tenths that are as
+--     uneven (the inverse of the sum of the squares of their shares) both in what stayed from each tenth on, that is the least that there
+--     ever was later, and, of the number, in when the live ones were made; the smaller of the two: 0 where one tenth has all, 1 where
+--     all of them have the same;
+--   - whether it still grows: a quarter, and three quarters times the growth of the last three tenths (two or one, of a line that began
+--     late) by that of as many on average, 1 at most;
 --   - how steadily: what is live by the sum of all rises and falls from tenth to tenth, which is 1 where it never fell;
 --   - how many blocks say so: n / (n + 8) of the live ones, and for bytes of those that were live at the end of any tenth;
+--   - for how long: a fifth for each tenth since it began, 1 at most;
 --   - whether the process ran for long: 1 from a quarter of the longest run on, below in proportion. Short helpers are all start.
 -- So a leak in each step of the work has nearly 1, a table that is made first and kept 0, a cache that has filled a tenth or two.
--- pattern: 'growing', 'stopped' (it grew, and not in the last three tenths), 'late' (most in the last tenths), 'early' (nearly all in the
+-- pattern: 'growing', 'stopped' (it grew, and no longer does), 'late' (it began in the last two tenths), 'early' (nearly all in the
 -- first tenth), or 'mixed'; by_bytes: it is that of the bytes, whose growth is larger by a quarter.
 -- is_library: no line of the user's code, but the interpreter's, the standard library's or an installed package's. allocations: of the
 -- line in the whole recording; callsite_id: of the largest block.
@@ -322,14 +325,24 @@ CREATE VIEW leak_line AS
                 iif(b_10 = 0, 0.0, 1.0 * b_10 / (
                     b_1 + abs(b_2 - b_1) + abs(b_3 - b_2) + abs(b_4 - b_3) + abs(b_5 - b_4) + abs(b_6 - b_5)
                     + abs(b_7 - b_6) + abs(b_8 - b_7) + abs(b_9 - b_8) + abs(b_10 - b_9))) AS byte_steadiness,
-                min(1.0, (n_10 - ln_7) / (0.3 * n_10)) AS recent, iif(b_10 = 0, 0.0, min(1.0, (b_10 - lb_7) / (0.3 * b_10))) AS byte_recent
+                CASE WHEN 50 * ln_1 > n_10 THEN 10 WHEN 50 * ln_2 > n_10 THEN 9 WHEN 50 * ln_3 > n_10 THEN 8 WHEN 50 * ln_4 > n_10 THEN 7
+                    WHEN 50 * ln_5 > n_10 THEN 6 WHEN 50 * ln_6 > n_10 THEN 5 WHEN 50 * ln_7 > n_10 THEN 4 WHEN 50 * ln_8 > n_10 THEN 3
+                    WHEN 50 * ln_9 > n_10 THEN 2 ELSE 1 END AS span
             FROM low),
+        recent AS (
+            SELECT *,
+                min(1.0, 1.0 * (n_10 - CASE WHEN span > 8 THEN ln_7 WHEN span > 4 THEN ln_8 ELSE ln_9 END) * span
+                    / n_10 / CASE WHEN span > 8 THEN 3 WHEN span > 4 THEN 2 ELSE 1 END) AS recent,
+                iif(b_10 = 0, 0.0, min(1.0, 1.0 * (b_10 - CASE WHEN span > 8 THEN lb_7 WHEN span > 4 THEN lb_8 ELSE lb_9 END) * span
+                    / b_10 / CASE WHEN span > 8 THEN 3 WHEN span > 4 THEN 2 ELSE 1 END)) AS byte_recent,
+                min(1.0, (tenths - 1) / max(1, span - 1)) AS evenness, min(1.0, (byte_tenths - 1) / max(1, span - 1)) AS byte_evenness
+            FROM even),
         weighed AS (
-            SELECT e.*, min(1.0, 4.0 * e.run_ns / m.run_ns) AS weight
-            FROM even e CROSS JOIN (SELECT max(1, max(end_ns - begin_ns)) AS run_ns FROM leak_moment WHERE moment <> 'exec') m),
+            SELECT e.*, min(1.0, span / 5.0) * min(1.0, 4.0 * e.run_ns / m.run_ns) AS weight
+            FROM recent e CROSS JOIN (SELECT max(1, max(end_ns - begin_ns)) AS run_ns FROM leak_moment WHERE moment <> 'exec') m),
         scored AS (
-            SELECT *, (tenths - 1) / 9 * (0.25 + 0.75 * recent) * steadiness * n_10 / (n_10 + 8.0) * weight AS growth,
-                (byte_tenths - 1) / 9 * (0.25 + 0.75 * byte_recent) * byte_steadiness * blocks / (blocks + 8.0) * weight
+            SELECT *, evenness * (0.25 + 0.75 * recent) * steadiness * n_10 / (n_10 + 8.0) * weight AS growth,
+                byte_evenness * (0.25 + 0.75 * byte_recent) * byte_steadiness * blocks / (blocks + 8.0) * weight
                     AS byte_growth
             FROM weighed),
         grown AS (
@@ -338,10 +351,10 @@ CREATE VIEW leak_line AS
         s.module AS user_module, s.is_python AS user_is_python, n_10 AS live_allocations, b_10 AS live_bytes, t.allocations,
         max(growth, byte_growth) AS score, growth, byte_growth, by_bytes,
         CASE WHEN iif(by_bytes, lb_1, ln_1) >= 0.9 * iif(by_bytes, b_10, n_10) THEN 'early'
-            WHEN iif(by_bytes, byte_tenths, tenths) >= 4 AND iif(by_bytes, byte_recent, recent) >= 0.5
+            WHEN span > 2 AND iif(by_bytes, byte_evenness, evenness) >= 0.33 AND iif(by_bytes, byte_recent, recent) >= 0.5
                     AND iif(by_bytes, byte_steadiness, steadiness) >= 0.7 THEN 'growing'
+            WHEN span <= 2 THEN 'late'
             WHEN iif(by_bytes, byte_recent, recent) < 0.1 THEN 'stopped'
-            WHEN iif(by_bytes, byte_recent, recent) >= 1 THEN 'late'
             ELSE 'mixed' END AS pattern,
         CASE WHEN s.user_rank IN (1, 2) THEN s.module GLOB '/lib*' OR s.module GLOB '/usr/lib*' OR s.module GLOB '/usr/local/lib*'
                 OR s.module GLOB '*/python[0-9]*' OR s.module GLOB '*/libpython*'
