@@ -78,9 +78,13 @@ static void set_error(struct database *database, bool is_user)
         return;
     }
     /* Our statements fit the schema: if one does not compile, a table is missing or another one's. */
-    database->error = varve_message_set(
-        &database->message, is_damaged ? VARVE_ERROR_CORRUPT : VARVE_ERROR_DATABASE, "%s %s (%s)",
-        database->path, is_damaged ? "is damaged" : "cannot be read", sqlite3_errmsg(database->sqlite));
+    database->error =
+        varve_message_set(&database->message, is_damaged ? VARVE_ERROR_CORRUPT : VARVE_ERROR_DATABASE,
+                          "%s %s (%s)", database->path,
+                          code == SQLITE_ERROR ? "lacks a part of a trace database"
+                          : is_damaged         ? "is damaged"
+                                               : "cannot be read",
+                          sqlite3_errmsg(database->sqlite));
 }
 
 int database_error(const struct database *database, struct varve_message *message)
