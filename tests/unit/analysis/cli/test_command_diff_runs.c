@@ -135,9 +135,9 @@ static void test_by(void **state)
         "UPDATE callsite SET user_symbol_id = 1 WHERE id = 2; UPDATE symbol SET function = NULL, file = NULL, line = NULL, "
         "module = '/elsewhere/a' WHERE id = 4");
     expect(ARGUMENTS("--by=line", "c.db", "d.db"),
-           WORDS("3 new, 3 gone, 0 grew", "new   main  main.c:13", "gone  keep  keep.c:8",
-                 "gone  load  load.c:7", "new   load  load.c:8", "gone  old  old.c:9",
-                 "new   unresolved code in a"));
+           WORDS("3 new, 3 gone, 0 grew", "gone  keep  keep.c:8", "new   main  main.c:13",
+                 "gone  load  load.c:7", "new   load  load.c:8", "new   unresolved code in a",
+                 "gone  old  old.c:9"));
     expect(ARGUMENTS("--by=function", "c.db", "d.db"),
            WORDS("2 new, 2 gone, 0 grew", "gone  keep  keep.c\n", "new   main  main.c\n"));
     expect(ARGUMENTS("--by=module", "c.db", "d.db"), WORDS("heap, at the peak, by module: no change"));
