@@ -29,10 +29,13 @@ static void print_meta(FILE *out, struct database *database, const char *title, 
 
 void report_header_print(FILE *out, struct database *database, const struct report_loss *loss)
 {
-    int64_t processes = database_integer(database, "SELECT count(*) FROM process", 0);
     int64_t began = database_integer(database, "SELECT value FROM meta WHERE key = 'start_real_ns'", 0);
+    char processes[80];
     char cut[400];
 
+    report_processes_words(processes, sizeof(processes),
+                           database_integer(database, "SELECT processes FROM recording", 0),
+                           database_integer(database, "SELECT images FROM recording", 0));
     format_tail(cut, sizeof(cut), database_path(database), 86);
     fprintf(out, "  %-9s %s\n", "trace", cut);
     print_meta(out, database, "command", "command");
@@ -41,9 +44,8 @@ void report_header_print(FILE *out, struct database *database, const struct repo
     if (began > 0) {
         fprintf(out, "%s, ", format_time_utc(began / 1000000000).text);
     }
-    fprintf(out, "%s; %s events, %s process%s, %s thread%s\n",
-            format_duration(report_duration_ns(database)).text, format_count(loss->stored).text,
-            format_count(processes).text, processes == 1 ? "" : "es", format_count(loss->threads).text,
+    fprintf(out, "%s; %s events, %s, %s thread%s\n", format_duration(report_duration_ns(database)).text,
+            format_count(loss->stored).text, processes, format_count(loss->threads).text,
             loss->threads == 1 ? "" : "s");
     report_kept_words(cut, sizeof(cut), database);
     if (cut[0] != '\0') {
@@ -69,7 +71,8 @@ void report_header_json(struct cJSON *object, struct database *database)
     json_text(object, "host", host);
     report_kept_json(object, database);
     json_integer(object, "duration_ns", report_duration_ns(database));
-    json_integer(object, "processes", database_integer(database, "SELECT count(*) FROM process", 0));
+    json_integer(object, "processes", database_integer(database, "SELECT processes FROM recording", 0));
+    json_integer(object, "images", database_integer(database, "SELECT images FROM recording", 0));
     json_integer(object, "threads", database_integer(database, "SELECT count(*) FROM thread", 0));
     json_integer(object, "events", database_integer(database, "SELECT sum(stored) FROM thread", 0));
     free(command);

@@ -28,6 +28,20 @@ CREATE VIEW stack_node AS
         (SELECT f.pc FROM stack_frame f WHERE f.id = n.frame_id) AS pc
     FROM stack_node_row n;
 
+-- One row: the recording as a whole. end_ns: of the program and of all recorded processes, or when the recording stopped while some still
+-- ran. processes: one that executes another program stays the same process; images: rows of process, a new one with each
+-- program that is executed.
+CREATE VIEW recording AS
+    SELECT t.begin_ns, t.end_ns, t.end_ns - t.begin_ns AS duration_ns, p.processes, p.images, p.processes_running,
+        (SELECT count(*) FROM thread) AS threads, (SELECT sum(stored) FROM thread) AS events
+    FROM (SELECT b.begin_ns, max(b.begin_ns, b.begin_ns + coalesce((SELECT value FROM meta WHERE key = 'duration_ns'), 0),
+                coalesce((SELECT ts_ns FROM event ORDER BY seq DESC LIMIT 1), 0),
+                coalesce((SELECT max(end_ns) FROM process), 0)) AS end_ns
+            FROM (SELECT coalesce((SELECT value FROM meta WHERE key = 'program_start_ns'), 0) AS begin_ns) b) t
+        CROSS JOIN (SELECT count(*) FILTER (WHERE previous IS NOT 'exec') AS processes, count(*) AS images,
+                count(*) FILTER (WHERE end_cause = 'running') AS processes_running
+            FROM (SELECT end_cause, lag(end_cause) OVER (PARTITION BY pid ORDER BY id) AS previous FROM process)) p;
+
 CREATE VIEW events AS
     SELECT e.seq, e.ts_ns, e.pid, e.tid, e.device, e.dev_seq, k.name AS kind, e.stream, e.pool, e.id, e.addr, e.size,
         e.requested, e.arg, c.text AS cause, e.callsite_id, e.thread_id, e.flags,

@@ -87,7 +87,7 @@ static void print_processes(FILE *out, struct database *database, bool is_all)
         .columns = columns,
         .kinds = "ntcbbbp",
     };
-    int64_t processes = database_integer(database, "SELECT count(*) FROM process", 0);
+    int64_t processes = database_integer(database, "SELECT processes FROM recording", 0);
 
     if (processes < 2) {
         return;
