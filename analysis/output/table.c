@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define COLUMN_GAP "  "
+#define TEXT_COLUMNS_MIN 8
 
 void table_init(struct table *table, const struct table_column *columns, size_t column_count)
 {
@@ -37,7 +38,7 @@ void table_add(struct table *table, const char *text)
         table->cells = memory_resize(table->cells, table->cell_capacity * sizeof(table->cells[0]));
     }
     table->cells[table->cell_count++] = memory_copy_text(text);
-    if (width > table->widths[column]) {
+    if (width > table->widths[column] && !table->is_fitted) {
         table->widths[column] = width;
     }
 }
@@ -45,6 +46,16 @@ void table_add(struct table *table, const char *text)
 static void print_cell(const struct table *table, FILE *out, size_t column, const char *text)
 {
     size_t width = format_width(text);
+
+    if (table->is_fitted && width > table->widths[column] && !table->columns[column].is_right) {
+        size_t bytes = table->widths[column] * 4 + 8;
+        char *cut = memory_resize(NULL, bytes);
+
+        format_head(cut, bytes, text, table->widths[column]);
+        print_cell(table, out, column, cut);
+        free(cut);
+        return;
+    }
     size_t padding = table->widths[column] > width ? table->widths[column] - width : 0;
 
     if (column > 0) {
@@ -78,6 +89,38 @@ void table_print(struct table *table, FILE *out, bool with_titles)
         free(table->cells[i]);
     }
     table->cell_count = 0;
+}
+
+/* What a line takes if no text has more than `most` columns, its title aside. */
+static size_t line_width(const struct table *table, size_t most)
+{
+    size_t sum = strlen(table->indent) + (table->column_count - 1) * strlen(COLUMN_GAP);
+
+    for (size_t i = 0; i < table->column_count; i++) {
+        size_t title = format_width(table->columns[i].title);
+        size_t limit = title > most ? title : most;
+
+        sum += table->columns[i].is_right || table->widths[i] < limit ? table->widths[i] : limit;
+    }
+    return sum;
+}
+
+void table_fit(struct table *table, size_t columns)
+{
+    size_t most = columns;
+
+    while (most > TEXT_COLUMNS_MIN && line_width(table, most) > columns) {
+        most--;
+    }
+    for (size_t i = 0; i < table->column_count; i++) {
+        size_t title = format_width(table->columns[i].title);
+        size_t limit = title > most ? title : most;
+
+        if (!table->columns[i].is_right && table->widths[i] > limit) {
+            table->widths[i] = limit;
+        }
+    }
+    table->is_fitted = true;
 }
 
 void table_free(struct table *table)

@@ -22,7 +22,8 @@ struct table {
     const struct table_column *columns;
     size_t column_count;
     size_t *widths;
-    char **cells; /* row after row */
+    bool is_fitted; /* widths are final, what is wider is cut */
+    char **cells;   /* row after row */
     size_t cell_count, cell_capacity;
     const char *indent;
 };
@@ -31,6 +32,9 @@ void table_init(struct table *table, const struct table_column *columns, size_t 
 void table_add(struct table *table, const char *text); /* copied; the next cell of the row */
 /// Print what was added since the last call (with titles if asked) and empty the table; widths only grow.
 void table_print(struct table *table, FILE *out, bool with_titles);
+/// Let no line be wider than `columns` if that can be had by cutting texts, the widest first; titles stay whole. Of the rows added so far
+/// and all later ones: a column does not grow any more.
+void table_fit(struct table *table, size_t columns);
 void table_free(struct table *table);
 
 void csv_text(FILE *out, const char *text, size_t bytes); /* quoted where RFC 4180 wants it */
