@@ -106,6 +106,18 @@ CREATE VIEW total_process AS
     FROM total_stat t JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id
     WHERE t.process_id <> 0 AND t.domain <> 7;
 
+-- By size, above half of up_to_bytes, a power of two, up to it.
+CREATE VIEW size_total AS
+    SELECT d.name AS domain, t.device, t.up_to_bytes, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes,
+        t.temporary, CASE WHEN t.frees > 0 THEN t.lifetime_ns / t.frees END AS mean_lifetime_ns
+    FROM size_stat t JOIN domain d ON d.code = t.domain WHERE t.process_id = 0 AND t.domain <> 7;
+
+CREATE VIEW size_total_process AS
+    SELECT t.process_id, p.pid, d.name AS domain, t.device, t.up_to_bytes, t.allocations, t.frees, t.bytes, t.live_allocations,
+        t.live_bytes, t.temporary, CASE WHEN t.frees > 0 THEN t.lifetime_ns / t.frees END AS mean_lifetime_ns
+    FROM size_stat t JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id
+    WHERE t.process_id <> 0 AND t.domain <> 7;
+
 -- What was live at the peak of all processes together, by call site and domain; of several devices each has its own peak.
 CREATE VIEW peak AS
     SELECT user_function, user_file, user_line, domain, peak_bytes AS bytes, peak_allocations AS allocations, callsite_id, function,
