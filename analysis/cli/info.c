@@ -177,8 +177,8 @@ static void info_text(FILE *out, struct database *database, int64_t top)
         {"severity", false}, {"name", false}, {"value", true}, {"source", false}};
     static const struct query queries[] = {
         {meta_sql, meta, "tt"},
-        {"SELECT pid, parent_pid, start_ns, end_ns, CASE end_cause WHEN 'unknown' THEN 'unknown (killed?)' ELSE end_cause END || "
-         "coalesce(' ' || exit_status, ''), "
+        {"SELECT pid, parent_pid, start_ns, end_ns, CASE end_cause WHEN 'unknown' THEN 'unknown (killed?)' WHEN 'running' "
+         "THEN 'still running' ELSE end_cause || coalesce(' ' || exit_status, '') END, "
          "coalesce(command_line, executable) FROM process ORDER BY id LIMIT ?1",
          process, "nnddtt"},
         {"SELECT pid, tid, emitted, stored, spilled, lost, uncommitted, name FROM thread "
@@ -197,8 +197,8 @@ static void info_text(FILE *out, struct database *database, int64_t top)
     report_header_print(out, database, &loss);
     fprintf(out, "  %-9s %s\n", "file", format_bytes_exact(file_bytes(database)).text);
     print_part(out, database, "How it was recorded (meta)", &queries[0], 0);
-    print_part(out, database, "Processes", &queries[1], top);
-    print_rest(out, database_integer(database, "SELECT count(*) FROM process", 0), top);
+    print_part(out, database, "Processes, a line for each program that they ran", &queries[1], top);
+    print_rest(out, database_integer(database, "SELECT images FROM recording", 0), top);
     if (loss.unrecorded > 0) {
         print_part(out, database, "Programs that could not be recorded", &programs, top);
         print_rest(out, loss.unrecorded, top);

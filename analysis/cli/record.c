@@ -14,6 +14,7 @@
 #include "analysis/output/progress.h"
 #include "analysis/query/db.h"
 #include "analysis/query/loss.h"
+#include "analysis/query/totals.h"
 #include "trace/trace.h"
 
 #include <inttypes.h>
@@ -27,6 +28,7 @@
 struct values {
     const char *output;
     bool heap;
+    bool python_allocators;
     int cuda;
     bool cupti;
     int torch;
@@ -72,6 +74,9 @@ static const struct option_spec options[] = {
      offsetof(struct values, output), 0, 0, NULL},
     {"heap", 0, OPTION_FLAG, NULL, "record the malloc family and mmap", offsetof(struct values, heap), 0, 0,
      NULL},
+    {"python-allocators", 0, OPTION_FLAG, NULL,
+     "record every object of Python interpreters too, as domain python; slower, and a larger database",
+     offsetof(struct values, python_allocators), 0, 0, NULL},
     {"cuda", 0, OPTION_MODE, "[=replace]",
      "record what the program asks of the CUDA driver; replace: serve cudaMalloc from varve's allocator",
      offsetof(struct values, cuda), 0, 0, cuda_names},
@@ -141,8 +146,10 @@ static void step(void *context, const char *stage, uint64_t done, uint64_t total
 
 static void print_summary(FILE *err, const struct varve_collect_result *result)
 {
-    fprintf(err, "varve: %s events of %s process%s, %s thread%s", format_count((int64_t)result->events).text,
-            format_count((int64_t)result->processes).text, result->processes == 1 ? "" : "es",
+    char processes[80];
+
+    report_processes_words(processes, sizeof(processes), (int64_t)result->processes, (int64_t)result->images);
+    fprintf(err, "varve: %s events of %s, %s thread%s", format_count((int64_t)result->events).text, processes,
             format_count((int64_t)result->threads).text, result->threads == 1 ? "" : "s");
     report_result_words(err, result);
     if (result->discarded > 0) {
@@ -195,6 +202,7 @@ static void choose_records(const struct values *values, struct varve_collect_opt
     bool is_named = values->heap || values->cuda != 0 || values->cupti || values->torch != 0;
 
     collect->heap = values->heap || !is_named;
+    collect->python_allocators = values->python_allocators;
     collect->cuda = values->cuda != 0 || !is_named;
     collect->cupti = values->cupti;
     collect->torch = values->torch == 0   ? VARVE_TORCH_OFF

@@ -12,6 +12,7 @@
 #include "analysis/output/progress.h"
 #include "analysis/query/db.h"
 #include "analysis/query/loss.h"
+#include "analysis/query/totals.h"
 #include "trace/trace.h"
 
 #include <stdio.h>
@@ -41,6 +42,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct varve_collect_result result = {0};
     struct varve_message message = {""};
     struct progress progress;
+    char processes[80];
     int error;
 
     command_progress(context, &progress, false);
@@ -64,15 +66,16 @@ static int run(struct command_context *context, const void *values_untyped, cons
         json_integer(object, "uncommitted", (int64_t)result.uncommitted);
         json_integer(object, "data_loss", (int64_t)result.loss_rows);
         json_integer(object, "processes", (int64_t)result.processes);
+        json_integer(object, "images", (int64_t)result.images);
         json_integer(object, "threads", (int64_t)result.threads);
         json_integer(object, "allocations", (int64_t)result.allocations);
         json_integer(object, "lttng_missing", (int64_t)result.lttng_missing);
         json_print(object, context->out);
         return 0;
     }
-    fprintf(context->out, "recovered %s events of %s process%s into %s",
-            format_count((int64_t)result.events).text, format_count((int64_t)result.processes).text,
-            result.processes == 1 ? "" : "es", result.database_path);
+    report_processes_words(processes, sizeof(processes), (int64_t)result.processes, (int64_t)result.images);
+    fprintf(context->out, "recovered %s events of %s into %s", format_count((int64_t)result.events).text,
+            processes, result.database_path);
     report_result_words(context->out, &result);
     if (result.uncommitted > 0) {
         fprintf(context->out, "; the kill interrupted %s", format_count((int64_t)result.uncommitted).text);

@@ -18,8 +18,8 @@
 #define PROGRAMS_SHOWN 3
 
 /* Rows of data_loss that have sentences of their own. */
-#define REPORTED_APART                                                                                \
-    "'processes_running', 'processes_unrecorded', 'events_lost', 'bytes_lost', 'events_unattached', " \
+#define REPORTED_APART                                                           \
+    "'processes_unrecorded', 'events_lost', 'bytes_lost', 'events_unattached', " \
     "'processes_unattached', 'processes_missing'"
 
 static const char *plural(int64_t count, const char *one, const char *many)
@@ -59,7 +59,7 @@ static void load_ends(struct report_loss *loss, struct database *database)
     if (cursor_next(&cursor)) {
         loss->running = cursor_integer(&cursor, 0);
         loss->killed = cursor_integer(&cursor, 1);
-        loss->gone = cursor_integer(&cursor, 2);
+        loss->unknown = cursor_integer(&cursor, 2);
         loss->killed_by = cursor_integer(&cursor, 3);
     }
     cursor_close(&cursor);
@@ -108,7 +108,7 @@ static bool adds_up(const struct report_loss *loss)
 
 bool report_is_lossless(const struct report_loss *loss)
 {
-    return adds_up(loss) && loss->stat_rows == 0 && loss->running == 0 && loss->unrecorded == 0 &&
+    return adds_up(loss) && loss->stat_rows == 0 && loss->unrecorded == 0 &&
            loss->unattached_processes == 0 && loss->unhooked_heaps == 0;
 }
 
@@ -148,9 +148,9 @@ static void print_killed(FILE *out, const struct report_loss *loss)
             fprintf(out, " (signal %" PRId64 ")", loss->killed_by);
         }
     }
-    if (loss->gone > 0) {
+    if (loss->unknown > 0) {
         fprintf(out, "%s%s process%s ended for an unknown reason (killed?)", loss->killed > 0 ? ", " : "",
-                format_count(loss->gone).text, plural(loss->gone, "", "es"));
+                format_count(loss->unknown).text, plural(loss->unknown, "", "es"));
     }
 }
 
@@ -181,7 +181,7 @@ void report_loss_words(FILE *out, const struct report_loss *loss)
         fprintf(out, "; %s program%s not recorded", format_count(loss->unrecorded).text,
                 plural(loss->unrecorded, "", "s"));
     }
-    if (loss->killed + loss->gone > 0) {
+    if (loss->killed + loss->unknown > 0) {
         fputs("; ", out);
         print_killed(out, loss);
     }
@@ -262,8 +262,7 @@ void report_loss_print(FILE *out, struct database *database, const struct report
                 format_count(loss->unattached_processes).text, plural(loss->unattached_processes, "", "es"));
     }
     if (loss->running > 0) {
-        fprintf(out,
-                "            %s process%s still ran when the recording stopped: what came then is missing\n",
+        fprintf(out, "            %s process%s still running when the recording stopped\n",
                 format_count(loss->running).text, plural(loss->running, "", "es"));
     }
     if (loss->unrecorded > 0) {
@@ -271,7 +270,7 @@ void report_loss_print(FILE *out, struct database *database, const struct report
         report_unrecorded_print(out, database, loss);
         fputc('\n', out);
     }
-    if (loss->killed + loss->gone > 0) {
+    if (loss->killed + loss->unknown > 0) {
         fputs("            ", out);
         print_killed(out, loss);
         fputs(adds_up(loss) ? ": what was recorded up to then is here\n" : "\n", out);
@@ -344,7 +343,7 @@ struct cJSON *report_loss_json(struct database *database, const struct report_lo
     json_integer(object, "unattached", loss->unattached);
     json_integer(object, "processes_running", loss->running);
     json_integer(object, "processes_killed", loss->killed);
-    json_integer(object, "processes_gone", loss->gone);
+    json_integer(object, "processes_gone", loss->unknown);
     json_integer(object, "programs_unrecorded", loss->unrecorded);
     json_integer(object, "programs_unrecorded_runs", loss->unrecorded_runs);
     json_add(

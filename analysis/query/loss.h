@@ -22,12 +22,13 @@ struct varve_collect_result;
 struct report_loss {
     int64_t emitted, stored, spilled, lost, lost_bytes, uncommitted;
     int64_t threads, threads_with_loss;
-    int64_t stat_rows;            /* rows of data_loss */
-    int64_t other_rows;           /* of these, such as report_loss_words has no words for */
-    int64_t unattached;           /* events that no ring took */
-    int64_t damaged;              /* rings of which it is not known what they held */
-    int64_t running;              /* processes that lived on when the recording stopped */
-    int64_t killed, gone;         /* processes that a signal ended; that ended without their exit handlers */
+    int64_t stat_rows;  /* rows of data_loss */
+    int64_t other_rows; /* of these, such as report_loss_words has no words for */
+    int64_t unattached; /* events that no ring took */
+    int64_t damaged;    /* rings of which it is not known what they held */
+    int64_t running;    /* processes that lived on when the recording stopped */
+    int64_t killed,
+        unknown; /* processes that a signal ended; that ended without their exit handlers, nobody knows how */
     int64_t killed_by;            /* the signal of all of the killed, 0: of different ones */
     int64_t unrecorded;           /* programs that could not be recorded */
     int64_t unrecorded_runs;      /* how often these ran */

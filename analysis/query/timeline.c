@@ -39,7 +39,7 @@ static void fill_step(struct timeline *timeline, size_t *step, size_t to)
 void timeline_load(struct timeline *timeline, struct database *database, const struct selection *selection,
                    int64_t points)
 {
-    int64_t span = report_last_event_ns(database) + 1;
+    int64_t span = report_end_ns(database) + 1;
     size_t step = 0;
     struct cursor cursor;
 

@@ -17,7 +17,7 @@
     "peak_allocations, coalesce(peak_seq, -1), coalesce(peak_ns, -1), temporary, failed "
 #define TOTAL_ORDER                                                                    \
     "CASE domain WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'managed' THEN 4 WHEN " \
-    "'pinned' THEN 5 WHEN 'mmap' THEN 7 ELSE 6 END, domain, device"
+    "'pinned' THEN 5 WHEN 'mmap' THEN 7 WHEN 'address_space' THEN 8 ELSE 6 END, domain, device"
 
 void report_totals_load(struct report_totals *totals, struct database *database, int64_t process_id)
 {
@@ -93,18 +93,22 @@ static int64_t bounded_ns(int64_t ns)
     return ns < 0 ? 0 : ns > INT64_MAX / 2 ? INT64_MAX / 2 : ns;
 }
 
-int64_t report_last_event_ns(struct database *database)
+int64_t report_end_ns(struct database *database)
 {
-    return bounded_ns(database_integer(database, "SELECT ts_ns FROM event ORDER BY seq DESC LIMIT 1", 0));
+    return bounded_ns(database_integer(database, "SELECT end_ns FROM recording", 0));
 }
 
 int64_t report_duration_ns(struct database *database)
 {
-    int64_t duration = database_integer(
-        database,
-        "SELECT coalesce((SELECT d.value FROM meta d JOIN meta p ON p.key = 'program_end_ns' WHERE d.key = "
-        "'duration_ns'), (SELECT ts_ns FROM event ORDER BY seq DESC LIMIT 1))",
-        0);
+    return bounded_ns(database_integer(database, "SELECT duration_ns FROM recording", 0));
+}
 
-    return bounded_ns(duration);
+void report_processes_words(char *text, size_t bytes, int64_t processes, int64_t images)
+{
+    int length =
+        snprintf(text, bytes, "%s process%s", format_count(processes).text, processes == 1 ? "" : "es");
+
+    if (images > processes && length > 0 && (size_t)length < bytes) {
+        snprintf(text + length, bytes - (size_t)length, " (%s program images)", format_count(images).text);
+    }
 }

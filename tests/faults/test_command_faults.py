@@ -34,7 +34,7 @@ def about(database):
               "[SQL]": "SELECT * FROM events"}
     for name, operands in usages():
         if operands and all(one in values for one in operands) and name != "export":
-            yield [name, *(values[one] for one in operands)]
+            yield [name, *(values[one] for one in operands), *(["-o", "-"] if name == "flamegraph" else [])]
 
 
 class Outputs(recording.Case):

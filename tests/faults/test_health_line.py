@@ -7,6 +7,7 @@ recordable; and a recording lasts as long as its program."""
 import json
 import os
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import recording  # noqa: E402
@@ -41,11 +42,14 @@ class Words(Case):
         outcome = self.record("/bin/sh", "-c", "python3 -S -c 'import time; time.sleep(2)' & sleep 0.5; exit 0",
                               options=[*recording.PLAIN, "--linger", "0"])
         self.assertIn("; 1 process still running when the recording stopped; ", outcome.err)
-        self.assertNotIn("nothing lost", outcome.err)
+        self.assertIn("; nothing lost; ", outcome.err)
         health = self.health()
-        self.assertRegex(health, r"^INCOMPLETE, but of what was recorded: [0-9,]+ events emitted, all stored\n"
-                                 r"1 process still ran when the recording stopped: what came then is missing$")
-        self.assertEqual((self.loss()["nothing_lost"], self.loss()["processes_running"]), (False, 1))
+        self.assertRegex(health, r"^nothing lost: [0-9,]+ events emitted, all stored\n"
+                                 r"1 process still running when the recording stopped$")
+        self.assertEqual((self.loss()["nothing_lost"], self.loss()["processes_running"]), (True, 1))
+        self.open()
+        self.assertEqual(self.sql("SELECT * FROM data_loss"), [])
+        self.assertEqual(self.one("SELECT count(*) FROM process WHERE end_cause = 'running' AND end_ns IS NULL"), 1)
 
     def test_killed(self):
         """Not a loss, but worth a word."""
@@ -84,7 +88,7 @@ class Words(Case):
                       "(signal 9); next: ", outcome.err)
         self.assertIn(f"1 program could not be recorded: {STATIC} (statically linked)", outcome.err)
         self.assertEqual(self.health().splitlines()[1:], [
-            "1 process still ran when the recording stopped: what came then is missing",
+            "1 process still running when the recording stopped",
             f"1 program could not be recorded: {STATIC} (statically linked)",
             "1 process killed (signal 9): what was recorded up to then is here"])
 
@@ -107,9 +111,51 @@ class Time(Case):
         self.assertGreaterEqual(self.duration_s(), 0.5)
 
     def test_what_it_left_behind(self):
-        """Up to the last event of it."""
-        self.record("/bin/sh", "-c", "(sleep 0.5; ls / > /dev/null) & exit 0", options=recording.PLAIN)
-        self.assertGreaterEqual(self.duration_s(), 0.5)
+        """Up to the end of it, which may be long after its last event; the timeline goes as far."""
+        self.record("/bin/sh", "-c", "sleep 0.8 & exit 0", options=recording.PLAIN)
+        self.assertGreaterEqual(self.duration_s(), 0.8)
+        self.open()
+        end_ns = self.one("SELECT end_ns FROM recording")
+        self.assertGreaterEqual(end_ns, self.one("SELECT max(end_ns) FROM process"))
+        points = json.loads(recording.varve("timeline", "--json", self.path).out)["points"]
+        self.assertEqual(points[-1]["end_ns"], end_ns + 1)
+        self.assertEqual(points[-1]["live"], self.one("SELECT count(*) FROM leak WHERE domain = 'heap'"))
+
+    def test_of_one_that_still_runs(self):
+        """Up to the moment when the recording stopped."""
+        self.record("/bin/sh", "-c", "sleep 3 & sleep 0.3; exit 0", options=[*recording.PLAIN, "--linger", "0.4"])
+        self.assertTrue(0.7 <= self.duration_s() < 3, self.duration_s())
+
+    def test_recovered_later(self):
+        """When it was recovered says nothing about when it ended."""
+        process = recording.start(self.record_command("/usr/bin/python3", "-S", "-c", "import time; time.sleep(1.5)", options=recording.PLAIN))
+        recording.wait_until(lambda: recording.children_of(process.pid), what="the program's start")
+        time.sleep(0.3)
+        process.kill()
+        recording.finish_orphan(process)
+        time.sleep(2.5)
+        self.assertEqual(recording.varve("recover", self.path + ".d").returncode, 0)
+        self.assertLess(self.duration_s(), 2.4)
+        self.open()
+        self.assertLess(self.one("SELECT max(end_ns) FROM process"), 2_400_000_000)
+        self.assertEqual(self.one("SELECT count(*) FROM thread t JOIN process p ON p.id = t.process_id"
+                                  " WHERE t.end_ns > p.end_ns OR p.end_ns < p.start_ns"), 0)
+
+
+class Counts(Case):
+    def test_of_processes(self):
+        """One number everywhere: a process that executes another program is no other process."""
+        outcome = self.record("/bin/sh", "-c", "ls / > /dev/null; ls / > /dev/null; exec /bin/sh -c 'exec ls /'", options=recording.PLAIN)
+        self.open()
+        images = self.one("SELECT count(*) FROM process")
+        self.assertGreaterEqual(images, 5)
+        self.assertEqual(self.sql("SELECT processes, images FROM recording"), [(3, images)])
+        words = f"3 processes ({images} program images)"
+        self.assertIn(f" events of {words}, ", outcome.err)
+        for command in ("info", "report"):
+            self.assertIn(f"{words}, ", recording.varve(command, self.path).out)
+            answer = json.loads(recording.varve(command, "--json", self.path).out)
+            self.assertEqual((answer["processes"], answer["images"]), (3, images))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class Said(recording.Case):
         self.assertEqual(
             (said["events"], said["lost"], said["threads"], said["processes"], said["allocations"]),
             (self.one("SELECT count(*) FROM event"), lost, self.one("SELECT count(*) FROM thread"),
-             self.one("SELECT count(*) FROM process"), self.one("SELECT count(*) FROM allocation")))
+             self.one("SELECT processes FROM recording"), self.one("SELECT count(*) FROM allocation")))
 
     def test_at_once(self):
         self.record_and_kill()

@@ -328,6 +328,9 @@ static int store_open_rows(struct collector *collector)
 {
     int error = VARVE_OK;
 
+    if (collector->processes_alive > 0 && collector->stopped_ns > collector->processes_end_ns) {
+        collector->processes_end_ns = collector->stopped_ns;
+    }
     for (size_t i = 0; error == VARVE_OK && i < collector->reader_count; i++) {
         error = collect_thread_row(collector, collector->readers[i], (int64_t)collector->newest_ts_ns);
         collect_sink_thread_end(collector, collector->readers[i]);
@@ -376,7 +379,7 @@ static int store_sums(struct collector *collector)
         {"rings_damaged", "data_loss", collector->sum.damaged},
         {"processes_missing", "data_loss", collect_processes_missing(collector)},
         {"processes_unrecorded", "data_loss", collector->unrecorded},
-        {"processes_running", "data_loss", collector->processes_alive},
+        {"processes_running", "info", collector->processes_alive},
         {"execs_unexamined", "data_loss", collector->directory.counts->execs_dropped},
     };
     int error = VARVE_OK;
@@ -388,13 +391,16 @@ static int store_sums(struct collector *collector)
     return error;
 }
 
-/* Of the program, from its start to its end, and on to the last event of what it left behind. */
+/* Of the program, from its start to its end, and on to the end of the last process that it left behind, or to the end of the
+ * recording. */
 static int64_t duration_ns(const struct collector *collector)
 {
     int64_t start_ns = collector->program_start_ns;
     int64_t end_ns = collector->program_end_ns;
     int64_t newest_ns = (int64_t)collector->newest_ts_ns;
+    int64_t known_ns = 0;
 
+    newest_ns = newest_ns > collector->processes_end_ns ? newest_ns : collector->processes_end_ns;
     if (start_ns < 0 &&
         (collector->is_unstored ||
          store_meta_get_integer(collector->store, "program_start_ns", &start_ns) != VARVE_OK)) {
@@ -405,7 +411,11 @@ static int64_t duration_ns(const struct collector *collector)
         end_ns = newest_ns;
     }
     end_ns = end_ns > newest_ns ? end_ns : newest_ns;
-    return end_ns > start_ns ? end_ns - start_ns : 0;
+    /* an end that was interrupted, and a trace that is imported, know more */
+    if (collector->is_recovering && !collector->is_unstored) {
+        store_meta_get_integer(collector->store, "duration_ns", &known_ns);
+    }
+    return end_ns - start_ns > known_ns ? end_ns - start_ns : known_ns;
 }
 
 /* It is all in tables: the call sites need the memory. */
@@ -516,6 +526,7 @@ void collector_result(const struct collector *collector, struct varve_collect_re
     result->running = collector->processes_alive;
     result->unrecorded = collector->unrecorded;
     result->processes = collector->sum.processes;
+    result->images = collector->sum.images;
     result->own_allocators = collector->own_allocators;
     result->threads = collector->sum.threads;
     result->kept_events = collector->kept_events;

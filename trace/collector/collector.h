@@ -129,6 +129,8 @@ struct collector {
     bool found_no_follower;     /* by the last search */
     struct collect_execs *execs;
     int64_t program_start_ns, program_end_ns; /* of the trace; -1 if not known */
+    int64_t stopped_ns;                       /* when the recording was; 0: nobody knows */
+    int64_t processes_end_ns; /* of the last process that ended, or stopped_ns if others were left running */
 };
 
 /// Open the database, the derivation and the clock for collector->directory.

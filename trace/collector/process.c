@@ -63,7 +63,10 @@ static void mark_ended(struct collector *collector, struct traced_process *proce
 {
     if (!process->has_ended) {
         process->has_ended = true;
-        process->end_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
+        /* of one that nobody watched the end is where its rings end, see retire.c */
+        process->end_ns = collector->is_recovering
+                              ? process->start_ns
+                              : collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
         collector->processes_alive--;
     }
 }

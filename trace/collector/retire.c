@@ -230,10 +230,24 @@ static void add_to_sums(struct collector *collector, const struct ring_reader *r
     collector->sum.uncommitted += sums.uncommitted;
 }
 
+/* When its thread ended, or wrote its last record at least. */
+static int64_t reader_end_ns(struct collector *collector, const struct ring_reader *reader)
+{
+    struct traced_process *process = reader->process;
+    int64_t end_ns = collect_clock_ns(&collector->clock, reader->last_ticks);
+
+    if (process->has_ended && !collector->is_recovering) {
+        return process->end_ns;
+    }
+    if (process->has_ended && end_ns > process->end_ns) {
+        process->end_ns = end_ns;
+    }
+    return end_ns;
+}
+
 static int retire_reader(struct collector *collector, struct ring_reader *reader)
 {
-    int64_t end_ns = reader->process->has_ended ? reader->process->end_ns
-                                                : collect_clock_ns(&collector->clock, reader->last_ticks);
+    int64_t end_ns = reader_end_ns(collector, reader);
     int error = collect_thread_row(collector, reader, end_ns >= 0 ? end_ns : 0);
 
     if (error == VARVE_OK) {
@@ -259,7 +273,11 @@ static int close_process(struct collector *collector, struct traced_process *pro
         return error;
     }
     collect_sink_process_end(collector, process);
-    collector->sum.processes++;
+    if (process->end_ns > collector->processes_end_ns) {
+        collector->processes_end_ns = process->end_ns;
+    }
+    collector->sum.processes += !process->is_replaced;
+    collector->sum.images++;
     collector->sum.unattached += collect_plausible(process->control->unattached);
     derive_process_end(collector->derive, process->id);
     callsites_process_end(collector->callsites, process->id);

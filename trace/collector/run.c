@@ -128,10 +128,10 @@ static void settings_fill(const struct varve_collect_options *options, struct se
     settings->stacks_max = options->stacks_max;
     settings->ring_capacity = options->ring_records;
     settings->clock_kind = collect_clock_choose();
-    settings->records = (options->heap ? VARVE_RECORDS_HEAP : 0U) |
-                        (options->cuda ? VARVE_RECORDS_CUDA : 0U) |
-                        (options->cupti ? VARVE_RECORDS_CUPTI : 0U) |
-                        (options->torch == VARVE_TORCH_ALLOCATE ? VARVE_RECORDS_TORCH : 0U);
+    settings->records =
+        (options->heap ? VARVE_RECORDS_HEAP : 0U) | (options->python_allocators ? VARVE_RECORDS_PYTHON : 0U) |
+        (options->cuda ? VARVE_RECORDS_CUDA : 0U) | (options->cupti ? VARVE_RECORDS_CUPTI : 0U) |
+        (options->torch == VARVE_TORCH_ALLOCATE ? VARVE_RECORDS_TORCH : 0U);
     if (options->cuda && options->replace_path != NULL) {
         snprintf(settings->replace_path, sizeof(settings->replace_path), "%s", options->replace_path);
     }
@@ -353,6 +353,7 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
     int error;
 
     __atomic_store_n(&collector->directory.control->state, SESSION_STATE_CLOSED, __ATOMIC_RELEASE);
+    collector->stopped_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
     error = collector_drain(collector, options->progress, options->progress_context, message);
     if (error == VARVE_OK && collector->process_count == 0) {
         error = collect_allocator_launched(collector, recording->program);

@@ -293,9 +293,9 @@ static int sum_take(sqlite3_stmt *row, void *context)
 {
     struct store_sums *sums = context;
     uint64_t *const figures[] = {
-        &sums->emitted,    &sums->stored,           &sums->spilled,    &sums->lost,
-        &sums->lost_bytes, &sums->uncommitted,      &sums->unreadable, &sums->damaged,
-        &sums->unattached, &sums->unattached_bytes, &sums->threads,    &sums->processes,
+        &sums->emitted,     &sums->stored,     &sums->spilled, &sums->lost,       &sums->lost_bytes,
+        &sums->uncommitted, &sums->unreadable, &sums->damaged, &sums->unattached, &sums->unattached_bytes,
+        &sums->threads,     &sums->processes,  &sums->images,
     };
     for (int i = 0; i < (int)(sizeof(figures) / sizeof(figures[0])); i++) {
         /* of damaged headers: a sum beyond 63 bits comes as a real number, which is cut to the largest */
@@ -312,7 +312,7 @@ int store_sum(struct store *store, struct store_sums *sums_out, struct varve_mes
         "SELECT total(emitted), total(stored), total(spilled), total(lost), total(lost_bytes),"
         " total(uncommitted), total(unreadable), count(damage),"
         " (SELECT total(unattached) FROM process), (SELECT total(unattached_bytes) FROM process),"
-        " count(*), (SELECT count(*) FROM process)"
+        " count(*), (SELECT processes FROM recording), (SELECT images FROM recording)"
         " FROM thread",
         NULL, sum_take, sums_out, message);
 }

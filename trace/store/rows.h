@@ -41,6 +41,7 @@ struct store_sums {
     uint64_t emitted, stored, spilled, lost, lost_bytes, uncommitted, unreadable;
     uint64_t damaged; /* rings whose contents are not known for sure */
     uint64_t threads, processes;
+    uint64_t images; /* of processes: a new one with each program that is executed */
     uint64_t unattached, unattached_bytes;
 };
 

@@ -401,7 +401,7 @@ static int result_read(const char *path, struct ctf_import_result *result, struc
         {&result->events, "SELECT count(*) FROM event"},
         {&result->lost, "SELECT sum(value) FROM stats WHERE name IN ('events_lost', 'events_unattached')"},
         {&result->uncommitted, "SELECT sum(uncommitted) FROM thread"},
-        {&result->processes, "SELECT count(*) FROM process"},
+        {&result->processes, "SELECT processes FROM recording"},
         {&result->threads, "SELECT count(*) FROM thread"},
         {&result->allocations, "SELECT count(*) FROM allocation"},
         {&result->discarded_events, "SELECT value FROM stats WHERE name = 'lttng_events_discarded'"},
