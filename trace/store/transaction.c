@@ -43,6 +43,15 @@ static const char *const statement_sql[STATEMENT_BATCH] = {
     [STATEMENT_MAIN_END] = "UPDATE process SET main_end_seq = ?2, main_end_ns = ?3 WHERE id = ?1",
     [STATEMENT_TOTAL_STAT] = "INSERT INTO total_stat VALUES",
     [STATEMENT_CALLSITE_STAT] = "INSERT INTO callsite_stat VALUES",
+    [STATEMENT_CALLSITE_SHARE] =
+        ("INSERT INTO callsite_share VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+         " ON CONFLICT DO UPDATE SET allocations = allocations + excluded.allocations,"
+         " frees = frees + excluded.frees, bytes = bytes + excluded.bytes,"
+         " live_allocations = live_allocations + excluded.live_allocations,"
+         " live_bytes = live_bytes + excluded.live_bytes,"
+         " peak_allocations = peak_allocations + excluded.peak_allocations,"
+         " peak_bytes = peak_bytes + excluded.peak_bytes, temporary = temporary + excluded.temporary,"
+         " lifetime_ns = lifetime_ns + excluded.lifetime_ns"),
     [STATEMENT_SAMPLE] = "INSERT INTO sample VALUES",
     [STATEMENT_SEGMENT] = "INSERT INTO segment VALUES",
     [STATEMENT_OOM] = "INSERT INTO oom VALUES",
