@@ -98,6 +98,7 @@ static void event_next(struct maker *maker, struct event *event)
         event->kind = VARVE_KIND_HEAP_FREE;
         event->cause = VARVE_CAUSE_FREE;
         event->addr = maker->live[slot];
+        event->callsite = 1 + random_skewed(random_next(&maker->random), CALLSITES);
         maker->live[slot] = 0;
         return;
     }

@@ -187,6 +187,41 @@ static void test_answers(void **state)
     }
 }
 
+/* The ten questions of `varve query --examples`, one after the other; of GPU memory: with that domain in place of the heap. */
+static void test_questions(void **state)
+{
+    static const struct {
+        const char *name, *database, *domain;
+    } asked[] = {{"questions.csv", "small.db", "'heap'"}, {"questions_block.csv", "gpu.db", "'block'"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
+        struct command_outcome examples = command_run("query", "--examples", asked[i].database, NULL);
+        struct command_outcome outcome;
+        size_t bytes = 2 * strlen(examples.out);
+        char *sql = calloc(1, bytes);
+        size_t used = 0;
+
+        assert_non_null(sql);
+        for (const char *at = examples.out; *at != '\0';) {
+            if (strncmp(at, "'heap'", 6) == 0) {
+                used += (size_t)snprintf(sql + used, bytes - used, "%s", asked[i].domain);
+                at += 6;
+            } else {
+                sql[used++] = *at++;
+            }
+        }
+        outcome = command_run("query", "--csv", asked[i].database, sql, NULL);
+        if (outcome.status != 0) {
+            fail_msg("%s: %s", asked[i].name, outcome.err);
+        }
+        compare(asked[i].name, outcome.out);
+        command_outcome_free(&outcome);
+        command_outcome_free(&examples);
+        free(sql);
+    }
+}
+
 /* Readable at 100 columns: no line of an answer as text is wider. */
 static void test_width(void **state)
 {
@@ -228,12 +263,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_questions),
         cmocka_unit_test(test_width),
         cmocka_unit_test(test_repeatable),
     };
 
     const struct CMUnitTest writing[] = {
         cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_questions),
     };
 
     return getenv("VARVE_GOLDEN_OUT") != NULL ? cmocka_run_group_tests(writing, enter, test_folder_teardown)
