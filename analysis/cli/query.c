@@ -94,13 +94,16 @@ static char *value_text(const struct value *value, const char *null_text)
     return memory_copy_text(value->text);
 }
 
-/* A terminal gets no lines that it would break; what reads a pipe gets everything. */
+/* A terminal gets no lines that it would break, as far as cutting texts goes: no column is left out. What reads a pipe gets
+ * everything. */
 static void fit_terminal(const struct answer *answer, struct table *table)
 {
     int number = fileno(answer->out);
 
-    if (!table->is_fitted && number >= 0 && isatty(number)) {
-        table_fit(table, terminal_columns());
+    if (number >= 0 && isatty(number)) {
+        size_t least = table_narrowest(table);
+
+        table->columns_max = least > terminal_columns() ? least : terminal_columns();
     }
 }
 

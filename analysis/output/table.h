@@ -22,19 +22,19 @@ struct table {
     const struct table_column *columns;
     size_t column_count;
     size_t *widths;
-    bool is_fitted; /* widths are final, what is wider is cut */
-    char **cells;   /* row after row */
+    char **cells; /* row after row */
     size_t cell_count, cell_capacity;
     const char *indent;
+    size_t
+        columns_max; /* of a line: text is cut, and the last columns are left out where that does not do; 0: no limit */
 };
 
 void table_init(struct table *table, const struct table_column *columns, size_t column_count);
 void table_add(struct table *table, const char *text); /* copied; the next cell of the row */
 /// Print what was added since the last call (with titles if asked) and empty the table; widths only grow.
 void table_print(struct table *table, FILE *out, bool with_titles);
-/// Let no line be wider than `columns` if that can be had by cutting texts, the widest first; titles stay whole. Of the rows added so far
-/// and all later ones: a column does not grow any more.
-void table_fit(struct table *table, size_t columns);
+/// The columns that a line takes, of the rows added so far, when every text is as narrow as columns_max makes it before it leaves out columns.
+size_t table_narrowest(const struct table *table);
 void table_free(struct table *table);
 
 void csv_text(FILE *out, const char *text, size_t bytes); /* quoted where RFC 4180 wants it */
