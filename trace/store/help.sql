@@ -88,7 +88,7 @@ INSERT INTO help VALUES
     ('allocations', '', 'allocations, one row each, with names; without what CUPTI reports of the same memory'),
     ('allocations', 'source', 'function that was called, or where the block came from'),
     ('allocations', 'lifetime_ns', 'free_ns - alloc_ns; NULL: never freed'),
-   
+
     ('leak_moment', '', 'moment of each process at which leaks are looked at: the end of its own code where it is known, else its end'),
     ('leak_moment', 'process_id', 'row of process'), ('leak_moment', 'pid', 'of the process'),
     ('leak_moment', 'begin_ns', 'when the first tenth of its run begins'), ('leak_moment', 'end_ns', 'when the last tenth ends'),
