@@ -376,7 +376,8 @@ int options_parse(const struct command *command, int argc, char *const argv[], v
             only_operands = true;
             continue;
         }
-        if (only_operands || word[0] != '-' || word[1] == '\0') {
+        /* "-- " begins a comment of SQL, not an option */
+        if (only_operands || word[0] != '-' || word[1] == '\0' || strncmp(word, "-- ", 3) == 0) {
             if (command->takes_command) {
                 operands->rest = &argv[index];
                 operands->count = argc - index;
