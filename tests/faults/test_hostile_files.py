@@ -258,7 +258,7 @@ class Targets(Hostile):
     def test_a_recording_does_not_overwrite_what_came_meanwhile(self):
         churn = recording.program("churn")
         outcome = self.record("/bin/sh", "-c", f"echo precious > {self.path}; exec {churn} --ops 100")
-        self.assertIn("came there meanwhile", outcome.err)
+        self.assertIn("was created meanwhile", outcome.err)
         self.assertIn("varve recover", outcome.err)
         with open(self.path, encoding="utf-8") as stream:
             self.assertEqual(stream.read(), "precious\n")
@@ -393,13 +393,13 @@ event { name = "other:event"; id = 0; stream_id = 0; fields := struct { uint32_t
                 if os.path.exists(path):
                     os.unlink(path)
                 os.mkfifo(path)
-                self.refuse_import(name, "is no file")
+                self.refuse_import(name, "is not a regular file")
                 os.unlink(path)
                 self.put("stream", self.packet())
 
     def test_a_link_to_a_device(self):
         os.symlink("/dev/zero", os.path.join(self.trace, "index", "stream.idx"))
-        self.refuse_import("stream.idx", "is no file")
+        self.refuse_import("stream.idx", "is not a regular file")
 
     def test_holes(self):
         head = struct.pack(">IIII", 0xC1F1DCC1, 1, 1, 64)

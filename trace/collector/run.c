@@ -383,10 +383,11 @@ static void warn_of_allocator(const struct recording *recording)
         options->heap && !options->quiet ? collect_allocator_of(recording->program) : NULL;
 
     if (allocator != NULL) {
-        fprintf(stderr,
-                "varve: %s has %s linked in, which no recorder sees: only memory from elsewhere (mmap, other "
-                "libraries) will be recorded; link the allocator as a shared library to record its heap\n",
-                recording->program, allocator);
+        fprintf(
+            stderr,
+            "varve: %s has %s linked in, which cannot be recorded: only memory from elsewhere (mmap, other "
+            "libraries) will be recorded; link the allocator as a shared library to record its heap\n",
+            recording->program, allocator);
     }
 }
 

@@ -234,7 +234,7 @@ static int journal_leave(struct store *store, bool *is_left_out, struct varve_me
     }
     if (sqlite3_prepare_v2(store->db, "PRAGMA main.journal_mode = DELETE", -1, &statement, NULL) !=
         SQLITE_OK) {
-        return schema_error(store->db, store->path, "cannot fold the log in", message);
+        return schema_error(store->db, store->path, "cannot checkpoint the write-ahead log", message);
     }
     int result = sqlite3_step(statement);
     *is_left_out = result == SQLITE_ROW &&

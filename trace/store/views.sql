@@ -454,28 +454,28 @@ CREATE VIEW storage_leak AS
             SELECT l.id, max(g.storages) AS storages, g.leaving, g.phases, g.name
             FROM left_by l JOIN grown g ON g.process_id = l.process_id AND g.name = l.name AND g.callsite_id = l.callsite_id
             GROUP BY l.id),
-        told AS MATERIALIZED (
+        tracked AS MATERIALIZED (
             SELECT process_id, callsite_id, count(*) AS storages FROM alive
             WHERE leak_seq IS NOT NULL AND leak_cause NOT IN (106, 107) GROUP BY process_id, callsite_id HAVING count(*) >= 8),
         judged AS (
-            SELECT a.*, h.views, h.shown, g.storages AS grown, g.leaving, g.phases, g.name AS phase, t.storages AS told,
+            SELECT a.*, h.views, h.shown, g.storages AS grown, g.leaving, g.phases, g.name AS phase, t.storages AS tracked,
                 CASE WHEN a.leak_cause = 106 THEN 1
                     WHEN (a.has_exited OR a.leak_cause = 107) AND 2 * h.shown < a.size THEN 2
                     WHEN g.id IS NOT NULL OR a.leak_seq IS NOT NULL AND t.storages IS NOT NULL THEN 3
                     WHEN a.leak_cause = 108 THEN 4
                     WHEN a.has_exited OR a.leak_seq IS NOT NULL THEN 5 END AS reason
             FROM alive a LEFT JOIN held h ON h.base_id = a.id LEFT JOIN growth g ON g.id = a.id
-                LEFT JOIN told t ON t.process_id = a.process_id AND t.callsite_id = a.callsite_id)
+                LEFT JOIN tracked t ON t.process_id = a.process_id AND t.callsite_id = a.callsite_id)
     SELECT id AS storage_id, number, process_id, pid, size, callsite_id, create_ns,
         CASE reason WHEN 1 THEN 'cycle' WHEN 2 THEN 'held by views' WHEN 3 THEN 'growth' WHEN 4 THEN 'untouched'
             ELSE 'alive at the end' END AS kind,
         max(CASE reason WHEN 1 THEN 1.0 WHEN 2 THEN 1.0 - CAST(shown AS REAL) / size
-                WHEN 3 THEN 1.0 - 1.0 / max(coalesce(grown, 0), coalesce(told, 0)) WHEN 4 THEN 0.5 ELSE 0.9 END,
+                WHEN 3 THEN 1.0 - 1.0 / max(coalesce(grown, 0), coalesce(tracked, 0)) WHEN 4 THEN 0.5 ELSE 0.9 END,
             has_exited * 0.9) AS score,
         CASE reason WHEN 1 THEN 'kept alive by what it keeps alive itself'
             WHEN 2 THEN views || iif(views = 1, ' view shows ', ' views show ') || shown || ' of its ' || size || ' bytes'
                 || iif(leak_cause = 107, ', and nobody else refers to it', '')
-            WHEN 3 THEN iif(grown IS NULL, 'one of ' || told || ' of this call site that the tracker found',
+            WHEN 3 THEN iif(grown IS NULL, 'one of ' || tracked || ' of this call site that the tracker found',
                 'one of ' || grown || ' of this call site that ' || leaving || ' of ' || phases
                     || iif(phases = 1, ' phase "', ' phases "') || phase || '" left')
             WHEN 4 THEN 'nobody has looked at it since it was created'
