@@ -368,9 +368,9 @@ CREATE VIEW leak_line AS
             WHEN span <= 2 THEN 'late'
             WHEN iif(by_bytes, byte_recent, recent) < 0.1 THEN 'stopped'
             ELSE 'mixed' END AS pattern,
-        CASE WHEN s.user_rank IN (1, 2) THEN s.module GLOB '/lib*' OR s.module GLOB '/usr/lib*' OR s.module GLOB '/usr/local/lib*'
-                OR s.module GLOB '*/python[0-9]*' OR s.module GLOB '*/libpython*'
-            ELSE coalesce(s.user_rank, 0) IN (0, 4) END AS is_library,
+        CASE WHEN s.user_rank = 4 THEN 1 WHEN s.user_rank > 2 THEN 0
+            ELSE coalesce(s.module GLOB '/lib*' OR s.module GLOB '/usr/lib*' OR s.module GLOB '/usr/local/lib*'
+                OR s.module GLOB '*/python[0-9]*' OR s.module GLOB '*/libpython*', 0) END AS is_library,
         first_ns, last_ns, nullif(largest & 4294967295, 0) AS callsite_id,
         n_1 AS live_1, n_2 AS live_2, n_3 AS live_3, n_4 AS live_4, n_5 AS live_5, n_6 AS live_6, n_7 AS live_7, n_8 AS live_8,
         n_9 AS live_9, b_1 AS live_bytes_1, b_2 AS live_bytes_2, b_3 AS live_bytes_3, b_4 AS live_bytes_4, b_5 AS live_bytes_5,

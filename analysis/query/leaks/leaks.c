@@ -341,7 +341,7 @@ struct cJSON *leak_list_json(struct database *database, const struct leak_list *
 
 void leak_list_csv(FILE *out, const struct leak_list *list)
 {
-    fputs("domain,score,pattern,bytes,allocations,allocations_made,evidence,callsite_id,function,file,line,module\n", out);
+    fputs("domain,score,pattern,bytes,allocations,allocations_made,evidence,callsite_id,user_function,user_file,user_line,user_module\n", out);
     for (size_t i = 0; i < list->count; i++) {
         const struct leak_line *line = &list->rows[i];
         char evidence[400];

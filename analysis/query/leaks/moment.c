@@ -138,10 +138,10 @@ int leak_moment_make(struct leak_moment *moment, struct database *database, cons
     return VARVE_OK;
 }
 
-static void print_processes(FILE *out, int64_t count, const struct leak_moment *moment)
+static void print_processes(FILE *out, const char *of, int64_t count, const struct leak_moment *moment)
 {
     if (moment->processes - moment->replaced > 1) {
-        fprintf(out, " of %s process%s", format_count(count).text, count == 1 ? "" : "es");
+        fprintf(out, " %s %s process%s", of, format_count(count).text, count == 1 ? "" : "es");
     }
 }
 
@@ -157,12 +157,12 @@ static void print_ends(FILE *out, const struct leak_moment *moment)
 {
     if (moment->at_main > 0) {
         fputs("when main() returned or exit() began", out);
-        print_processes(out, moment->at_main, moment);
+        print_processes(out, "in", moment->at_main, moment);
         print_when(out, moment);
     }
     if (moment->at_end > 0 || moment->at_main == 0) {
         fprintf(out, "%sat the end", moment->at_main > 0 ? ", " : "");
-        print_processes(out, moment->at_end, moment);
+        print_processes(out, "of", moment->at_end, moment);
         fprintf(out, ", as %s", moment->only_live ? "only totals were kept" : "no exit of main was recorded");
     }
 }
