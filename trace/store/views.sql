@@ -366,7 +366,7 @@ CREATE VIEW leak_line AS
             FROM even),
         weighed AS (
             SELECT e.*, min(1.0, span / 5.0) * min(1.0, 4.0 * e.run_ns / m.run_ns) AS weight
-            FROM recent e CROSS JOIN (SELECT max(1, max(end_ns - begin_ns)) AS run_ns FROM leak_moment WHERE moment <> 'exec') m),
+            FROM recent e CROSS JOIN (SELECT max(1, coalesce(max(end_ns - begin_ns), 1)) AS run_ns FROM leak_moment WHERE moment <> 'exec') m),
         scored AS (
             SELECT *, evenness * (0.25 + 0.75 * recent) * steadiness * n_10 / (n_10 + 8.0) * weight AS growth,
                 byte_evenness * (0.25 + 0.75 * byte_recent) * byte_steadiness * blocks / (blocks + 8.0) * weight
