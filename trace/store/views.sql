@@ -246,7 +246,7 @@ CREATE VIEW leak_moment AS
         -1 AS from_ns, coalesce(iif(k.totals, NULL, p.main_end_ns), 9223372036854775807) AS at_ns,
         CASE WHEN p.end_cause = 'exec' THEN 'exec' WHEN p.main_end_ns IS NULL OR k.totals THEN 'end' ELSE 'exit of main' END AS moment,
         p.exit_ns
-    FROM (SELECT *, coalesce(end_ns, (SELECT ts_ns FROM event_row ORDER BY seq DESC LIMIT 1), 0) AS exit_ns FROM process) p
+    FROM (SELECT *, coalesce(end_ns, (SELECT ts_ns FROM event ORDER BY seq DESC LIMIT 1), 0) AS exit_ns FROM process) p
         CROSS JOIN (SELECT EXISTS (SELECT 1 FROM meta WHERE key = 'keep' AND value = 'totals') AS totals) k;
 
 -- Blocks by line, and by the tenths of their process's run in which they were made and freed: live at the end of tenth i are those with
