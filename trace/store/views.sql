@@ -246,7 +246,7 @@ CREATE VIEW leak_moment AS
         -1 AS from_ns, coalesce(iif(k.totals, NULL, p.main_end_ns), 9223372036854775807) AS at_ns,
         CASE WHEN p.end_cause = 'exec' THEN 'exec' WHEN p.main_end_ns IS NULL OR k.totals THEN 'end' ELSE 'exit of main' END AS moment,
         p.exit_ns
-    FROM (SELECT *, coalesce(end_ns, (SELECT ts_ns FROM event_row ORDER BY seq DESC LIMIT 1), 0) AS exit_ns FROM process) p
+    FROM (SELECT *, coalesce(end_ns, (SELECT ts_ns FROM event ORDER BY seq DESC LIMIT 1), 0) AS exit_ns FROM process) p
         CROSS JOIN (SELECT EXISTS (SELECT 1 FROM meta WHERE key = 'keep' AND value = 'totals') AS totals) k;
 
 -- Blocks by line, and by the tenths of their process's run in which they were made and freed: live at the end of tenth i are those with
@@ -366,7 +366,7 @@ CREATE VIEW leak_line AS
             FROM even),
         weighed AS (
             SELECT e.*, min(1.0, span / 5.0) * min(1.0, 4.0 * e.run_ns / m.run_ns) AS weight
-            FROM recent e CROSS JOIN (SELECT max(1, max(end_ns - begin_ns)) AS run_ns FROM leak_moment WHERE moment <> 'exec') m),
+            FROM recent e CROSS JOIN (SELECT max(1, coalesce(max(end_ns - begin_ns), 1)) AS run_ns FROM leak_moment WHERE moment <> 'exec') m),
         scored AS (
             SELECT *, evenness * (0.25 + 0.75 * recent) * steadiness * n_10 / (n_10 + 8.0) * weight AS growth,
                 byte_evenness * (0.25 + 0.75 * byte_recent) * byte_steadiness * blocks / (blocks + 8.0) * weight
@@ -383,9 +383,9 @@ CREATE VIEW leak_line AS
             WHEN span <= 2 THEN 'late'
             WHEN iif(by_bytes, byte_recent, recent) < 0.1 THEN 'stopped'
             ELSE 'mixed' END AS pattern,
-        CASE WHEN s.user_rank IN (1, 2) THEN s.module GLOB '/lib*' OR s.module GLOB '/usr/lib*' OR s.module GLOB '/usr/local/lib*'
-                OR s.module GLOB '*/python[0-9]*' OR s.module GLOB '*/libpython*'
-            ELSE coalesce(s.user_rank, 0) IN (0, 4) END AS is_library,
+        CASE WHEN s.user_rank = 4 THEN 1 WHEN s.user_rank > 2 THEN 0
+            ELSE coalesce(s.module GLOB '/lib*' OR s.module GLOB '/usr/lib*' OR s.module GLOB '/usr/local/lib*'
+                OR s.module GLOB '*/python[0-9]*' OR s.module GLOB '*/libpython*', 0) END AS is_library,
         first_ns, last_ns, nullif(largest & 4294967295, 0) AS callsite_id,
         n_1 AS live_1, n_2 AS live_2, n_3 AS live_3, n_4 AS live_4, n_5 AS live_5, n_6 AS live_6, n_7 AS live_7, n_8 AS live_8,
         n_9 AS live_9, b_1 AS live_bytes_1, b_2 AS live_bytes_2, b_3 AS live_bytes_3, b_4 AS live_bytes_4, b_5 AS live_bytes_5,
