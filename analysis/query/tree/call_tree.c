@@ -16,6 +16,7 @@
 
 #define ROOT 0
 #define NO_FRAME 0            /* the key of stacks without frames */
+#define USER_FRAMES_MAX 256   /* in which the user's line is looked for */
 #define NODES_MAX (1UL << 21) /* of a tree that is copied out: what is beyond is left out */
 
 const char *const call_tree_metric_names[] = {"peak", "allocated", "leaked", "temporary", NULL};
@@ -181,7 +182,7 @@ static uint32_t find_callsite(struct builder *builder, struct map *numbers, uint
     uint32_t number = node;
     const uint64_t *found;
 
-    for (int i = 0; options->is_inverted && !options->all_frames && i < CALL_TREE_FRAMES_MAX; i++) {
+    for (int i = 0; options->is_inverted && !options->all_frames && i < USER_FRAMES_MAX; i++) {
         if (number == ROOT || builder->sources[number].key == key) {
             break;
         }
