@@ -214,7 +214,6 @@ static bool read_callsites(struct builder *builder, struct map *numbers, const u
         [CALL_TREE_LEAKED] = CALLSITES("t.live_bytes", "t.live_allocations"),
         [CALL_TREE_TEMPORARY] = CALLSITES("0", "t.temporary"),
     };
-    int64_t *total = builder->sources[ROOT].total;
     struct cursor cursor;
     bool is_right = true;
 
@@ -224,6 +223,7 @@ static bool read_callsites(struct builder *builder, struct map *numbers, const u
         int64_t id = cursor_integer(&cursor, 0);
         uint32_t node = id > 0 && id < limit ? nodes[id] : ROOT;
         int64_t figures[] = {cursor_integer(&cursor, 2), cursor_integer(&cursor, 3)};
+        int64_t *total;
         uint32_t source;
 
         if (figures[0] == 0 && figures[1] == 0) {
