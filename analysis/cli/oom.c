@@ -235,7 +235,8 @@ static void print_remedies(FILE *out, const struct details *details, size_t inde
     }
     if (all_free(failure) >= request->rounded) {
         fprintf(out,
-                "    the %s that are free, in one piece: try varve replay --conf expandable_segments:True\n",
+                "    the %s that are free, in one piece: varve replay --conf expandable_segments:True tries "
+                "that\n",
                 format_bytes((int64_t)all_free(failure)).text);
     }
 }

@@ -94,7 +94,8 @@ static char *value_text(const struct value *value, const char *null_text)
     return memory_copy_text(value->text);
 }
 
-/* A terminal gets no lines that it would break; what reads a pipe gets everything. */
+/* A terminal gets no lines that it would break, as far as cutting texts goes: no column is left out. What reads a pipe gets
+ * everything. */
 static void fit_terminal(const struct answer *answer, struct table *table)
 {
     int number = fileno(answer->out);

@@ -15,8 +15,16 @@ extern "C" {
 struct database;
 struct history_stacks;
 
-/// `callsites`: of the history's stacks, by number. Nothing is written of a history that is from no snapshot.
-void history_write_rests(struct varve_writer *writer, const struct history *history, const uint32_t *callsites);
+/* Numbers of events of one device, rising. */
+struct history_numbers {
+    size_t *items;
+    size_t count, capacity;
+};
+
+/// `callsites`: of the history's stacks, by number; `moved`: by device, events that have another time in the database. Nothing is
+/// written of a history that is from no snapshot.
+void history_write_rests(struct varve_writer *writer, const struct history *history, const uint32_t *callsites,
+                         const struct history_numbers *moved);
 /// After the events were read. VARVE_ERROR_CORRUPT.
 int history_read_rests(struct database *database, struct history *history, struct history_stacks *stacks,
                        struct varve_message *message);
