@@ -81,7 +81,10 @@
     X(62, CUPTI_MEMORY,     cupti_memory,     device,    "address", "bytes", "CUPTI's time of the operation, ns of CLOCK_REALTIME", "correlation id in bits 0-31, operation (1 allocation, 2 release) in bits 32-39", "an activity record of CUPTI; pool: kind of memory (bits 12-15)") \
     X(63, CUPTI_STATE,      cupti_state,      device,    "", "of cupti_refused: the kind of activity record, 0: CUPTI as a whole", "CUPTI's time, ns of CLOCK_REALTIME", "begin: CUPTI's version; refused, fatal: CUptiResult; end: 1 if the subscription was given up; dropped: records", "CUPTI's recorder says what became of it; cause says what") \
     X(64, OP_NAME,          op_name,          remat,     "name, bytes 0-7", "name, bytes 8-15", "name, bytes 16-23", "name, bytes 24-31", "what the number of an operator's name (pool of other events of this group, 1 to 65535) means in this process; id: the number") \
-    X(65, MAIN_END,         main_end,         process,   "", "", "", "", "the program's own code is over: main returned, exit was called, or a Python interpreter begins to tear itself down; exit handlers and static destructors come after it")
+    X(65, MAIN_END,         main_end,         process,   "", "", "", "", "the program's own code is over: main returned, exit was called, or a Python interpreter begins to tear itself down; exit handlers and static destructors come after it") \
+    X(66, PYTHON_ALLOC,     python_alloc,     heap,      "address returned, 0 if it failed", "bytes asked for", "the same, filled by the collector", "", "a Python interpreter's allocator handed out memory for an object or buffer; cause names the function") \
+    X(67, PYTHON_FREE,      python_free,      heap,      "address", "bytes of the allocation", "", "", "a Python interpreter gave memory back to its allocator; with cause realloc: a realloc call is about to give it up") \
+    X(68, PYTHON_REALLOC,   python_realloc,   heap,      "address returned", "bytes asked for", "the same, filled by the collector", "old address", "a realloc call of a Python interpreter ended; flag failed: the old memory is still valid")
 /* clang-format on */
 
 /*

@@ -223,10 +223,11 @@ VARVE_API void varve_python_stack_withdraw(void);
 /// Is anything of these kinds (enum varve_records) wanted by the session that this process belongs to?
 /// False without a session. A load and a branch.
 enum varve_records {
-    VARVE_RECORDS_HEAP = 1,  /* the malloc family, mmap */
-    VARVE_RECORDS_CUDA = 2,  /* calls of the CUDA driver about memory */
-    VARVE_RECORDS_CUPTI = 4, /* the same as CUPTI reports them */
-    VARVE_RECORDS_TORCH = 8, /* PyTorch's allocator, or ours in its place */
+    VARVE_RECORDS_HEAP = 1,    /* the malloc family, mmap */
+    VARVE_RECORDS_CUDA = 2,    /* calls of the CUDA driver about memory */
+    VARVE_RECORDS_CUPTI = 4,   /* the same as CUPTI reports them */
+    VARVE_RECORDS_TORCH = 8,   /* PyTorch's allocator, or ours in its place */
+    VARVE_RECORDS_PYTHON = 16, /* what Python interpreters cut from their arenas */
 };
 VARVE_API bool varve_records_wanted(unsigned records);
 
@@ -325,6 +326,7 @@ struct varve_collect_options {
     const char *torch_path;   /* libvarve-torch.so; only for torch */
     const char *python_path;  /* the folder with our sitecustomize.py; only for torch */
     bool heap;
+    bool python_allocators;
     bool cuda;
     bool cupti;
     unsigned torch; /* enum varve_torch */

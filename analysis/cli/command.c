@@ -12,6 +12,7 @@
 #include "analysis/output/progress.h"
 #include "analysis/output/terminal.h"
 #include "analysis/query/db.h"
+#include "analysis/query/hide.h"
 #include "trace/trace.h"
 
 #include <assert.h>
@@ -76,6 +77,22 @@ int command_fail(struct command_context *context, const char *format, ...)
     return EXIT_STATUS_FAILED;
 }
 
+int command_hide(struct command_context *context, struct database *database, const struct operands *operands,
+                 struct varve_message *message)
+{
+    size_t all;
+    int error =
+        database_hide(database, operands->hidden.items, (size_t)operands->hidden.count, &all, message);
+
+    if (error == VARVE_OK && all > 0) {
+        fprintf(
+            context->err,
+            "varve %s: the patterns hide every frame of all %s call sites; their innermost frames are shown\n",
+            context->name, format_count((int64_t)all).text);
+    }
+    return error;
+}
+
 static int fail_unknown(struct command_context *context, const char *name)
 {
     const char *names[COMMANDS_MAX] = {NULL};
@@ -117,7 +134,10 @@ static int run_about_database(const struct command *command, struct command_cont
     }
     command_progress(context, &progress, false);
     database_watch(database, &progress, "reading");
-    error = command->answer(context, database, values, &message);
+    error = command_hide(context, database, operands, &message);
+    if (error == VARVE_OK) {
+        error = command->answer(context, database, values, &message);
+    }
     error = error == VARVE_OK ? database_error(database, &message) : error;
     progress_end(&progress);
     database_close(database);

@@ -20,17 +20,25 @@ extern "C" {
 #endif
 
 #define OPERANDS_MAX 8
+#define OPTION_TEXTS_MAX 64
 
 struct database;
 struct option_spec;
 struct progress;
 struct varve_message;
 
+/* Values of an option that may be given several times, borrowed from argv. */
+struct option_texts {
+    int count;
+    const char *items[OPTION_TEXTS_MAX];
+};
+
 struct operands {
     int count;
     const char *items[OPERANDS_MAX];
-    int64_t timeout_ns; /* --timeout: of a command that reads databases */
-    char *const *rest;  /* of a command that takes another command line: that one, NULL at its end */
+    int64_t timeout_ns;         /* --timeout: of a command that reads databases */
+    struct option_texts hidden; /* --hide: of a command about one database */
+    char *const *rest;          /* of a command that takes another command line: that one, NULL at its end */
 };
 
 struct command_context {
@@ -55,6 +63,7 @@ struct command {
     const char *const *operand_choices; /* what completion offers as its operand, NULL at the end; or NULL */
     bool takes_command;                 /* operands are another command line: options end at the first */
     bool reads_database;                /* takes --timeout */
+    bool hides;                         /* takes --hide, as those with `answer` do: it calls command_hide */
     bool streams; /* writes as it goes, and filters itself; all others write at the end, or nothing on failure
                    */
     const char *(*check)(
@@ -71,7 +80,7 @@ struct command {
 /* All of them, in the order of the help. */
 /* clang-format off */
 #define COMMAND_LIST(X) \
-    X(record) X(recover) X(import) X(export) X(replay) X(dtr) X(report) X(leaks) X(peak) X(timeline) X(segments) X(oom) X(query) \
+    X(record) X(recover) X(import) X(export) X(replay) X(dtr) X(report) X(leaks) X(peak) X(tree) X(flamegraph) X(timeline) X(segments) X(oom) X(query) \
     X(diff) X(info) X(doctor) X(completion) X(help)
 /* clang-format on */
 
@@ -87,6 +96,9 @@ void command_progress(struct command_context *context, struct progress *progress
 /// Print "varve NAME: message" to context->err and return EXIT_STATUS_FAILED.
 int command_fail(struct command_context *context, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/// Choose the user's lines of a database anew by --hide and the file of the configuration folder; says so if nothing is left.
+int command_hide(struct command_context *context, struct database *database, const struct operands *operands,
+                 struct varve_message *message);
 /// fprintf of what may have names from elsewhere in it, to a stream that nobody filters: not the context's
 /// `out`.
 void command_say(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));

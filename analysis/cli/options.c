@@ -76,6 +76,10 @@ const char *option_suggest(const char *word, const char *const *names)
 const struct option_spec option_help = {"help", 'h', OPTION_FLAG, NULL, "print this help", 0, 0, 0, NULL};
 
 static const struct option_spec common[] = {
+    {"hide", 0, OPTION_TEXTS, "PATTERN",
+     "frames to pass over for the user's line, beside the built-in ones: functions, or files and modules if it has a slash; * stands "
+     "for anything; may be repeated",
+     offsetof(struct operands, hidden), 0, 0, NULL},
     {"timeout", 0, OPTION_SECONDS, "SECONDS",
      "how long reading a database may compute: one from elsewhere may never end (default 60; 0: no limit)",
      offsetof(struct operands, timeout_ns), 0, 0, NULL},
@@ -84,9 +88,9 @@ static const struct option_spec common[] = {
 
 const struct option_spec *options_common(const struct command *command)
 {
-    return command->reads_database || command->answer != NULL
-               ? common
-               : &common[sizeof(common) / sizeof(common[0]) - 1];
+    return command->answer != NULL || command->hides ? common
+           : command->reads_database                 ? &common[1]
+                                                     : &common[sizeof(common) / sizeof(common[0]) - 1];
 }
 
 static int fail_unknown(const struct command *command, const char *word, size_t length,
@@ -219,6 +223,17 @@ static int parse_mode(const struct option_spec *option, const char *text, int *v
     return error;
 }
 
+static int parse_texts(const struct option_spec *option, const char *text, struct option_texts *texts,
+                       struct varve_message *message)
+{
+    if (texts->count == OPTION_TEXTS_MAX) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "--%s is given more than %d times",
+                                 option->name, OPTION_TEXTS_MAX);
+    }
+    texts->items[texts->count++] = text;
+    return VARVE_OK;
+}
+
 static int parse_value(const struct option_spec *option, const char *text, void *values,
                        struct varve_message *message)
 {
@@ -230,6 +245,8 @@ static int parse_value(const struct option_spec *option, const char *text, void 
     case OPTION_TEXT:
         memcpy(field, &text, sizeof(text));
         return VARVE_OK;
+    case OPTION_TEXTS:
+        return parse_texts(option, text, field, message);
     case OPTION_BYTES:
         return parse_bytes(option, text, field, message);
     case OPTION_SECONDS:

@@ -21,6 +21,7 @@ enum option_kind {
     OPTION_FLAG,    /* bool */
     OPTION_INTEGER, /* int64_t within min…max */
     OPTION_TEXT,    /* const char *, borrowed from argv */
+    OPTION_TEXTS,   /* struct option_texts: may be given several times */
     OPTION_BYTES,   /* int64_t; suffixes K, M, G */
     OPTION_SECONDS, /* int64_t in ns; decimals allowed */
     OPTION_CHOICE,  /* int: index into choices */

@@ -164,6 +164,7 @@ static int answer_peak(struct command_context *context, struct database *databas
         terminal_set_columns(values->width);
     }
     terminal_set_full_names(values->full_names);
+    terminal_fold();
     if (error == VARVE_OK && values->json) {
         answer_json(context, database, values, &answer);
     } else if (error == VARVE_OK && values->csv) {

@@ -308,7 +308,10 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (strcmp(sql, "-") == 0) {
         sql = from_stdin = read_stdin(&message);
     }
-    result = sql == NULL ? VARVE_ERROR_IO : check_statements(database, sql, &message);
+    result = sql == NULL ? VARVE_ERROR_IO : command_hide(context, database, operands, &message);
+    if (result == VARVE_OK) {
+        result = check_statements(database, sql, &message);
+    }
     if (result == VARVE_OK) {
         if (!database_is_complete(database)) {
             fprintf(context->err,
@@ -342,6 +345,7 @@ const struct command command_query = {
         "  varve query --csv trace.db - < question.sql > answer.csv\n",
     .options = options,
     .reads_database = true,
+    .hides = true,
     .values_bytes = sizeof(struct values),
     .operands_min = 2,
     .operands_max = 2,

@@ -28,6 +28,7 @@
 struct values {
     const char *output;
     bool heap;
+    bool python_allocators;
     int cuda;
     bool cupti;
     int torch;
@@ -73,6 +74,9 @@ static const struct option_spec options[] = {
      offsetof(struct values, output), 0, 0, NULL},
     {"heap", 0, OPTION_FLAG, NULL, "record the malloc family and mmap", offsetof(struct values, heap), 0, 0,
      NULL},
+    {"python-allocators", 0, OPTION_FLAG, NULL,
+     "record every object of Python interpreters too, as domain python; slower, and a larger database",
+     offsetof(struct values, python_allocators), 0, 0, NULL},
     {"cuda", 0, OPTION_MODE, "[=replace]",
      "record what the program asks of the CUDA driver; replace: serve cudaMalloc from varve's allocator",
      offsetof(struct values, cuda), 0, 0, cuda_names},
@@ -198,6 +202,7 @@ static void choose_records(const struct values *values, struct varve_collect_opt
     bool is_named = values->heap || values->cuda != 0 || values->cupti || values->torch != 0;
 
     collect->heap = values->heap || !is_named;
+    collect->python_allocators = values->python_allocators;
     collect->cuda = values->cuda != 0 || !is_named;
     collect->cupti = values->cupti;
     collect->torch = values->torch == 0   ? VARVE_TORCH_OFF

@@ -11,7 +11,10 @@
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/progress.h"
+#include "analysis/output/table.h"
+#include "analysis/replay/before.h"
 #include "analysis/replay/history_writer.h"
+#include "analysis/replay/ineffective.h"
 #include "analysis/replay/replay.h"
 #include "trace/trace.h"
 
@@ -72,14 +75,82 @@ static struct cJSON *mismatch_json(const struct replay_mismatch *mismatch)
     return object;
 }
 
-static void print_json(FILE *out, const struct replay_result *result, bool follows)
+/* The same requests under other rules, beside what they cost as they were recorded. */
+struct whatif {
+    struct replay_before before;
+    bool is_unchanged; /* every decision is as recorded */
+    struct replay_ineffective ineffective[REPLAY_INEFFECTIVE_MAX];
+    size_t ineffective_count;
+};
+
+static const struct {
+    const char *title, *key;
+    size_t offset;
+    bool is_bytes;
+} figures[] = {
+    {"peak reserved", "peak_reserved", offsetof(struct replay_figures, peak_reserved), true},
+    {"peak allocated", "peak_allocated", offsetof(struct replay_figures, peak_allocated), true},
+    {"segments at the end", "segments", offsetof(struct replay_figures, segments), false},
+    {"device calls", "device_calls", offsetof(struct replay_figures, device_calls), false},
+    {"retries", "retries", offsetof(struct replay_figures, retries), false},
+    {"out-of-memory errors", "ooms", offsetof(struct replay_figures, ooms), false},
+};
+
+#define FIGURES (sizeof(figures) / sizeof(figures[0]))
+
+static int64_t figure(const struct replay_figures *from, size_t index)
+{
+    return *(const int64_t *)(const void *)((const char *)from + figures[index].offset);
+}
+
+static struct cJSON *before_json(const struct replay_before *before)
+{
+    struct cJSON *object = json_object();
+
+    json_bool(object, "reproduced", before->is_reproduced);
+    json_integer_or_null(object, "memory_limit", before->limit != 0 ? (int64_t)before->limit : -1);
+    for (size_t i = 0; i < FIGURES; i++) {
+        json_integer_or_null(object, figures[i].key, figure(&before->figures, i));
+    }
+    return object;
+}
+
+static struct cJSON *ineffective_json(const struct whatif *whatif)
+{
+    struct cJSON *array = json_array();
+
+    for (size_t i = 0; i < whatif->ineffective_count; i++) {
+        struct cJSON *object = json_object();
+
+        json_text(object, "setting", whatif->ineffective[i].setting);
+        json_text(object, "reason", whatif->ineffective[i].reason);
+        json_append(array, object);
+    }
+    return array;
+}
+
+static void add_whatif_json(struct cJSON *object, const struct replay_result *result, const struct whatif *whatif)
+{
+    json_integer(object, "peak_reserved", result->stats.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak);
+    json_integer(object, "peak_allocated", result->stats.allocated_bytes[VARVE_ALLOC_STAT_ALL].peak);
+    json_integer(object, "segments", (int64_t)result->segments);
+    json_integer(object, "device_calls", result->stats.num_device_alloc + result->stats.num_device_free);
+    json_integer(object, "ooms", result->stats.num_ooms);
+    json_integer(object, "retries", result->stats.num_alloc_retries);
+    json_integer(object, "frees_skipped", (int64_t)result->skipped);
+    json_bool(object, "unchanged", whatif->is_unchanged);
+    json_add(object, "before", before_json(&whatif->before));
+    json_add(object, "without_effect", ineffective_json(whatif));
+}
+
+static void print_json(FILE *out, const struct replay_result *result, const struct whatif *whatif)
 {
     struct cJSON *object = json_object();
     struct cJSON *stats = json_object();
 
     json_integer(object, "events", (int64_t)result->events);
     json_integer(object, "allocations", (int64_t)result->allocations);
-    if (follows) {
+    if (whatif == NULL) {
         json_integer(object, "mismatches", (int64_t)result->mismatches);
         json_add(object, "first_mismatch", mismatch_json(&result->first));
         json_bool(object, "segments_equal", result->segments_equal);
@@ -88,12 +159,7 @@ static void print_json(FILE *out, const struct replay_result *result, bool follo
         json_bool(object, "starts_late", result->starts_late);
         json_integer(object, "first_event", (int64_t)result->first_event);
     } else {
-        json_integer(object, "peak_reserved", result->stats.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak);
-        json_integer(object, "peak_allocated", result->stats.allocated_bytes[VARVE_ALLOC_STAT_ALL].peak);
-        json_integer(object, "segments", (int64_t)result->segments);
-        json_integer(object, "ooms", (int64_t)result->ooms);
-        json_integer(object, "retries", result->stats.num_alloc_retries);
-        json_integer(object, "frees_skipped", (int64_t)result->skipped);
+        add_whatif_json(object, result, whatif);
     }
     varve_alloc_stats_each(&result->stats, add_stat, stats);
     json_add(object, "stats", stats);
@@ -103,7 +169,80 @@ static void print_json(FILE *out, const struct replay_result *result, bool follo
     json_print(object, out);
 }
 
-static void print_text(FILE *out, const struct replay_result *result, bool follows)
+static void add_cell(struct table *table, size_t index, int64_t value, bool is_difference)
+{
+    int64_t size = value < 0 ? -value : value;
+    char text[64];
+
+    snprintf(text, sizeof(text), "%s%s", value < 0 ? "-" : is_difference && value > 0 ? "+" : "",
+             figures[index].is_bytes ? format_bytes(size).text : format_count(size).text);
+    table_add(table, text);
+}
+
+static void print_difference(FILE *out, const struct replay_before *before, const struct replay_figures *after)
+{
+    static const struct table_column columns[] = {
+        {"", false}, {"recorded", true}, {"replayed", true}, {"difference", true}};
+    struct table table;
+
+    table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < FIGURES; i++) {
+        int64_t old = figure(&before->figures, i);
+        int64_t new = figure(after, i);
+
+        table_add(&table, figures[i].title);
+        if (old == REPLAY_UNKNOWN) {
+            table_add(&table, "unknown");
+        } else {
+            add_cell(&table, i, old, false);
+        }
+        add_cell(&table, i, new, false);
+        if (old == REPLAY_UNKNOWN) {
+            table_add(&table, "");
+        } else {
+            add_cell(&table, i, new - old, true);
+        }
+    }
+    table_print(&table, out, true);
+    table_free(&table);
+}
+
+static void print_whatif(FILE *out, const struct replay_options *replay, const struct replay_result *result,
+                         const struct whatif *whatif)
+{
+    const struct replay_before *before = &whatif->before;
+    struct replay_figures after = replay_figures_of(result);
+
+    print_difference(out, before, &after);
+    if (whatif->is_unchanged) {
+        fputs("no decision changed: every address, segment, release and failure is as recorded\n", out);
+    }
+    for (size_t i = 0; i < whatif->ineffective_count; i++) {
+        char line[REPLAY_REASON_BYTES + 96];
+
+        snprintf(line, sizeof(line), "no effect: %s: %s", whatif->ineffective[i].setting,
+                 whatif->ineffective[i].reason);
+        format_print_wrapped(out, line, 0);
+    }
+    if (before->limit != 0 && replay->memory_limit == 0) {
+        char line[256];
+
+        snprintf(line, sizeof(line),
+                 "recorded where %s could be reserved and little more (a memory limit, or a full device; the trace "
+                 "does not say), and replayed without a limit: --memory-limit %" PRIu64 " compares under the same",
+                 format_bytes((int64_t)before->limit).text, before->limit);
+        format_print_wrapped(out, line, 0);
+    }
+    if (!before->is_reproduced) {
+        format_print_wrapped(out,
+                             "the recorded decisions did not come out again under the settings of the trace: "
+                             "what is recorded was counted in its events",
+                             0);
+    }
+}
+
+static void print_text(FILE *out, const struct replay_options *replay, const struct replay_result *result,
+                       const struct whatif *whatif)
 {
     const struct varve_alloc_stats *stats = &result->stats;
 
@@ -111,16 +250,20 @@ static void print_text(FILE *out, const struct replay_result *result, bool follo
             format_count((int64_t)result->events).text, format_count((int64_t)result->allocations).text,
             format_duration((int64_t)(result->seconds * 1e9)).text,
             format_count(result->seconds > 0 ? (int64_t)((double)result->events / result->seconds) : 0).text);
-    if (follows && result->mismatches == 0) {
-        fprintf(out, "every decision as recorded; segments and blocks at the end %s\n",
-                result->segments_equal ? "are equal" : "differ");
+    if (whatif != NULL) {
+        print_whatif(out, replay, result, whatif);
+    } else {
+        if (result->mismatches == 0) {
+            fprintf(out, "every decision as recorded; segments and blocks at the end %s\n",
+                    result->segments_equal ? "are equal" : "differ");
+        }
+        fprintf(out, "peak reserved %s, peak allocated %s; at the end %s segments\n",
+                format_bytes_exact(stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].peak).text,
+                format_bytes_exact(stats->allocated_bytes[VARVE_ALLOC_STAT_ALL].peak).text,
+                format_count((int64_t)result->segments).text);
+        fprintf(out, "%s out-of-memory errors, %s retries\n", format_count(stats->num_ooms).text,
+                format_count(stats->num_alloc_retries).text);
     }
-    fprintf(out, "peak reserved %s, peak allocated %s; at the end %s segments\n",
-            format_bytes_exact(stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].peak).text,
-            format_bytes_exact(stats->allocated_bytes[VARVE_ALLOC_STAT_ALL].peak).text,
-            format_count((int64_t)result->segments).text);
-    fprintf(out, "%s out-of-memory errors, %s retries\n", format_count(stats->num_ooms).text,
-            format_count(stats->num_alloc_retries).text);
     if (result->starts_late) {
         fprintf(out,
                 "the trace began late: the state before it was worked out from its end; what free blocks "
@@ -216,6 +359,32 @@ static int write_database(const struct values *values, const char *path, const s
     return varve_writer_finish(writer, progress_step, replay->progress, message);
 }
 
+/* The replay that `values` ask for; records go to a database or a recording if they are wanted. */
+static int play(const struct values *values, const char *path, const struct history *history,
+                struct replay_options *replay, struct replay_result *result, struct varve_message *message)
+{
+    struct replay_inference *inference;
+    replay_emit emit = replay_emit_find();
+    bool is_kept = values->output != NULL || emit != NULL;
+    int error = replay_infer(history, replay, &inference, result, message);
+
+    if (error == VARVE_OK && !replay->follow && !is_kept) {
+        double inferred = result->seconds;
+
+        error = replay_play(inference, replay, result, message);
+        result->seconds += inferred;
+    }
+    /* records go anywhere only when it is known that the replay ends well */
+    if (error == VARVE_OK && is_kept && is_faithful(result)) {
+        replay->emit = emit;
+        error = values->output != NULL
+                    ? write_database(values, path, history, inference, replay, result, message)
+                    : play_again(inference, replay, result, message);
+    }
+    replay_inference_free(inference);
+    return error;
+}
+
 static int replay_history(struct command_context *context, const struct values *values, const char *path,
                           const struct history *history, struct progress *progress)
 {
@@ -230,33 +399,29 @@ static int replay_history(struct command_context *context, const struct values *
     };
     struct replay_result result = {.segments_equal = true};
     struct varve_message message = {""};
-    struct replay_inference *inference;
-    replay_emit emit = replay_emit_find();
-    bool is_kept = values->output != NULL || emit != NULL;
-    int error = replay_infer(history, &replay, &inference, &result, &message);
+    struct whatif whatif = {0};
+    bool is_whatif = !replay.follow;
+    int error = is_whatif ? replay_before_load(history, progress, &whatif.before) : VARVE_OK;
 
-    if (error == VARVE_OK && !replay.follow && !is_kept) {
-        double inferred = result.seconds;
-
-        error = replay_play(inference, &replay, &result, &message);
-        result.seconds += inferred;
+    if (error == VARVE_OK && is_whatif) {
+        whatif.is_unchanged = replay_changes_nothing(history, &replay, &whatif.before);
+        replay.follow = whatif.is_unchanged; /* then the recorded history is what comes of it */
     }
-    /* records go anywhere only when it is known that the replay ends well */
-    if (error == VARVE_OK && is_kept && is_faithful(&result)) {
-        replay.emit = emit;
-        error = values->output != NULL
-                    ? write_database(values, path, history, inference, &replay, &result, &message)
-                    : play_again(inference, &replay, &result, &message);
+    if (error == VARVE_OK) {
+        error = play(values, path, history, &replay, &result, &message);
     }
-    replay_inference_free(inference);
     progress_end(progress);
     if (error != VARVE_OK) {
-        return command_fail(context, "%s: %s", path, message.text);
+        return command_fail(context, "%s: %s", path,
+                            message.text[0] != '\0' ? message.text : varve_strerror(error));
+    }
+    if (is_whatif) {
+        whatif.ineffective_count = replay_ineffective(history, &replay, &result, whatif.ineffective);
     }
     if (values->json && (values->verify || is_faithful(&result))) {
-        print_json(context->out, &result, replay.follow);
+        print_json(context->out, &result, is_whatif ? &whatif : NULL);
     } else if (is_faithful(&result)) {
-        print_text(context->out, &result, replay.follow);
+        print_text(context->out, &replay, &result, is_whatif ? &whatif : NULL);
     }
     return is_faithful(&result) ? 0 : fail_mismatch(context, path, history, &result, values->verify);
 }

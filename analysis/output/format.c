@@ -361,6 +361,29 @@ void format_print_lines(FILE *out, const char *text)
     }
 }
 
+void format_print_folded(FILE *out, const char *text, size_t column)
+{
+    while (*text != '\0') {
+        size_t bytes = strcspn(text, "\n");
+        char *line = memory_resize(NULL, bytes + 1);
+
+        memcpy(line, text, bytes);
+        line[bytes] = '\0';
+        if (format_width(line) <= terminal_columns()) {
+            format_print_safe(out, line);
+            fputc('\n', out);
+        } else {
+            size_t indent = strspn(line, " ");
+            size_t head = indent < column && bytes > column ? column : indent;
+
+            fwrite(line, 1, head, out);
+            format_print_wrapped(out, line + head, head);
+        }
+        free(line);
+        text += bytes + (text[bytes] == '\n' ? 1 : 0);
+    }
+}
+
 char *hexadecimal(const char *bytes, size_t count)
 {
     static const char digits[] = "0123456789abcdef";

@@ -43,6 +43,8 @@ void format_print_safe(FILE *out, const char *text);
 void format_print_wrapped(FILE *out, const char *text, size_t column);
 /// The same for a whole answer: ends of lines stay.
 void format_print_lines(FILE *out, const char *text);
+/// The same; lines that are wider than the terminal go on in the next one, from column `column` on.
+void format_print_folded(FILE *out, const char *text, size_t column);
 
 char *hexadecimal(const char *bytes, size_t count); /* owner: the caller, by free */
 

@@ -8,6 +8,7 @@
 
 #include "analysis/output/format.h"
 #include "analysis/base/memory.h"
+#include "analysis/output/terminal.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -42,10 +43,51 @@ void table_add(struct table *table, const char *text)
     }
 }
 
-static void print_cell(const struct table *table, FILE *out, size_t column, const char *text)
+#define TEXT_COLUMNS_MIN 10
+
+static size_t line_width(const struct table *table, size_t columns)
+{
+    size_t width = format_width(table->indent);
+
+    for (size_t i = 0; i < columns; i++) {
+        width += table->widths[i] + (i > 0 ? sizeof(COLUMN_GAP) - 1 : 0);
+    }
+    return width;
+}
+
+/* Narrow what is text, the widest column first, then leave out the last columns; returns how many there are. */
+static size_t fit(struct table *table)
+{
+    size_t columns = table->column_count;
+    size_t width = line_width(table, columns);
+
+    while (table->columns_max > 0 && width > table->columns_max) {
+        size_t *widest = NULL;
+        size_t excess = width - table->columns_max;
+
+        for (size_t i = 0; i < columns; i++) {
+            if (!table->columns[i].is_right && table->widths[i] > TEXT_COLUMNS_MIN &&
+                (widest == NULL || table->widths[i] > *widest)) {
+                widest = &table->widths[i];
+            }
+        }
+        if (widest != NULL) {
+            *widest = *widest - TEXT_COLUMNS_MIN > excess ? *widest - excess : TEXT_COLUMNS_MIN;
+        } else if (columns > 1) {
+            columns--;
+        } else {
+            break;
+        }
+        width = line_width(table, columns);
+    }
+    return columns;
+}
+
+static void print_cell(const struct table *table, FILE *out, size_t column, bool is_last, const char *text)
 {
     size_t width = format_width(text);
-    size_t padding = table->widths[column] > width ? table->widths[column] - width : 0;
+    size_t room = table->widths[column];
+    size_t padding = room > width ? room - width : 0;
 
     if (column > 0) {
         fputs(COLUMN_GAP, out);
@@ -53,28 +95,50 @@ static void print_cell(const struct table *table, FILE *out, size_t column, cons
     if (table->columns[column].is_right) {
         fprintf(out, "%*s", (int)padding, "");
     }
-    format_print_safe(out, text);
-    if (column + 1 == table->column_count) {
+    if (width > room) {
+        char cut[4 * TERMINAL_COLUMNS_MAX + 8];
+
+        format_head(cut, sizeof(cut), text, room);
+        fputs(cut, out);
+    } else {
+        format_print_safe(out, text);
+    }
+    if (is_last) {
         fputc('\n', out);
     } else if (!table->columns[column].is_right) {
         fprintf(out, "%*s", (int)padding, "");
     }
 }
 
+/* The last cell of a row that has anything in it: behind it there are no blanks. */
+static size_t last_cell(char *const *row, size_t columns)
+{
+    while (columns > 1 && row[columns - 1][0] == '\0') {
+        columns--;
+    }
+    return columns - 1;
+}
+
 void table_print(struct table *table, FILE *out, bool with_titles)
 {
+    size_t columns = fit(table);
+
     assert(table->column_count > 0 && table->cell_count % table->column_count == 0);
     if (with_titles) {
         fputs(table->indent, out);
-        for (size_t i = 0; i < table->column_count; i++) {
-            print_cell(table, out, i, table->columns[i].title);
+        for (size_t i = 0; i < columns; i++) {
+            print_cell(table, out, i, i + 1 == columns, table->columns[i].title);
+        }
+    }
+    for (size_t row = 0; row < table->cell_count; row += table->column_count) {
+        size_t last = last_cell(&table->cells[row], columns);
+
+        fputs(table->indent, out);
+        for (size_t i = 0; i <= last; i++) {
+            print_cell(table, out, i, i == last, table->cells[row + i]);
         }
     }
     for (size_t i = 0; i < table->cell_count; i++) {
-        if (i % table->column_count == 0) {
-            fputs(table->indent, out);
-        }
-        print_cell(table, out, i % table->column_count, table->cells[i]);
         free(table->cells[i]);
     }
     table->cell_count = 0;

@@ -25,6 +25,8 @@ struct table {
     char **cells; /* row after row */
     size_t cell_count, cell_capacity;
     const char *indent;
+    size_t
+        columns_max; /* of a line: text is cut, and the last columns are left out where that does not do; 0: no limit */
 };
 
 void table_init(struct table *table, const struct table_column *columns, size_t column_count);

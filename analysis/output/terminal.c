@@ -24,6 +24,7 @@ static struct {
     size_t columns;
     bool is_coloured;
     bool has_full_names;
+    bool is_folded;
     FILE *collected;
     struct mark *marks;
     size_t count, capacity;
@@ -93,7 +94,13 @@ bool terminal_has_full_names(void)
 void terminal_collect(FILE *collected)
 {
     terminal.collected = collected;
+    terminal.is_folded = false;
     terminal.count = 0;
+}
+
+void terminal_fold(void)
+{
+    terminal.is_folded = true;
 }
 
 void terminal_style(FILE *collected, enum terminal_style style)
@@ -121,25 +128,87 @@ static void print_style(FILE *out, enum terminal_style style)
     fputs(sequences[style], out);
 }
 
-void terminal_print(FILE *out, char *text)
+/* Where a line that is too wide is broken: its last space within the columns, behind its indent; its end if there is none. */
+static size_t line_break(const char *line, size_t bytes, size_t indent, size_t columns)
 {
-    size_t length = strlen(text);
+    size_t at = bytes;
+    size_t width = 0;
+
+    for (size_t i = 0; i < bytes && width <= columns; i++) {
+        width += ((unsigned char)line[i] & 0xc0U) != 0x80U ? 1 : 0; /* of UTF-8 the first byte counts */
+        if (line[i] == ' ' && i > indent && width <= columns + 1) {
+            at = i;
+        }
+    }
+    return width <= columns ? bytes : at;
+}
+
+#define FOLD_INDENT 4
+
+/* The text with its lines folded, and the marks moved along. Owner: the caller, by free. */
+static char *fold(const char *text)
+{
+    char *folded;
+    size_t bytes;
+    size_t mark = 0;
+    FILE *out = memory_stream(&folded, &bytes);
+    const char *at = text;
+
+    while (*at != '\0') {
+        size_t length = strcspn(at, "\n");
+        size_t indent = strspn(at, " ");
+        size_t columns = terminal.columns;
+
+        while (length > 0) {
+            size_t part = line_break(at, length, indent, columns);
+
+            for (; mark < terminal.count && terminal.marks[mark].position <= (size_t)(at - text) + part;
+                 mark++) {
+                terminal.marks[mark].position += (size_t)ftello(out) - (size_t)(at - text);
+            }
+            fwrite(at, 1, part, out);
+            at += part;
+            length -= part;
+            if (length > 0) {
+                fprintf(out, "\n%*s", (int)(indent + FOLD_INDENT), "");
+                columns = terminal.columns - indent - FOLD_INDENT;
+                at++;
+                length--;
+            }
+            indent = 0;
+        }
+        for (; mark < terminal.count && terminal.marks[mark].position <= (size_t)(at - text); mark++) {
+            terminal.marks[mark].position += (size_t)ftello(out) - (size_t)(at - text);
+        }
+        if (*at == '\n') {
+            fputc(*at++, out);
+        }
+    }
+    memory_stream_end(out, &folded);
+    return folded;
+}
+
+void terminal_print(FILE *out, const char *text)
+{
+    char *shown = terminal.is_folded && !terminal.has_full_names ? fold(text) : memory_copy_text(text);
+    size_t length = strlen(shown);
     size_t from = 0;
 
     for (size_t i = 0; i < terminal.count; i++) {
         size_t to = terminal.marks[i].position;
 
         if (to >= from && to <= length) {
-            char next = text[to];
+            char next = shown[to];
 
-            text[to] = '\0';
-            format_print_lines(out, text + from);
-            text[to] = next;
+            shown[to] = '\0';
+            format_print_lines(out, shown + from);
+            shown[to] = next;
             print_style(out, terminal.marks[i].style);
             from = to;
         }
     }
-    format_print_lines(out, text + from);
+    format_print_lines(out, shown + from);
+    free(shown);
     free(terminal.marks);
     terminal.marks = NULL;
     terminal.count = terminal.capacity = 0;

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-#define TERMINAL_COLUMNS_MIN 40
+#define TERMINAL_COLUMNS_MIN 60
 #define TERMINAL_COLUMNS_MAX 1000
 
 enum terminal_style {
@@ -40,9 +40,10 @@ bool terminal_has_full_names(void);
 /// to terminal_collect nothing is noted.
 void terminal_style(FILE *collected, enum terminal_style style);
 void terminal_collect(FILE *collected);
-/// What was collected, without control characters but line ends, and in the styles that were noted; forgets them. `text` is changed
-/// and restored on the way.
-void terminal_print(FILE *out, char *text);
+/// Lines of what is collected that are too wide go on in the next one, except with --full-names.
+void terminal_fold(void);
+/// What was collected, without control characters but line ends, and in the styles that were noted; forgets them.
+void terminal_print(FILE *out, const char *text);
 
 #ifdef __cplusplus
 }

@@ -63,12 +63,11 @@ static bool mark_shown(struct callsite_shown *shown, int64_t id)
 /* function  file:line, with what it takes to fit: the path gets what the function leaves, and two fifths at least. */
 static void write_location(FILE *out, const struct group_location *location, size_t columns)
 {
-    char where[4 * TERMINAL_COLUMNS_MAX];
+    char where[4 * TERMINAL_COLUMNS_MAX] = "";
     char line[24] = "";
     size_t function = format_width(location->function);
-    size_t left = columns * 2 / 5 > columns - 2 - (function < columns - 2 ? function : columns - 2)
-                      ? columns * 2 / 5
-                      : columns - 2 - function;
+    size_t own = function + 2 < columns ? columns - function - 2 : 0;
+    size_t left = own > columns * 2 / 5 ? own : columns * 2 / 5;
 
     if (location->file != NULL && location->line > 0) {
         snprintf(line, sizeof(line), ":%" PRId64, location->line);
@@ -76,14 +75,15 @@ static void write_location(FILE *out, const struct group_location *location, siz
     left = left > strlen(line) + 4 ? left - strlen(line) : 4;
     if (location->file != NULL) {
         format_path(where, sizeof(where), location->file, left);
-    } else {
-        const char *module = location->module != NULL ? location->module : "";
-        const char *slash = strrchr(module, '/');
+    } else if (location->module != NULL) {
+        const char *slash = strrchr(location->module, '/');
+        char module[4 * TERMINAL_COLUMNS_MAX];
 
-        format_head(where, sizeof(where), slash != NULL ? slash + 1 : module, left);
+        format_head(module, sizeof(module), slash != NULL ? slash + 1 : location->module, left - 2);
+        snprintf(where, sizeof(where), "(%.3990s)", module);
     }
     left = where[0] != '\0' ? format_width(where) + strlen(line) + 2 : 0;
-    format_print_function(out, location->function, columns > left + 4 ? columns - left : 4);
+    format_print_function(out, location->function, columns > left + 1 ? columns - left : 1);
     fprintf(out, "%s%s%s", where[0] != '\0' ? "  " : "", where, line);
 }
 
@@ -110,6 +110,12 @@ static void write_unresolved(FILE *out, const struct callsite_row *row, size_t c
     write_cut(out, text, columns);
 }
 
+/* The module of Python code is its file. */
+static const char *module_of(const struct group_location *location)
+{
+    return location->is_python ? location->file : location->module;
+}
+
 char *callsite_entry_name(const struct callsite_row *row, enum group_by by, size_t columns)
 {
     char cut[4 * TERMINAL_COLUMNS_MAX];
@@ -119,13 +125,16 @@ char *callsite_entry_name(const struct callsite_row *row, enum group_by by, size
 
     if (row->name != NULL) {
         write_cut(out, row->name, columns);
-    } else if (by == GROUP_BY_MODULE && row->user.module != NULL) {
-        format_path(cut, sizeof(cut), row->user.module, columns);
+    } else if (by == GROUP_BY_MODULE && module_of(&row->user) != NULL) {
+        format_path(cut, sizeof(cut), module_of(&row->user), columns);
         fputs(cut, out);
     } else if (row->user.function == NULL) {
         write_unresolved(out, row, columns);
     } else {
-        write_location(out, &row->user, columns);
+        struct group_location location = row->user;
+
+        location.line = by == GROUP_BY_FUNCTION ? 0 : location.line;
+        write_location(out, &location, columns);
     }
     memory_stream_end(out, &text);
     return text;
@@ -273,12 +282,15 @@ static void print_all(FILE *out, struct database *database, const struct callsit
         fprintf(out, "       %s\n", name);
         free(name);
         if (row->callsites > 1) {
-            fprintf(out, "       %s call sites; the largest%s\n", format_count(row->callsites).text,
-                    is_above || options->frames == 0 ? "" : ":");
+            fprintf(out, "       %s call sites; the largest is #%" PRId64 "%s\n",
+                    format_count(row->callsites).text, row->id, is_above ? " (stack above)" : "");
+        } else if (is_above) {
+            fputs("       (stack above)\n", out);
         }
         if (is_above) {
-            fprintf(out, "       (stack of #%" PRId64 ": above)\n", row->id);
-        } else if (options->stacks < 0 || (int64_t)i < options->stacks) {
+            continue;
+        }
+        if (options->stacks < 0 || (int64_t)i < options->stacks) {
             print_stack(out, database, row, options);
         }
     }
@@ -323,6 +335,16 @@ void callsite_list_extent(FILE *out, const struct callsite_list *list)
 }
 
 /* ---- JSON and CSV ---- */
+
+/* An entry by function has no line of its own, and one by module no function. */
+static void add_location(struct cJSON *object, const struct callsite_row *row, enum group_by by)
+{
+    struct callsite_row entry = *row;
+
+    entry.user.line = by == GROUP_BY_FUNCTION || by == GROUP_BY_MODULE ? 0 : entry.user.line;
+    entry.user.function = by == GROUP_BY_MODULE ? NULL : entry.user.function;
+    callsite_location_json(object, &entry);
+}
 
 static void add_figures(struct cJSON *object, const struct group_figures *figures, enum callsite_rank rank,
                         bool with_totals)
@@ -375,7 +397,7 @@ struct cJSON *callsite_list_json(struct database *database, const struct callsit
         json_integer_or_null(object, "callsite_id", row->id >= 0 ? row->id : -1);
         json_integer(object, "callsites", row->callsites);
         add_figures(object, &row->figures, rank, with_totals);
-        callsite_location_json(object, row);
+        add_location(object, row, list->by);
         stack_load(&stack, database, row->id);
         json_add(object, "frames", stack_json(&stack, options->frames));
         stack_free(&stack);

@@ -78,9 +78,13 @@ static void set_error(struct database *database, bool is_user)
         return;
     }
     /* Our statements fit the schema: if one does not compile, a table is missing or another one's. */
-    database->error = varve_message_set(
-        &database->message, is_damaged ? VARVE_ERROR_CORRUPT : VARVE_ERROR_DATABASE, "%s %s (%s)",
-        database->path, is_damaged ? "is damaged" : "cannot be read", sqlite3_errmsg(database->sqlite));
+    database->error =
+        varve_message_set(&database->message, is_damaged ? VARVE_ERROR_CORRUPT : VARVE_ERROR_DATABASE,
+                          "%s %s (%s)", database->path,
+                          code == SQLITE_ERROR ? "lacks a part of a trace database"
+                          : is_damaged         ? "is damaged"
+                                               : "cannot be read",
+                          sqlite3_errmsg(database->sqlite));
 }
 
 int database_error(const struct database *database, struct varve_message *message)
@@ -306,6 +310,41 @@ void database_execute(struct database *database, const char *sql)
     if (database->error == VARVE_OK && sqlite3_exec(database->sqlite, sql, NULL, NULL, NULL) != SQLITE_OK) {
         set_error(database, false);
     }
+}
+
+/* The first statement only: what follows it in a text of the file is the file's. */
+void database_make_view(struct database *database, const char *sql)
+{
+    sqlite3_stmt *statement = NULL;
+
+    database_execute(database, "PRAGMA query_only = 0");
+    if (database->error == VARVE_OK && (sqlite3_prepare_v2(database->sqlite, sql, -1, &statement, NULL) != SQLITE_OK ||
+                                        sqlite3_step(statement) != SQLITE_DONE)) {
+        set_error(database, false);
+    }
+    sqlite3_finalize(statement);
+    database_execute(database, "PRAGMA query_only = 1");
+}
+
+void database_copy_view(struct database *database, const char *name)
+{
+    static const char begin[] = "CREATE VIEW ";
+    char *sql = NULL;
+    struct cursor cursor;
+
+    cursor_open(&cursor, database, "SELECT sql FROM main.sqlite_schema WHERE type = 'view' AND name = ?1");
+    cursor_bind_text(&cursor, 1, name);
+    if (cursor_next(&cursor) && strncmp(cursor_name(&cursor, 0), begin, strlen(begin)) == 0) {
+        const char *rest = cursor_name(&cursor, 0) + strlen(begin);
+
+        sql = memory_resize(NULL, strlen(rest) + sizeof("CREATE TEMP VIEW "));
+        sprintf(sql, "CREATE TEMP VIEW %s", rest);
+    }
+    cursor_close(&cursor);
+    if (sql != NULL) {
+        database_make_view(database, sql);
+    }
+    free(sql);
 }
 
 void database_close(struct database *database)

@@ -108,7 +108,7 @@ void callsite_location_load(struct callsite_row *row, struct database *database)
     cursor_open(
         &cursor, database,
         "SELECT u.function, u.file, u.line, u.module, u.is_python, s.function, s.file, s.line, s.module, "
-        "s.is_python FROM callsite c LEFT JOIN symbol u ON u.id = c.user_symbol_id "
+        "s.is_python FROM callsite c LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id) "
         "LEFT JOIN symbol s ON s.id = c.symbol_id WHERE c.id = ?1");
     cursor_bind_integer(&cursor, 1, row->id);
     if (cursor_next(&cursor)) {
@@ -150,7 +150,7 @@ static void load_user_symbols(struct groups *groups)
     groups->user_symbol_limit = limit;
     groups->user_symbol = memory_resize(NULL, (size_t)limit * sizeof(groups->user_symbol[0]));
     memset(groups->user_symbol, 0, (size_t)limit * sizeof(groups->user_symbol[0]));
-    cursor_open(&cursor, groups->database, "SELECT id, user_symbol_id FROM callsite");
+    cursor_open(&cursor, groups->database, "SELECT id, coalesce(user_symbol_id, symbol_id) FROM callsite");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t symbol = cursor_integer(&cursor, 1);
@@ -591,18 +591,6 @@ static char *size_name(int64_t largest)
     return memory_copy_text(text);
 }
 
-static void copy_location(struct group_location *to, const struct group_location *from)
-{
-    free_location(to);
-    *to = (struct group_location){
-        .function = memory_copy_text(from->function),
-        .file = memory_copy_text(from->file),
-        .module = memory_copy_text(from->module),
-        .line = from->line,
-        .is_python = from->is_python,
-    };
-}
-
 static void fill_row(struct callsite_row *row, const struct groups *groups, size_t index,
                      enum callsite_rank rank)
 {
@@ -614,9 +602,6 @@ static void fill_row(struct callsite_row *row, const struct groups *groups, size
         .figures = group->figures,
     };
     callsite_location_load(row, groups->database);
-    if (groups->locations != NULL) {
-        copy_location(&row->user, &groups->locations[index]);
-    }
     if (groups->by == GROUP_BY_PROCESS) {
         row->name = process_name(groups->database, group->key);
     } else if (groups->by == GROUP_BY_THREAD) {

@@ -4,8 +4,10 @@
  */
 #include "analysis/query/header.h"
 
+#include "analysis/base/memory.h"
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
+#include "analysis/output/terminal.h"
 #include "analysis/query/db.h"
 #include "analysis/query/kept.h"
 #include "analysis/query/loss.h"
@@ -14,49 +16,93 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define TITLE "  %-9s "
+#define TITLE_COLUMNS 12
+
+static size_t text_columns(void)
+{
+    return terminal_columns() - TITLE_COLUMNS;
+}
+
 static void print_meta(FILE *out, struct database *database, const char *title, const char *key)
 {
     char *text = database_meta(database, key);
 
     if (text != NULL && text[0] != '\0') {
-        char cut[400];
+        char cut[4 * TERMINAL_COLUMNS_MAX];
 
-        format_head(cut, sizeof(cut), text, 86);
-        fprintf(out, "  %-9s %s\n", title, cut);
+        format_head(cut, sizeof(cut), text, text_columns());
+        fprintf(out, TITLE "%s\n", title, cut);
     }
     free(text);
 }
 
-void report_header_print(FILE *out, struct database *database, const struct report_loss *loss)
+static void print_extent(FILE *out, struct database *database, const struct report_loss *loss)
 {
     int64_t began = database_integer(database, "SELECT value FROM meta WHERE key = 'start_real_ns'", 0);
+    char *host = database_meta(database, "host");
     char processes[80];
-    char cut[400];
 
     report_processes_words(processes, sizeof(processes),
                            database_integer(database, "SELECT processes FROM recording", 0),
                            database_integer(database, "SELECT images FROM recording", 0));
-    format_tail(cut, sizeof(cut), database_path(database), 86);
-    fprintf(out, "  %-9s %s\n", "trace", cut);
-    print_meta(out, database, "command", "command");
-    print_meta(out, database, "host", "host");
-    fprintf(out, "  %-9s ", "recorded");
+    fprintf(out, TITLE, "recorded");
     if (began > 0) {
         fprintf(out, "%s, ", format_time_utc(began / 1000000000).text);
     }
-    fprintf(out, "%s; %s events, %s, %s thread%s\n", format_duration(report_duration_ns(database)).text,
-            format_count(loss->stored).text, processes, format_count(loss->threads).text,
-            loss->threads == 1 ? "" : "s");
-    report_kept_words(cut, sizeof(cut), database);
-    if (cut[0] != '\0') {
-        fprintf(out, "  %-9s %s\n", "kept", cut);
+    fprintf(out, "%s", format_duration(report_duration_ns(database)).text);
+    if (host != NULL && host[0] != '\0') {
+        char cut[200];
+
+        format_head(cut, sizeof(cut), host, 30);
+        fprintf(out, " on %s", cut);
     }
-    fprintf(out, "  %-9s ", "health");
+    fprintf(out, "; %s events, %s, %s thread%s\n", format_count(loss->stored).text, processes,
+            format_count(loss->threads).text, loss->threads == 1 ? "" : "s");
+    free(host);
+}
+
+static void print_folded(FILE *out,
+                         void (*print)(FILE *out, struct database *database, const struct report_loss *loss),
+                         struct database *database, const struct report_loss *loss)
+{
+    char *text;
+    size_t bytes;
+    FILE *lines = memory_stream(&text, &bytes);
+
+    print(lines, database, loss);
+    memory_stream_end(lines, &text);
+    format_print_folded(out, text, TITLE_COLUMNS);
+    free(text);
+}
+
+static void print_health(FILE *out, struct database *database, const struct report_loss *loss)
+{
+    fprintf(out, TITLE, "health");
     report_loss_print(out, database, loss);
     if (!database_is_complete(database)) {
-        fprintf(out, "  %-9s the recording was cut off before its totals were made; figures may be missing\n",
+        fprintf(out, TITLE "the recording was cut off before its totals were made; figures may be missing\n",
                 "INCOMPLETE");
     }
+}
+
+void report_header_print(FILE *out, struct database *database, const struct report_loss *loss)
+{
+    char cut[4 * TERMINAL_COLUMNS_MAX];
+
+    format_path(cut, sizeof(cut), database_path(database), text_columns());
+    fprintf(out, TITLE "%s\n", "trace", cut);
+    print_meta(out, database, "command", "command");
+    print_folded(out, print_extent, database, loss);
+    report_kept_words(cut, sizeof(cut), database);
+    if (cut[0] != '\0') {
+        fprintf(out, TITLE, "kept");
+        format_print_wrapped(out, cut, TITLE_COLUMNS);
+    }
+    terminal_style(out,
+                   report_is_lossless(loss) && database_is_complete(database) ? TERMINAL_GOOD : TERMINAL_BAD);
+    print_folded(out, print_health, database, loss);
+    terminal_style(out, TERMINAL_PLAIN);
 }
 
 void report_header_json(struct cJSON *object, struct database *database)

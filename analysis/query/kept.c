@@ -33,6 +33,11 @@ bool report_keeps_events(struct database *database)
     return kept_events(database) < 0 && !keeps(database, "allocations") && !keeps(database, "totals");
 }
 
+bool report_keeps_only_live(struct database *database)
+{
+    return keeps(database, "totals");
+}
+
 static int64_t joined_callsites(struct database *database)
 {
     return database_integer(database, "SELECT value FROM stats WHERE name = 'callsites_joined'", 0);

@@ -19,6 +19,8 @@ struct varve_message;
 
 /// Every event has a row.
 bool report_keeps_events(struct database *database);
+/// Of allocations, only those that were never freed have a row.
+bool report_keeps_only_live(struct database *database);
 /// A sentence without its full stop; "" if everything was kept.
 void report_kept_words(char *text, size_t bytes, struct database *database);
 /// `keep`, and where they apply `kept_events` and `callsites_joined`.

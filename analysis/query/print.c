@@ -7,6 +7,7 @@
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/table.h"
+#include "analysis/output/terminal.h"
 #include "analysis/query/db.h"
 
 #include <inttypes.h>
@@ -40,7 +41,7 @@ static void add_cell(struct table *table, struct cursor *cursor, int column, cha
         table_add(table, cut);
         break;
     case 'p':
-        format_tail(cut, sizeof(cut), cursor_name(cursor, column), PATH_COLUMNS);
+        format_path(cut, sizeof(cut), cursor_name(cursor, column), PATH_COLUMNS);
         table_add(table, cut);
         break;
     case 'x':
@@ -66,6 +67,7 @@ int64_t query_print(FILE *out, struct database *database, const struct query *qu
 
     table_init(&table, query->columns, strlen(query->kinds));
     table.indent = "  ";
+    table.columns_max = terminal_columns();
     cursor_open(&cursor, database, query->sql);
     cursor_bind_integer(&cursor, 1, bound);
     while (cursor_next(&cursor)) {

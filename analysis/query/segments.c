@@ -45,7 +45,7 @@ static int64_t event_at_time(struct database *database, int64_t last, int64_t ts
     return low;
 }
 
-static int parse_time(const char *text, int64_t *ts_ns_out)
+int event_time_parse(const char *text, int64_t *ts_ns_out)
 {
     static const struct {
         const char *suffix;
@@ -92,7 +92,7 @@ int segments_moment(struct database *database, const char *text, int64_t *seq_ou
         *seq_out = number;
         return VARVE_OK;
     }
-    if (parse_time(text, &ts_ns) != VARVE_OK) {
+    if (event_time_parse(text, &ts_ns) != VARVE_OK) {
         return varve_message_set(
             message, VARVE_ERROR_INVALID,
             "--at must be the number of an event or a time such as 1.5s, 20ms, 7us, 900ns, "

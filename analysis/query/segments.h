@@ -33,6 +33,8 @@ struct segments_state {
 
 /// Since the trace began; 0 if there is no such event.
 int64_t event_time_ns(struct database *database, int64_t seq);
+/// A time since the trace began, with ns, us, ms or s. VARVE_ERROR_INVALID: it is none.
+int event_time_parse(const char *text, int64_t *ts_ns_out);
 /// The event that `text` names: its number, or a time with ns, us, ms or s (the last event not later than
 /// that); NULL: the last. Errors: VARVE_ERROR_INVALID, NOT_FOUND (beyond the last event).
 int segments_moment(struct database *database, const char *text, int64_t *seq_out,

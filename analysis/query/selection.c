@@ -31,6 +31,11 @@ static int check_domain(const char *domain, struct database *database, struct va
         }
     }
     cursor_close(&cursor);
+    if (used == 0 && database_error(database, NULL) == VARVE_OK) {
+        return varve_message_set(message, VARVE_ERROR_FORMAT,
+                                 "%s lacks a part of a trace database (no rows in domain)",
+                                 database_path(database));
+    }
     if (!is_known && database_error(database, NULL) == VARVE_OK) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s: --domain must be one of %s, not '%s'",
                                  database_path(database), list, domain);

@@ -11,6 +11,7 @@
 #include "analysis/base/memory.h"
 #include "analysis/query/callsites.h"
 #include "analysis/query/db.h"
+#include "trace/trace.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -30,7 +31,7 @@ void stack_load(struct stack *stack, struct database *database, int64_t callsite
     *stack = (struct stack){0};
     cursor_open(
         &cursor, database,
-        "SELECT depth, function, file, line, module, is_python, is_inlined, coalesce(pc, -1) FROM frame "
+        "SELECT depth, function, file, line, module, is_python, is_inlined, coalesce(pc, -1), user_rank FROM frame "
         "WHERE callsite_id = ?1 ORDER BY depth");
     cursor_bind_integer(&cursor, 1, callsite_id);
     while (cursor_next(&cursor)) {
@@ -44,6 +45,7 @@ void stack_load(struct stack *stack, struct database *database, int64_t callsite
             .is_python = cursor_integer(&cursor, 5) != 0,
             .is_inlined = cursor_integer(&cursor, 6) != 0,
             .pc = cursor_integer(&cursor, 7),
+            .is_plumbing = cursor_integer(&cursor, 8) == VARVE_FRAME_PLUMBING,
         };
     }
     cursor_close(&cursor);
@@ -237,7 +239,7 @@ static size_t find_callers(const struct stack *stack, size_t at, struct link *li
         const struct stack_frame *frame = &stack->frames[i];
         const struct stack_frame *before = count > 0 ? links[count - 1].frame : own;
 
-        if (frame->function == NULL || frame->is_python != own->is_python) {
+        if (frame->function == NULL || frame->is_python != own->is_python || frame->is_plumbing) {
             continue;
         }
         if (same_text(before->function, frame->function) && same_text(before->file, frame->file)) {
@@ -255,27 +257,43 @@ static size_t find_callers(const struct stack *stack, size_t at, struct link *li
 
 /* The frames that a chain is made of. */
 struct chain {
-    struct link links[CALLERS + 2]; /* outermost first */
+    struct link links[CALLERS + 3]; /* outermost first */
+    bool has_gap[CALLERS + 3];      /* frames are left out before it */
     size_t count;
-    bool begins_within; /* it has callers that are left out */
-    bool has_gap;       /* frames are left out before the last one */
 };
 
+static void add_link(struct chain *chain, const struct stack_frame *frame, size_t times, bool has_gap)
+{
+    chain->has_gap[chain->count] = has_gap;
+    chain->links[chain->count++] = (struct link){.frame = frame, .times = times};
+}
+
+/* Callers of the user's line, that line, what it called, and the innermost frame. */
 static void make_chain(struct chain *chain, const struct stack *stack, const struct callsite_row *row)
 {
     struct link callers[CALLERS];
     size_t user = find_frame(stack, &row->user);
     size_t innermost = find_frame(stack, &row->innermost);
-    size_t count = find_callers(stack, user, callers, &chain->begins_within);
+    bool has_more;
+    size_t count = find_callers(stack, user, callers, &has_more);
+    size_t called = user;
 
     chain->count = 0;
     while (count > 0) {
-        chain->links[chain->count++] = callers[--count];
+        count--;
+        add_link(chain, callers[count].frame, callers[count].times, chain->count == 0 && has_more);
     }
-    chain->links[chain->count++] = (struct link){.frame = &stack->frames[user], .times = 1};
-    chain->has_gap = innermost + 1 < user;
-    if (innermost < user) {
-        chain->links[chain->count++] = (struct link){.frame = &stack->frames[innermost], .times = 1};
+    add_link(chain, &stack->frames[user], 1, false);
+    for (size_t i = user; i > innermost && called == user; i--) {
+        const struct stack_frame *frame = &stack->frames[i - 1];
+
+        called = !frame->is_plumbing && frame->function != NULL ? i - 1 : called;
+    }
+    if (called < user) {
+        add_link(chain, &stack->frames[called], 1, called + 1 < user);
+    }
+    if (innermost < called) {
+        add_link(chain, &stack->frames[innermost], 1, innermost + 1 < called);
     }
 }
 
@@ -286,14 +304,14 @@ static char *write_chain(const struct chain *chain, size_t columns)
     size_t bytes = 0;
     FILE *out = memory_stream(&text, &bytes);
 
-    fputs(chain->begins_within ? "… → " : "", out);
     for (size_t i = 0; i < chain->count; i++) {
         const struct stack_frame *frame = chain->links[i].frame;
         char unknown[400];
 
         snprintf(unknown, sizeof(unknown), "unresolved code in %.300s",
                  frame->module != NULL ? base_name(frame->module) : "an unknown module");
-        fputs(i == 0 ? "" : chain->has_gap && i + 1 == chain->count ? " → … → " : " → ", out);
+        fputs(i > 0 ? " → " : "", out);
+        fputs(chain->has_gap[i] ? "… → " : "", out);
         format_print_function(out, frame->function != NULL ? frame->function : unknown, columns);
         if (chain->links[i].times > 1) {
             fprintf(out, " (%zu times)", chain->links[i].times);
@@ -324,7 +342,7 @@ void stack_print_chain(FILE *out, const struct stack *stack, const struct callsi
         char cut[4 * TERMINAL_COLUMNS_MAX + 8];
 
         free(text);
-        text = write_chain(&chain, columns / chain.count - 5);
+        text = write_chain(&chain, columns / chain.count > 9 ? columns / chain.count - 5 : 4);
         format_head(cut, sizeof(cut), text, columns);
         fputs(cut, out);
     }

@@ -22,6 +22,7 @@ struct stack_frame {
     int64_t depth, line, pc; /* pc -1: Python */
     char *function, *file, *module;
     bool is_python, is_inlined;
+    bool is_plumbing; /* of a library that passes memory on: no line that a user wrote */
 };
 
 struct stack {

@@ -17,7 +17,7 @@
     "peak_allocations, coalesce(peak_seq, -1), coalesce(peak_ns, -1), temporary, failed "
 #define TOTAL_ORDER                                                                    \
     "CASE domain WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'managed' THEN 4 WHEN " \
-    "'pinned' THEN 5 WHEN 'mmap' THEN 7 ELSE 6 END, domain, device"
+    "'pinned' THEN 5 WHEN 'mmap' THEN 7 WHEN 'address_space' THEN 8 ELSE 6 END, domain, device"
 
 void report_totals_load(struct report_totals *totals, struct database *database, int64_t process_id)
 {

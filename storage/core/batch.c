@@ -46,7 +46,7 @@ static int lanes_open(struct lanes *lanes, struct varve_memory *memory, unsigned
 
     *lanes = (struct lanes){.memory = memory};
     while (error == VARVE_OK && lanes->count < streams) {
-        error = memory_stream(memory, lanes->count, &lanes->streams[lanes->count], message);
+        error = memory_side_stream(memory, lanes->count, &lanes->streams[lanes->count], message);
         lanes->count += error == VARVE_OK;
     }
     return error == VARVE_OK ? lanes_order(lanes, message) : error;

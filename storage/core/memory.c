@@ -81,8 +81,8 @@ struct gpu *memory_gpu(struct varve_memory *memory)
     return opened;
 }
 
-int memory_stream(struct varve_memory *memory, unsigned number, uint64_t *stream_out,
-                  struct varve_message *message)
+int memory_side_stream(struct varve_memory *memory, unsigned number, uint64_t *stream_out,
+                       struct varve_message *message)
 {
     struct varve_device *device = memory->device;
     uint64_t *slot = &memory->streams[number];

@@ -58,8 +58,8 @@ int memory_wait(struct varve_memory *memory, uint64_t stream, struct varve_messa
 struct gpu *memory_gpu(struct varve_memory *memory);
 /// One of the streams that the memory has for work of its own, opened at the first question; as long as the memory, so that blocks that
 /// the allocator keeps for a stream are used again. `number`: below MEMORY_STREAMS_MAX. Threads: any. Errors: the device's.
-int memory_stream(struct varve_memory *memory, unsigned number, uint64_t *stream_out,
-                  struct varve_message *message);
+int memory_side_stream(struct varve_memory *memory, unsigned number, uint64_t *stream_out,
+                       struct varve_message *message);
 /// `alignment`: a power of two; 0: the memory's usual. 0 bytes need none. Errors: VARVE_ERROR_NO_MEMORY, the allocator's.
 int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignment, uint64_t stream,
                     struct memory_piece *piece_out, struct varve_message *message);

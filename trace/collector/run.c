@@ -128,10 +128,10 @@ static void settings_fill(const struct varve_collect_options *options, struct se
     settings->stacks_max = options->stacks_max;
     settings->ring_capacity = options->ring_records;
     settings->clock_kind = collect_clock_choose();
-    settings->records = (options->heap ? VARVE_RECORDS_HEAP : 0U) |
-                        (options->cuda ? VARVE_RECORDS_CUDA : 0U) |
-                        (options->cupti ? VARVE_RECORDS_CUPTI : 0U) |
-                        (options->torch == VARVE_TORCH_ALLOCATE ? VARVE_RECORDS_TORCH : 0U);
+    settings->records =
+        (options->heap ? VARVE_RECORDS_HEAP : 0U) | (options->python_allocators ? VARVE_RECORDS_PYTHON : 0U) |
+        (options->cuda ? VARVE_RECORDS_CUDA : 0U) | (options->cupti ? VARVE_RECORDS_CUPTI : 0U) |
+        (options->torch == VARVE_TORCH_ALLOCATE ? VARVE_RECORDS_TORCH : 0U);
     if (options->cuda && options->replace_path != NULL) {
         snprintf(settings->replace_path, sizeof(settings->replace_path), "%s", options->replace_path);
     }

@@ -13,19 +13,21 @@
 #include <stdint.h>
 
 enum domain {
-    DOMAIN_HEAP = 1,    /* the malloc family */
-    DOMAIN_MMAP = 2,    /* mmap by the program itself, not by the C library */
-    DOMAIN_DEVICE = 3,  /* CUDA API: memory of a device */
-    DOMAIN_BLOCK = 4,   /* blocks of a caching allocator */
-    DOMAIN_PINNED = 5,  /* CUDA API: memory of the host that devices reach */
-    DOMAIN_MANAGED = 6, /* CUDA API: memory that moves between host and devices */
-    DOMAIN_CUPTI = 7,   /* what DOMAIN_DEVICE is, as CUPTI reports it beside the CUDA recorder */
-    DOMAIN_LIMIT = 8,
+    DOMAIN_HEAP = 1,          /* the malloc family */
+    DOMAIN_MMAP = 2,          /* memory that the program itself maps, not the C library */
+    DOMAIN_DEVICE = 3,        /* CUDA API: memory of a device */
+    DOMAIN_BLOCK = 4,         /* blocks of a caching allocator */
+    DOMAIN_PINNED = 5,        /* CUDA API: memory of the host that devices reach */
+    DOMAIN_MANAGED = 6,       /* CUDA API: memory that moves between host and devices */
+    DOMAIN_CUPTI = 7,         /* what DOMAIN_DEVICE is, as CUPTI reports it beside the CUDA recorder */
+    DOMAIN_ADDRESS_SPACE = 8, /* mapped without access or without reserve: addresses, no memory yet */
+    DOMAIN_PYTHON = 9,        /* what Python interpreters cut from the heap and from arenas */
+    DOMAIN_LIMIT = 10,
 };
 
 /* Totals are kept by slot: a domain, or a device of it; in this order. */
 #define DEVICE_LIMIT 256U
-#define SLOT_LIMIT (4U + 4U * DEVICE_LIMIT)
+#define SLOT_LIMIT (6U + 4U * DEVICE_LIMIT)
 
 static const uint16_t slot_first[DOMAIN_LIMIT + 1] = {
     [DOMAIN_HEAP] = 1,
@@ -35,6 +37,8 @@ static const uint16_t slot_first[DOMAIN_LIMIT + 1] = {
     [DOMAIN_PINNED] = 3 + 2 * DEVICE_LIMIT,
     [DOMAIN_MANAGED] = 4 + 2 * DEVICE_LIMIT,
     [DOMAIN_CUPTI] = 4 + 3 * DEVICE_LIMIT,
+    [DOMAIN_ADDRESS_SPACE] = 4 + 4 * DEVICE_LIMIT,
+    [DOMAIN_PYTHON] = 5 + 4 * DEVICE_LIMIT,
     [DOMAIN_LIMIT] = SLOT_LIMIT,
 };
 
@@ -105,7 +109,37 @@ static inline bool kind_is_remat(unsigned kind)
 /* The domains of the CUDA API, whose events have durations where those of others have sizes. */
 static inline bool domain_is_api(unsigned domain)
 {
-    return domain == DOMAIN_DEVICE || domain >= DOMAIN_PINNED;
+    return domain == DOMAIN_DEVICE || (domain >= DOMAIN_PINNED && domain <= DOMAIN_CUPTI);
+}
+
+/* Host memory that no recorder of a device or allocator knows more of: nothing lies beside its rows. */
+static inline bool domain_is_host(unsigned domain)
+{
+    return domain == DOMAIN_HEAP || domain == DOMAIN_MMAP || domain == DOMAIN_ADDRESS_SPACE ||
+           domain == DOMAIN_PYTHON;
+}
+
+/* Events by which memory is given back: what stack they have is their own, and they may have none. */
+static inline bool kind_gives_back(unsigned kind)
+{
+    switch (kind) {
+    case VARVE_KIND_FREE_REQUESTED:
+    case VARVE_KIND_FREE_COMPLETED:
+    case VARVE_KIND_SEGMENT_FREE:
+    case VARVE_KIND_SEGMENT_UNMAP:
+    case VARVE_KIND_STORAGE_DESTROY:
+    case VARVE_KIND_HEAP_FREE:
+    case VARVE_KIND_PYTHON_FREE:
+    case VARVE_KIND_MUNMAP:
+    case VARVE_KIND_DEV_FREE:
+    case VARVE_KIND_DEV_FREE_ASYNC:
+    case VARVE_KIND_VMM_UNMAP:
+    case VARVE_KIND_VMM_RELEASE:
+    case VARVE_KIND_VMM_ADDRESS_FREE:
+        return true;
+    default:
+        return false;
+    }
 }
 
 #endif

@@ -91,7 +91,7 @@ struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id
      * by now. */
     row->temporary = *step->last_id == id && row->thread_id == step->event->thread_id;
     totals_close(&step->totals, row);
-    if (step->domain == DOMAIN_HEAP || step->domain == DOMAIN_MMAP) {
+    if (domain_is_host(step->domain)) {
         derive_row_forget(step->derive, id);
     }
     return row;

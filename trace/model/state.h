@@ -58,6 +58,7 @@ struct derive_process {
     uint64_t main_end_seq; /* the first main_end; 0: there was none */
     int64_t main_end_ns;
     struct index live;
+    struct index python;   /* the same of DOMAIN_PYTHON */
     struct index storages; /* rows of those that are alive, by their number in the process */
     struct index marks;    /* the last phase under way of each name, by its hash */
     struct ranges ranges;
@@ -87,7 +88,10 @@ struct derive_thread {
     int32_t tid;
     size_t realloc_count, realloc_capacity;
     uint64_t last_alloc_id; /* opened by the thread's last heap event; 0: that was no allocation */
-    uint64_t last_block_id; /* by its last alloc or free of a caching allocator */
+    uint64_t last_python_id;
+    uint8_t unmapped_cause;  /* of the thread's last munmap, until its next mmap; 0: there was none */
+    uint8_t unmapped_domain; /* of what that ended */
+    uint64_t last_block_id;  /* by its last alloc or free of a caching allocator */
     struct derive_realloc *reallocs;
     struct derive_api_thread *api; /* NULL until it calls the CUDA API */
 };

@@ -139,13 +139,18 @@ static int vocabulary_fill(sqlite3 *db)
 {
     static const char *const domains[DOMAIN_LIMIT][3] = {
         [DOMAIN_HEAP] = {"heap", "the malloc family"},
-        [DOMAIN_MMAP] = {"mmap", "mmap by the program itself, not by the C library"},
+        [DOMAIN_MMAP] = {"mmap", "memory that the program itself maps, not the C library"},
         [DOMAIN_DEVICE] = {"device", "the CUDA API: memory of a device"},
         [DOMAIN_BLOCK] = {"block", "blocks of a caching allocator", "device"},
         [DOMAIN_PINNED] = {"pinned", "the CUDA API: memory of the host that devices reach"},
         [DOMAIN_MANAGED] = {"managed", "the CUDA API: memory that moves between host and devices"},
         [DOMAIN_CUPTI] = {"cupti", "what domain device is, as CUPTI reports it beside the CUDA recorder",
                           "device"},
+        [DOMAIN_ADDRESS_SPACE] =
+            {"address_space",
+             "mmap with PROT_NONE or MAP_NORESERVE: addresses, of which mprotect may make memory"},
+        [DOMAIN_PYTHON] = {"python", "objects and buffers of Python interpreters: cut from heap and mmap",
+                           "heap"},
     };
 #define ELEMENT_ROW(code, NAME, name, bytes) [code] = {name, TEXT(bytes)},
     static const char *const elements[][2] = {VARVE_ELEMENT_LIST(ELEMENT_ROW)};

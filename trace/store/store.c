@@ -9,6 +9,7 @@
 
 #include "trace/error.h"
 #include "trace/event_list.h"
+#include "trace/model/domain.h"
 #include "trace/model/event.h"
 #include "trace/record.h"
 #include "trace/store/bulk.h"
@@ -108,15 +109,18 @@ int store_append(struct store *store, const struct event *event, struct varve_me
         [EVENT_PID] = event->pid,
         [EVENT_TID] = event->tid,
     };
-    uint32_t nulls =
-        (uses & USE_DEVICE ? 0 : EVENT_DEVICE_COLUMNS) | (event->id != 0 ? 0 : 1U << EVENT_ID) |
-        (uses & USE_ADDR ? 0 : 1U << EVENT_ADDR) | (uses & USE_SIZE ? 0 : 1U << EVENT_SIZE) |
-        (uses & USE_REQUESTED ? 0 : 1U << EVENT_PADDING) | (uses & USE_ARG ? 0 : 1U << EVENT_ARG) |
-        (uses & USE_CALLSITE ? 0 : 1U << EVENT_CALLSITE) | (event->ring_seq != 0 ? 0 : 1U << EVENT_RING_LAG) |
-        (rows_is_thread(store, event->thread_id, event->process_id, event->pid, event->tid)
-             ? 1U << EVENT_PID | 1U << EVENT_TID
-             : 0) |
-        1U << EVENT_SEQ;
+    uint32_t nulls = (uses & USE_DEVICE ? 0 : EVENT_DEVICE_COLUMNS) | (event->id != 0 ? 0 : 1U << EVENT_ID) |
+                     (uses & USE_ADDR ? 0 : 1U << EVENT_ADDR) | (uses & USE_SIZE ? 0 : 1U << EVENT_SIZE) |
+                     (uses & USE_REQUESTED ? 0 : 1U << EVENT_PADDING) |
+                     (uses & USE_ARG ? 0 : 1U << EVENT_ARG) |
+                     (uses & USE_CALLSITE && (event->callsite != 0 || !kind_gives_back(event->kind))
+                          ? 0
+                          : 1U << EVENT_CALLSITE) |
+                     (event->ring_seq != 0 ? 0 : 1U << EVENT_RING_LAG) |
+                     (rows_is_thread(store, event->thread_id, event->process_id, event->pid, event->tid)
+                          ? 1U << EVENT_PID | 1U << EVENT_TID
+                          : 0) |
+                     1U << EVENT_SEQ;
     uint32_t defaults = (values[EVENT_RING_LAG] == 0 ? 1U << EVENT_RING_LAG : 0) |
                         (event->flags == 0 ? 1U << EVENT_FLAGS : 0);
     unsigned count = record_columns(nulls, defaults, EVENT_DEFAULTS, EVENT_COLUMNS);

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VALUES_MAX 20U /* of a row */
+#define VALUES_MAX 24U /* of a row */
 
 /* ---- statements ---- */
 
@@ -73,7 +73,7 @@ static const char *const statement_sql[STATEMENT_BATCH] = {
 
 sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement, unsigned count)
 {
-    static const char marks[] = "?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?";
+    static const char marks[] = "?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?";
     _Static_assert(sizeof(marks) == 2 * VALUES_MAX, "a mark for each value");
     const char *sql = statement >= STATEMENT_BATCH ? image_insert_sql(statement - STATEMENT_BATCH)
                                                    : statement_sql[statement];

@@ -67,7 +67,7 @@ CREATE VIEW leak AS
 -- recursive query as a table would be walked for all of them whatever is asked for; and without a join, for which SQLite
 -- would read all nodes into a filter once ANALYZE has run. Ids fall on the way: a walk ends.
 CREATE VIEW frame AS
-    SELECT c.id AS callsite_id, path.key AS depth, s.function, s.file, s.line, s.module, s.is_python, s.is_inlined, f.pc
+    SELECT c.id AS callsite_id, path.key AS depth, s.function, s.file, s.line, s.module, s.is_python, s.is_inlined, f.pc, s.user_rank
     FROM callsite c
         CROSS JOIN json_each((
             WITH RECURSIVE walk(id) AS (
@@ -220,6 +220,136 @@ CREATE VIEW hole AS
 -- Rows say what a report on this trace must admit; none = every event is here.
 CREATE VIEW data_loss AS
     SELECT name, idx, source, value FROM stats WHERE severity = 'data_loss' AND value <> 0;
+
+-- ---- Leaks: what was live at a moment, by the line of the user's code, and whether it kept growing. Definitions that hold for all of
+-- these views are here.
+
+-- Moments by process: what was allocated after from_ns (-1: ever) and live at at_ns; tenths are those of begin_ns to end_ns; exit_ns: the
+-- process's end. A process image that another one replaced (exec) has left nothing: it is counted, and no sign of a leak. Of a recording that kept totals only, what exit handlers freed is not known: the end then. `varve leaks` with --at,
+-- --from, --to or --pid has a temporary view of this name in place of this one.
+CREATE VIEW leak_moment AS
+    SELECT p.id AS process_id, p.pid, coalesce(p.start_ns, 0) AS begin_ns,
+        coalesce(iif(k.totals, NULL, p.main_end_ns), p.exit_ns) AS end_ns,
+        -1 AS from_ns, coalesce(iif(k.totals, NULL, p.main_end_ns), 9223372036854775807) AS at_ns,
+        CASE WHEN p.end_cause = 'exec' THEN 'exec' WHEN p.main_end_ns IS NULL OR k.totals THEN 'end' ELSE 'exit of main' END AS moment,
+        p.exit_ns
+    FROM (SELECT *, coalesce(end_ns, (SELECT ts_ns FROM event_row ORDER BY seq DESC LIMIT 1), 0) AS exit_ns FROM process) p
+        CROSS JOIN (SELECT EXISTS (SELECT 1 FROM meta WHERE key = 'keep' AND value = 'totals') AS totals) k;
+
+-- Blocks by line, and by the tenths of their process's run in which they were made and freed: live at the end of tenth i are those with
+-- made_in <= i AND freed_in > i; freed_in 11: live at the moment. Blocks that lived within one tenth are not counted, nor are those
+-- freed within a hundredth of the run. first_ns, last_ns: when the first and the last of them were allocated, since their process began;
+-- run_ns: the longest of their runs; largest: size and, in the low 32 bits, call site of the largest. Comparing with constants before
+-- the join makes this quick.
+CREATE VIEW leak_tenth AS
+    WITH moment AS MATERIALIZED (
+            SELECT process_id, begin_ns, max(1, end_ns - begin_ns) AS span_ns, from_ns, at_ns,
+                iif(moment = 'exec', 0, max(1, end_ns - begin_ns)) AS run_ns
+            FROM leak_moment),
+        least AS MATERIALIZED (SELECT min(span_ns) / 100 AS lifetime_ns, min(at_ns) AS at_ns FROM moment),
+        long AS (
+            SELECT domain, callsite_id, process_id, size, alloc_ns, free_ns FROM allocation
+            WHERE free_ns IS NULL OR free_ns - alloc_ns >= (SELECT lifetime_ns FROM least) OR free_ns > (SELECT at_ns FROM least)),
+        placed AS (
+            SELECT a.domain, a.callsite_id, a.size, a.alloc_ns - m.begin_ns AS since_ns, m.run_ns,
+                min(10, max(1, (a.alloc_ns - m.begin_ns) * 10 / m.span_ns + 1)) AS made_in,
+                CASE WHEN a.free_ns IS NULL OR a.free_ns > m.at_ns THEN 11
+                    WHEN a.free_ns - a.alloc_ns < m.span_ns / 100 THEN 0
+                    ELSE min(10, (a.free_ns - m.begin_ns) * 10 / m.span_ns + 1) END AS freed_in
+            FROM long a CROSS JOIN moment m ON m.process_id = a.process_id
+            WHERE a.alloc_ns <= m.at_ns AND a.alloc_ns > m.from_ns),
+        crossing AS MATERIALIZED (
+            SELECT (coalesce(c.user_symbol_id, c.symbol_id, 0) << 16) + (p.domain << 8) + (p.made_in << 4) + p.freed_in AS key,
+                p.size, p.since_ns, p.run_ns, (min(p.size, 1073741823) << 32) + coalesce(p.callsite_id, 0) AS largest
+            FROM placed p LEFT JOIN callsite c ON c.id = p.callsite_id
+            WHERE p.freed_in > p.made_in AND p.domain <> 7)
+    SELECT (key >> 8) & 255 AS domain, nullif(key >> 16, 0) AS user_symbol_id, (key >> 4) & 15 AS made_in, key & 15 AS freed_in,
+        count(*) AS blocks, sum(size) AS bytes, min(since_ns) AS first_ns, max(since_ns) AS last_ns, max(run_ns) AS run_ns,
+        max(largest) AS largest
+    FROM crossing GROUP BY key;
+
+-- By domain and line, what was live at the moment of leak_moment: live_allocations, live_bytes; live_1 to live_9 and live_bytes_1 to
+-- live_bytes_9: at the end of the first tenths. score, 0 to 1: the larger of growth (in number) and byte_growth. Both are products of
+--   - how evenly it grew: what stayed from each tenth on, that is its growth below which it never fell again, by the number of tenths
+--     that are as uneven (the inverse of the sum of the squares of their shares): 0: all in one tenth, 1: the same in all ten;
+--   - whether it still grows: a quarter, and three quarters times the growth of the last three tenths by that of all, 1 at most;
+--   - how many blocks say so: n / (n + 8) of the live ones, and for bytes of those that were live at the end of any tenth;
+--   - whether the process ran for long: 1 from a quarter of the longest run on, below in proportion. Short helpers are all start.
+-- So a leak in each step of the work has nearly 1, a table that is made first and kept 0, a cache that has filled a tenth or two.
+-- pattern: 'growing', 'stopped' (it grew, and not in the last three tenths), 'late' (most in the last tenths), 'early' (nearly all in the
+-- first tenth), or 'mixed'; by_bytes: it is that of the bytes, whose growth is larger by a quarter.
+-- is_library: no line of the user's code, but the interpreter's, the standard library's or an installed package's. allocations: of the
+-- line in the whole recording; callsite_id: of the largest block.
+CREATE VIEW leak_line AS
+    WITH line AS (
+            SELECT domain, user_symbol_id, sum(blocks) AS blocks,
+                sum(iif(made_in <= 1 AND freed_in > 1, blocks, 0)) AS n_1, sum(iif(made_in <= 2 AND freed_in > 2, blocks,
+                0)) AS n_2, sum(iif(made_in <= 3 AND freed_in > 3, blocks, 0)) AS n_3, sum(iif(made_in <= 4 AND freed_in > 4,
+                blocks, 0)) AS n_4, sum(iif(made_in <= 5 AND freed_in > 5, blocks, 0)) AS n_5,
+                sum(iif(made_in <= 6 AND freed_in > 6, blocks, 0)) AS n_6, sum(iif(made_in <= 7 AND freed_in > 7, blocks,
+                0)) AS n_7, sum(iif(made_in <= 8 AND freed_in > 8, blocks, 0)) AS n_8, sum(iif(made_in <= 9 AND freed_in > 9,
+                blocks, 0)) AS n_9, sum(iif(made_in <= 10 AND freed_in > 10, blocks, 0)) AS n_10,
+                sum(iif(made_in <= 1 AND freed_in > 1, bytes, 0)) AS b_1, sum(iif(made_in <= 2 AND freed_in > 2, bytes,
+                0)) AS b_2, sum(iif(made_in <= 3 AND freed_in > 3, bytes, 0)) AS b_3, sum(iif(made_in <= 4 AND freed_in > 4,
+                bytes, 0)) AS b_4, sum(iif(made_in <= 5 AND freed_in > 5, bytes, 0)) AS b_5,
+                sum(iif(made_in <= 6 AND freed_in > 6, bytes, 0)) AS b_6, sum(iif(made_in <= 7 AND freed_in > 7, bytes,
+                0)) AS b_7, sum(iif(made_in <= 8 AND freed_in > 8, bytes, 0)) AS b_8, sum(iif(made_in <= 9 AND freed_in > 9,
+                bytes, 0)) AS b_9, sum(iif(made_in <= 10 AND freed_in > 10, bytes, 0)) AS b_10,
+                min(iif(freed_in = 11, first_ns, NULL)) AS first_ns, max(iif(freed_in = 11, last_ns, NULL)) AS last_ns,
+                max(iif(freed_in = 11, run_ns, 0)) AS run_ns, max(iif(freed_in = 11, largest, 0)) AS largest
+            FROM leak_tenth GROUP BY domain, user_symbol_id HAVING n_10 > 0),
+        low AS (
+            SELECT *,
+                min(n_1, n_2, n_3, n_4, n_5, n_6, n_7, n_8, n_9, n_10) AS ln_1, min(n_2, n_3, n_4, n_5, n_6, n_7, n_8, n_9,
+                n_10) AS ln_2, min(n_3, n_4, n_5, n_6, n_7, n_8, n_9, n_10) AS ln_3, min(n_4, n_5, n_6, n_7, n_8, n_9,
+                n_10) AS ln_4, min(n_5, n_6, n_7, n_8, n_9, n_10) AS ln_5, min(n_6, n_7, n_8, n_9, n_10) AS ln_6, min(n_7, n_8,
+                n_9, n_10) AS ln_7, min(n_8, n_9, n_10) AS ln_8, min(n_9, n_10) AS ln_9,
+                min(b_1, b_2, b_3, b_4, b_5, b_6, b_7, b_8, b_9, b_10) AS lb_1, min(b_2, b_3, b_4, b_5, b_6, b_7, b_8, b_9,
+                b_10) AS lb_2, min(b_3, b_4, b_5, b_6, b_7, b_8, b_9, b_10) AS lb_3, min(b_4, b_5, b_6, b_7, b_8, b_9,
+                b_10) AS lb_4, min(b_5, b_6, b_7, b_8, b_9, b_10) AS lb_5, min(b_6, b_7, b_8, b_9, b_10) AS lb_6, min(b_7, b_8,
+                b_9, b_10) AS lb_7, min(b_8, b_9, b_10) AS lb_8, min(b_9, b_10) AS lb_9
+            FROM line),
+        even AS (
+            SELECT *,
+                1.0 * n_10 * n_10 / (1.0 * ln_1 * ln_1 + 1.0 * (ln_2 - ln_1) * (ln_2 - ln_1) + 1.0 * (ln_3 - ln_2) * (ln_3 - ln_2)
+                    + 1.0 * (ln_4 - ln_3) * (ln_4 - ln_3) + 1.0 * (ln_5 - ln_4) * (ln_5 - ln_4) + 1.0 * (ln_6 - ln_5) * (ln_6 - ln_5)
+                    + 1.0 * (ln_7 - ln_6) * (ln_7 - ln_6) + 1.0 * (ln_8 - ln_7) * (ln_8 - ln_7) + 1.0 * (ln_9 - ln_8) * (ln_9 - ln_8)
+                    + 1.0 * (n_10 - ln_9) * (n_10 - ln_9)) AS tenths,
+                iif(b_10 = 0, 1.0, 1.0 * b_10 * b_10 / (1.0 * lb_1 * lb_1 + 1.0 * (lb_2 - lb_1) * (lb_2 - lb_1) + 1.0 * (lb_3 - lb_2) * (lb_3 - lb_2)
+                    + 1.0 * (lb_4 - lb_3) * (lb_4 - lb_3) + 1.0 * (lb_5 - lb_4) * (lb_5 - lb_4) + 1.0 * (lb_6 - lb_5) * (lb_6 - lb_5)
+                    + 1.0 * (lb_7 - lb_6) * (lb_7 - lb_6) + 1.0 * (lb_8 - lb_7) * (lb_8 - lb_7) + 1.0 * (lb_9 - lb_8) * (lb_9 - lb_8)
+                    + 1.0 * (b_10 - lb_9) * (b_10 - lb_9))) AS byte_tenths,
+                min(1.0, (n_10 - ln_7) / (0.3 * n_10)) AS recent, iif(b_10 = 0, 0.0, min(1.0, (b_10 - lb_7) / (0.3 * b_10))) AS byte_recent
+            FROM low),
+        weighed AS (
+            SELECT e.*, min(1.0, 4.0 * e.run_ns / m.run_ns) AS weight
+            FROM even e CROSS JOIN (SELECT max(1, max(end_ns - begin_ns)) AS run_ns FROM leak_moment WHERE moment <> 'exec') m),
+        scored AS (
+            SELECT *, (tenths - 1) / 9 * (0.25 + 0.75 * recent) * n_10 / (n_10 + 8.0) * weight AS growth,
+                (byte_tenths - 1) / 9 * (0.25 + 0.75 * byte_recent) * blocks / (blocks + 8.0) * weight AS byte_growth
+            FROM weighed),
+        grown AS (
+            SELECT *, byte_growth > 1.25 * growth AS by_bytes FROM scored)
+    SELECT d.name AS domain, g.user_symbol_id, s.function AS user_function, s.file AS user_file, s.line AS user_line,
+        s.module AS user_module, s.is_python AS user_is_python, n_10 AS live_allocations, b_10 AS live_bytes, t.allocations,
+        max(growth, byte_growth) AS score, growth, byte_growth, by_bytes,
+        CASE WHEN iif(by_bytes, lb_1, ln_1) >= 0.9 * iif(by_bytes, b_10, n_10) THEN 'early'
+            WHEN iif(by_bytes, byte_tenths, tenths) >= 4 AND iif(by_bytes, byte_recent, recent) >= 0.5
+                THEN 'growing'
+            WHEN iif(by_bytes, byte_recent, recent) < 0.1 THEN 'stopped'
+            WHEN iif(by_bytes, byte_recent, recent) >= 1 THEN 'late'
+            ELSE 'mixed' END AS pattern,
+        CASE WHEN s.user_rank IN (1, 2) THEN s.module GLOB '/lib*' OR s.module GLOB '/usr/lib*' OR s.module GLOB '/usr/local/lib*'
+                OR s.module GLOB '*/python[0-9]*' OR s.module GLOB '*/libpython*'
+            ELSE coalesce(s.user_rank, 0) IN (0, 4) END AS is_library,
+        first_ns, last_ns, nullif(largest & 4294967295, 0) AS callsite_id,
+        n_1 AS live_1, n_2 AS live_2, n_3 AS live_3, n_4 AS live_4, n_5 AS live_5, n_6 AS live_6, n_7 AS live_7, n_8 AS live_8,
+        n_9 AS live_9, b_1 AS live_bytes_1, b_2 AS live_bytes_2, b_3 AS live_bytes_3, b_4 AS live_bytes_4, b_5 AS live_bytes_5,
+        b_6 AS live_bytes_6, b_7 AS live_bytes_7, b_8 AS live_bytes_8, b_9 AS live_bytes_9
+    FROM grown g LEFT JOIN domain d ON d.code = g.domain LEFT JOIN symbol s ON s.id = g.user_symbol_id
+        LEFT JOIN (SELECT x.domain, coalesce(c.user_symbol_id, c.symbol_id) AS user_symbol_id, sum(x.allocations) AS allocations
+            FROM callsite_stat x LEFT JOIN callsite c ON c.id = x.callsite_id GROUP BY 1, 2) t
+            ON t.domain = g.domain AND t.user_symbol_id IS g.user_symbol_id;
 
 -- ---- Storages and views of the storage layer.
 

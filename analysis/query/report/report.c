@@ -6,6 +6,7 @@
  */
 #include "analysis/query/report/report.h"
 
+#include "analysis/base/memory.h"
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/table.h"
@@ -22,6 +23,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define PROCESSES_ALL 10
@@ -32,38 +34,34 @@
 
 static void add_total_cells(struct table *table, const struct report_total *row)
 {
-    table_add(table, format_count(row->allocations).text);
-    table_add(table, format_count(row->frees).text);
-    table_add(table, format_share(row->temporary, row->allocations).text);
     table_add(table, format_bytes(row->bytes).text);
     table_add(table, format_bytes(row->peak_bytes).text);
-    table_add(table, format_count(row->live_allocations).text);
     table_add(table, format_bytes(row->live_bytes).text);
+    table_add(table, format_count(row->allocations).text);
+    table_add(table, format_count(row->live_allocations).text);
+    table_add(table, format_share(row->temporary, row->allocations).text);
 }
 
-static void print_totals(FILE *out, const struct report_totals *totals)
+/* What the kernel counts beside what was allocated: more, by code and files, or less, where memory was never touched. */
+static void add_rss(struct table *table, struct database *database)
 {
-    static const struct table_column columns[] = {
-        {"domain", false}, {"allocations", true}, {"freed", true},       {"temporary", true},
-        {"bytes", true},   {"peak", true},        {"never freed", true}, {"bytes", true},
-    };
-    struct table table;
+    int64_t peak = database_integer(database, "SELECT rss_bytes FROM rss_peak", -1);
+    int64_t last =
+        database_integer(database, "SELECT rss_bytes FROM rss_total ORDER BY ts_ns DESC LIMIT 1", -1);
 
-    report_rule_print(out, "Totals of all processes");
-    table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
-    table.indent = "  ";
-    for (size_t i = 0; i < totals->count; i++) {
-        const struct report_total *row = &totals->rows[i];
+    if (peak >= 0) {
+        table_add(table, "RSS");
+        table_add(table, "");
+        table_add(table, format_bytes(peak).text);
+        table_add(table, last >= 0 ? format_bytes(last).text : "");
+        table_add(table, "");
+        table_add(table, "");
+        table_add(table, "");
+    }
+}
 
-        table_add(&table, report_total_name(totals, row).text);
-        add_total_cells(&table, row);
-    }
-    if (totals->count > 0) {
-        table_print(&table, out, true);
-    } else {
-        fputs("  no allocation was recorded\n", out);
-    }
-    table_free(&table);
+static void print_failed(FILE *out, const struct report_totals *totals)
+{
     for (size_t i = 0; i < totals->count; i++) {
         if (totals->rows[i].failed > 0) {
             fprintf(out, "  %s allocation%s failed in %s\n", format_count(totals->rows[i].failed).text,
@@ -72,20 +70,48 @@ static void print_totals(FILE *out, const struct report_totals *totals)
     }
 }
 
+static void print_totals(FILE *out, struct database *database, const struct report_totals *totals)
+{
+    static const struct table_column columns[] = {
+        {"", false},           {"allocated", true},        {"peak", true},      {"live at the end", true},
+        {"allocations", true}, {"live allocations", true}, {"temporary", true},
+    };
+    struct table table;
+
+    report_rule_print(out, "Totals of all processes");
+    table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+    table.indent = "  ";
+    table.columns_max = terminal_columns();
+    for (size_t i = 0; i < totals->count; i++) {
+        const struct report_total *row = &totals->rows[i];
+
+        table_add(&table, report_total_name(totals, row).text);
+        add_total_cells(&table, row);
+    }
+    add_rss(&table, database);
+    if (totals->count > 0) {
+        table_print(&table, out, true);
+    } else {
+        fputs("  no allocation was recorded\n", out);
+    }
+    table_free(&table);
+    print_failed(out, totals);
+}
+
 /* Only where there are several: who of them needed most at its own peak. */
 static void print_processes(FILE *out, struct database *database, bool is_all)
 {
     static const struct table_column columns[] = {
-        {"pid", true},  {"domain", false},     {"allocations", true}, {"bytes", true},
-        {"peak", true}, {"never freed", true}, {"program", false},
+        {"pid", true},  {"program", false},        {"domain", false},     {"allocated", true},
+        {"peak", true}, {"live at the end", true}, {"allocations", true},
     };
     static const struct query query = {
         .sql =
-            "SELECT t.pid, t.domain || CASE WHEN t.device > 0 THEN ', GPU ' || t.device ELSE '' END, "
-            "t.allocations, t.bytes, t.peak_bytes, t.live_bytes, coalesce(p.executable, '') FROM total_process t JOIN process p "
+            "SELECT t.pid, coalesce(p.executable, ''), t.domain || CASE WHEN t.device > 0 THEN ', GPU ' || t.device "
+            "ELSE '' END, t.bytes, t.peak_bytes, t.live_bytes, t.allocations FROM total_process t JOIN process p "
             "ON p.id = t.process_id ORDER BY t.peak_bytes DESC, t.process_id, t.domain LIMIT ?1",
         .columns = columns,
-        .kinds = "ntcbbbp",
+        .kinds = "nptbbbc",
     };
     int64_t processes = database_integer(database, "SELECT processes FROM recording", 0);
 
@@ -115,13 +141,6 @@ static void print_peak(FILE *out, const struct report_totals *totals, const char
 }
 
 /* ---- the lists of a domain ---- */
-
-static void print_title(FILE *out, const char *title)
-{
-    terminal_style(out, TERMINAL_TITLE);
-    fprintf(out, "\n%s", title);
-    terminal_style(out, TERMINAL_PLAIN);
-}
 
 static void print_ranking(FILE *out, struct database *database, const struct report_totals *totals,
                           const char *domain, struct groups *groups, enum callsite_rank rank,
@@ -178,16 +197,16 @@ static void print_domain_all(FILE *out, struct database *database, const struct 
     groups_close(groups);
 }
 
-/* What the lists of the short report are called, and how many entries each has. */
+/* The lists of the short report. */
 static const struct {
     enum callsite_rank rank;
-    const char *title;  /* of the domain that has the most of the report */
-    const char *others; /* NULL: other domains have no such list */
+    const char *title;
+    bool is_of_others; /* also of domains that are not the first */
 } short_lists[] = {
-    {CALLSITE_BY_PEAK, "Peak", "peak"},
-    {CALLSITE_BY_BYTES, "Allocated", NULL},
-    {CALLSITE_BY_LIVE, "Live at the end", "live at the end"},
-    {CALLSITE_BY_TEMPORARY, "Temporary", NULL},
+    {CALLSITE_BY_PEAK, "Peak", true},
+    {CALLSITE_BY_BYTES, "Allocated", false},
+    {CALLSITE_BY_LIVE, "Live at the end", true},
+    {CALLSITE_BY_TEMPORARY, "Temporary", false},
 };
 
 /* The moment of a peak, where there is one for all devices. */
@@ -207,27 +226,29 @@ static const struct report_total *single_peak(const struct report_totals *totals
 }
 
 static void print_short_title(FILE *out, const struct report_totals *totals, const char *domain,
-                              const char *title, bool is_main, const struct callsite_list *list,
-                              enum callsite_rank rank)
+                              const char *title, const struct callsite_list *list, enum callsite_rank rank)
 {
     const struct report_total *peak = rank == CALLSITE_BY_PEAK ? single_peak(totals, domain) : NULL;
-    char text[200];
+    char *text;
+    size_t bytes;
+    FILE *line = memory_stream(&text, &bytes);
 
-    snprintf(text, sizeof(text), is_main ? "%s%.0s" : "%2$s, %1$s", title, domain);
-    print_title(out, text);
+    fprintf(line, "%s (%s): ", title, domain);
     if (rank == CALLSITE_BY_TEMPORARY) {
-        fprintf(out, ": %s allocation%s freed before the thread's next one",
+        fprintf(line, "%s allocation%s freed before their thread allocated again",
                 format_count(list->sum_allocations).text, list->sum_allocations == 1 ? "" : "s");
     } else {
-        fprintf(out, ": %s in %s allocation%s", format_bytes(list->sum_bytes).text,
+        fprintf(line, "%s in %s allocation%s", format_bytes(list->sum_bytes).text,
                 format_count(list->sum_allocations).text, list->sum_allocations == 1 ? "" : "s");
     }
     if (peak != NULL && peak->peak_ns >= 0) {
-        fprintf(out, ", %s after the start", format_duration(peak->peak_ns).text);
+        fprintf(line, ", %s after the start", format_duration(peak->peak_ns).text);
     }
-    fputs("; ", out);
-    callsite_list_extent(out, list);
-    fputc('\n', out);
+    fputs("; ", line);
+    callsite_list_extent(line, list);
+    memory_stream_end(line, &text);
+    report_rule_print(out, text);
+    free(text);
 }
 
 static void print_domain(FILE *out, struct database *database, const struct report_totals *totals,
@@ -242,15 +263,14 @@ static void print_domain(FILE *out, struct database *database, const struct repo
     groups_load(groups, domain);
     for (size_t i = 0; i < sizeof(short_lists) / sizeof(short_lists[0]); i++) {
         enum callsite_rank rank = short_lists[i].rank;
-        const char *title = is_main ? short_lists[i].title : short_lists[i].others;
         struct callsite_list list;
 
-        if (title == NULL) {
+        if (!is_main && !short_lists[i].is_of_others) {
             continue;
         }
         groups_rank(groups, rank, top, &list);
         if (list.count_all > 0) {
-            print_short_title(out, totals, domain, title, is_main, &list, rank);
+            print_short_title(out, totals, domain, short_lists[i].title, &list, rank);
             callsite_list_print(out, database, &list, rank, &stacks, shown);
         }
         callsite_list_free(&list);
@@ -278,7 +298,7 @@ void report_text(FILE *out, struct database *database, const struct report_optio
     report_loss_load(&loss, database);
     report_header_print(out, database, &loss);
     report_totals_load(&totals, database, 0);
-    print_totals(out, &totals);
+    print_totals(out, database, &totals);
     print_processes(out, database, is_all);
     for (size_t i = 0; i < totals.count; i++) {
         if (begins_chapter(&totals, i) && is_all) {

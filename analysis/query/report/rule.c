@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The title of a section, underlined by as many columns as it takes on a terminal.
+ * The title of a section: the only lines of a report that begin at the left.
  */
 #include "analysis/query/report/rule.h"
 
 #include "analysis/output/format.h"
-
-#include <stddef.h>
+#include "analysis/output/terminal.h"
 
 void report_rule_print(FILE *out, const char *title)
 {
-    fprintf(out, "\n%s\n", title);
-    for (size_t i = format_width(title); i > 0; i--) {
-        fputc('-', out);
-    }
     fputc('\n', out);
+    terminal_style(out, TERMINAL_TITLE);
+    format_print_wrapped(out, title, 0);
+    terminal_style(out, TERMINAL_PLAIN);
 }

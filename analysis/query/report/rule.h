@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/// An empty line, `title`, and a line under it.
+/// An empty line, and `title` in bold where there is colour.
 void report_rule_print(FILE *out, const char *title);
 
 #ifdef __cplusplus

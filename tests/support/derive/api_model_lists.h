@@ -164,7 +164,6 @@ static inline void model_emit(const struct model *model, struct event *event, co
     if (object->row != 0) {
         const struct row *row = &model->base.rows[object->row - 1];
         event->size = row->size;
-        event->callsite = event->callsite != 0 ? event->callsite : row->callsite;
     }
 }
 

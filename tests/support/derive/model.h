@@ -16,6 +16,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -36,16 +37,12 @@ struct model {
     struct reallocs reallocs[EVENTS];
     size_t realloc_count;
     int64_t last_alloc[10 * PROCESSES + 10]; /* row that the thread's last heap event opened, or -1 */
+    unsigned
+        unmapped_cause[10 * PROCESSES + 10]; /* of the munmap that the thread's next mmap may take back */
+    unsigned unmapped_domain[10 * PROCESSES + 10];
     bool is_forked[PROCESSES + 1];
     bool has_ended[PROCESSES + 1];
 };
-
-static inline size_t model_open(struct model *model, const struct event *event, uint64_t addr, uint64_t size,
-                                unsigned source)
-{
-    bool is_map = event->kind == VARVE_KIND_MMAP || event->kind == VARVE_KIND_MUNMAP;
-    return rows_open(&model->base, event, is_map ? DOMAIN_MMAP : DOMAIN_HEAP, addr, size, source);
-}
 
 static inline void model_close(struct model *model, const struct event *event, size_t at, bool is_free)
 {
@@ -70,7 +67,7 @@ static inline void model_heap_open(struct model *model, struct event *event)
     if (before >= 0) {
         model_close(model, event, (size_t)before, false);
     }
-    size_t at = model_open(model, event, event->addr, event->size, event->cause);
+    size_t at = rows_open(&model->base, event, DOMAIN_HEAP, event->addr, event->size, event->cause);
     event->id = at + 1;
     model->last_alloc[event->thread_id] = (int64_t)at;
 }
@@ -88,7 +85,6 @@ static inline void model_free(struct model *model, struct event *event)
     event->id = (uint64_t)at + 1;
     event->size = row->size;
     event->requested = row->requested;
-    event->callsite = event->callsite != 0 ? event->callsite : row->callsite;
     if (event->cause == VARVE_CAUSE_REALLOC) {
         model->reallocs[model->realloc_count++] =
             (struct reallocs){event->thread_id, event->addr, (size_t)at};
@@ -129,7 +125,7 @@ static inline int64_t model_overlap(const struct model *model, uint32_t process,
     int64_t found = -1;
     for (size_t i = 0; i < model->base.row_count; i++) {
         const struct row *row = &model->base.rows[i];
-        if (row->is_known && row->domain == DOMAIN_MMAP && row->process == process && row->addr < end &&
+        if (row->is_known && row->domain != DOMAIN_HEAP && row->process == process && row->addr < end &&
             row->addr + row->size > start && (found < 0 || row->addr < model->base.rows[found].addr)) {
             found = (int64_t)i;
         }
@@ -150,8 +146,8 @@ static inline uint64_t model_clear(struct model *model, const struct event *even
         for (int i = 0; i < 2; i++) {
             if (parts[i][0] < parts[i][1]) {
                 uint64_t size = parts[i][1] - parts[i][0];
-                struct row *part =
-                    &model->base.rows[model_open(model, event, parts[i][0], size, VARVE_CAUSE_REMAINDER)];
+                struct row *part = &model->base.rows[rows_open(&model->base, event, old.domain, parts[i][0],
+                                                               size, VARVE_CAUSE_REMAINDER)];
                 part->requested = size;
                 part->callsite = old.callsite;
                 part->thread = old.thread;
@@ -161,14 +157,27 @@ static inline uint64_t model_clear(struct model *model, const struct event *even
     return first;
 }
 
+static inline unsigned model_map_domain(struct model *model, const struct event *event)
+{
+    unsigned cause = model->unmapped_cause[event->thread_id];
+    uint64_t flags = event->arg >> 32;
+    bool is_reserved = flags != 0 && ((event->arg & 0xffffffff) == PROT_NONE || (flags & MAP_NORESERVE) != 0);
+    model->unmapped_cause[event->thread_id] = 0;
+    if (event->cause != VARVE_CAUSE_MMAP) {
+        return cause == event->cause ? model->unmapped_domain[event->thread_id] : DOMAIN_MMAP;
+    }
+    return is_reserved ? DOMAIN_ADDRESS_SPACE : DOMAIN_MMAP;
+}
+
 static inline void model_map(struct model *model, struct event *event)
 {
+    unsigned domain = model_map_domain(model, event);
     if (event->flags & VARVE_FLAG_FAILED) {
-        rows_fail(&model->base, event, rows_slot(DOMAIN_MMAP, 0));
+        rows_fail(&model->base, event, rows_slot(domain, 0));
         return;
     }
     model_clear(model, event, false);
-    size_t at = model_open(model, event, event->addr, event->size, event->cause);
+    size_t at = rows_open(&model->base, event, domain, event->addr, event->size, event->cause);
     event->id = at + 1;
     model->last_alloc[event->thread_id] = (int64_t)at;
 }
@@ -176,11 +185,12 @@ static inline void model_map(struct model *model, struct event *event)
 static inline void model_unmap(struct model *model, struct event *event)
 {
     event->id = model_clear(model, event, true);
+    model->unmapped_cause[event->thread_id] = event->id != 0 ? event->cause : 0;
     if (event->id == 0) {
         event->cause =
             model->is_forked[event->process_id] ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
-    } else if (event->callsite == 0) {
-        event->callsite = model->base.rows[event->id - 1].callsite;
+    } else {
+        model->unmapped_domain[event->thread_id] = model->base.rows[event->id - 1].domain;
     }
 }
 

@@ -27,7 +27,7 @@
 #define POINTS 8000
 #define PROCESSES_MAX 9U
 #define SITES_MAX 6U
-#define DOMAINS 8U
+#define DOMAINS 9U
 #define DEVICES 5U
 #define SLOTS (DOMAINS * DEVICES)
 
@@ -62,7 +62,8 @@ struct rows_model {
 
 static inline unsigned rows_slot(unsigned domain, unsigned device)
 {
-    bool has_devices = domain != DOMAIN_HEAP && domain != DOMAIN_MMAP && domain != DOMAIN_PINNED;
+    bool has_devices = domain != DOMAIN_HEAP && domain != DOMAIN_MMAP && domain != DOMAIN_PINNED &&
+                       domain != DOMAIN_ADDRESS_SPACE;
     return DEVICES * domain + (has_devices ? device : 0);
 }
 
@@ -187,7 +188,9 @@ static inline void compare_events(sqlite3 *db, const struct event *events, size_
                                   event->flags,
                                   info->size[0] != '\0' ? (int64_t)event->size : INT64_MIN,
                                   info->requested[0] != '\0' ? (int64_t)event->requested : INT64_MIN,
-                                  is_process ? INT64_MIN : (int64_t)event->callsite,
+                                  is_process || (kind_gives_back(event->kind) && event->callsite == 0)
+                                      ? INT64_MIN
+                                      : (int64_t)event->callsite,
                                   has_device ? event->device : INT64_MIN,
                                   has_device ? event->stream : INT64_MIN,
                                   has_device ? event->pool : INT64_MIN};

@@ -201,20 +201,16 @@ static void block_release_row(const struct derive_step *step, const struct layou
         return;
     }
     struct scratch_block *block = block_row(step, change->row);
-    const struct scratch_row *row;
     event->id = block->id;
     if (event->kind == VARVE_KIND_FREE_REQUESTED || !change->was_pending) {
-        row = derive_row_close(step, block->id);
+        derive_row_close(step, block->id);
         streams_count(step->derive, block, STREAM_CLOSES);
         *step->last_id = 0;
     } else {
-        row = scratch_touch(&step->derive->scratch, block->id);
+        scratch_touch(&step->derive->scratch, block->id);
     }
     if (event->kind == VARVE_KIND_FREE_COMPLETED) {
         block->completed_seq = event->seq;
-    }
-    if (event->callsite == 0) {
-        event->callsite = row->callsite;
     }
 }
 

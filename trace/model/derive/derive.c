@@ -80,6 +80,7 @@ int derive_open(const char *scratch_path, struct derive **derive_out, struct var
 static void process_free(struct derive_process *process)
 {
     index_free(&process->live);
+    index_free(&process->python);
     index_free(&process->storages);
     index_free(&process->marks);
     ranges_clear(&process->ranges);
@@ -165,6 +166,7 @@ void derive_process_end(struct derive *derive, uint32_t process_id)
     }
     struct derive_process *process = derive->processes[process_id];
     index_free(&process->live);
+    index_free(&process->python);
     index_free(&process->storages);
     index_free(&process->marks);
     ranges_clear(&process->ranges);
@@ -232,7 +234,7 @@ static int step_find(struct derive *derive, struct event *event, struct derive_s
     return VARVE_OK;
 }
 
-/* Look up what the event belongs to, and reserve what every kind needs. */
+/* Look up what the event belongs to, and reserve what every kind needs. Domain 0: it depends. */
 static int step_begin(struct derive *derive, struct event *event, enum domain domain,
                       struct derive_step *step, struct varve_message *message)
 {
@@ -240,14 +242,15 @@ static int step_begin(struct derive *derive, struct event *event, enum domain do
     if (error == VARVE_OK && domain == DOMAIN_BLOCK) {
         error = derive_device_prepare(derive, step->process, event, message);
     }
-    if (error == VARVE_OK) {
+    if (error == VARVE_OK && domain != 0) {
         error = derive_step_enter(step, domain, message);
     }
     if (error == VARVE_OK && domain == DOMAIN_BLOCK) {
         step->device = step->process->devices[event->device];
         step->last_id = &step->thread->last_block_id;
     } else if (error == VARVE_OK) {
-        step->last_id = &step->thread->last_alloc_id;
+        step->last_id =
+            domain == DOMAIN_PYTHON ? &step->thread->last_python_id : &step->thread->last_alloc_id;
     }
     return error;
 }
@@ -319,8 +322,11 @@ static int event_derive(struct derive *derive, struct event *event, struct varve
         [VARVE_KIND_HEAP_ALLOC] = {derive_heap_alloc, DOMAIN_HEAP},
         [VARVE_KIND_HEAP_FREE] = {derive_heap_free, DOMAIN_HEAP},
         [VARVE_KIND_HEAP_REALLOC] = {derive_heap_realloc, DOMAIN_HEAP},
-        [VARVE_KIND_MMAP] = {derive_mmap, DOMAIN_MMAP},
-        [VARVE_KIND_MUNMAP] = {derive_munmap, DOMAIN_MMAP},
+        [VARVE_KIND_PYTHON_ALLOC] = {derive_heap_alloc, DOMAIN_PYTHON},
+        [VARVE_KIND_PYTHON_FREE] = {derive_heap_free, DOMAIN_PYTHON},
+        [VARVE_KIND_PYTHON_REALLOC] = {derive_heap_realloc, DOMAIN_PYTHON},
+        [VARVE_KIND_MMAP] = {derive_mmap, 0},
+        [VARVE_KIND_MUNMAP] = {derive_munmap, 0},
     };
     struct derive_step step = {0};
     if (event->kind < VARVE_KIND_LIMIT && kinds[event->kind].derive != NULL) {
@@ -424,6 +430,11 @@ bool derive_is_out_of_order(const struct derive *derive, const struct event *eve
         return index_find(&process->live, event->addr) != 0;
     case VARVE_KIND_HEAP_FREE: /* of a realloc, too */
         return index_find(&process->live, event->addr) == 0;
+    case VARVE_KIND_PYTHON_ALLOC:
+    case VARVE_KIND_PYTHON_REALLOC:
+        return index_find(&process->python, event->addr) != 0;
+    case VARVE_KIND_PYTHON_FREE:
+        return index_find(&process->python, event->addr) == 0;
     case VARVE_KIND_MMAP:
         /* MAP_FIXED may map over what is there, and the flags of an mremap are not recorded. */
         return event->cause == VARVE_CAUSE_MMAP && ((event->arg >> 32) & MAP_FIXED) == 0 &&
@@ -464,7 +475,9 @@ static int walk_row(struct walk *walk, uint64_t id, uint64_t addr, enum domain d
 static int walk_range(void *context, const struct range *range)
 {
     struct walk *walk = context;
-    int error = walk_row(walk, range->id, range->start, DOMAIN_MMAP);
+    bool is_memory = range->id > walk->derive->scratch.count ||
+                     scratch_peek(&walk->derive->scratch, range->id)->domain != DOMAIN_ADDRESS_SPACE;
+    int error = walk_row(walk, range->id, range->start, is_memory ? DOMAIN_MMAP : DOMAIN_ADDRESS_SPACE);
     if (error != VARVE_OK ||
         scratch_peek(&walk->derive->scratch, range->id)->size != range->end - range->start) {
         return VARVE_ERROR_CORRUPT;
@@ -472,26 +485,41 @@ static int walk_range(void *context, const struct range *range)
     return VARVE_OK;
 }
 
+static int walk_addresses(struct walk *walk, const struct index *index, enum domain domain)
+{
+    int error = VARVE_OK;
+    for (uint64_t i = 0; i < index_slots(index) && error == VARVE_OK; i++) {
+        const struct index_slot *slot = &index->slots[i];
+        if (slot->number != 0) {
+            error = walk_row(walk, slot->number, slot->key, domain);
+        }
+    }
+    return error;
+}
+
 static int process_check(const struct derive *derive, uint32_t process_id, struct varve_message *message)
 {
     const struct derive_process *process = derive->processes[process_id];
     struct walk walk = {.derive = derive, .process_id = process_id};
-    if (!index_check(&process->live) || !ranges_check(&process->ranges)) {
+    if (!index_check(&process->live) || !index_check(&process->python) || !ranges_check(&process->ranges)) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "address index of process %u", process_id);
     }
     int error = ranges_each(&process->ranges, walk_range, &walk);
-    for (uint64_t i = 0; i < index_slots(&process->live) && error == VARVE_OK; i++) {
-        const struct index_slot *slot = &process->live.slots[i];
-        if (slot->number != 0) {
-            error = walk_row(&walk, slot->number, slot->key, DOMAIN_HEAP);
-        }
+    if (error == VARVE_OK) {
+        error = walk_addresses(&walk, &process->live, DOMAIN_HEAP);
+    }
+    if (error == VARVE_OK) {
+        error = walk_addresses(&walk, &process->python, DOMAIN_PYTHON);
     }
     if (error != VARVE_OK) {
         return varve_message_set(message, error,
                                  "process %u: allocation %llu is in the address index, but its row differs",
                                  process_id, (unsigned long long)walk.bad_id);
     }
-    for (unsigned i = DOMAIN_HEAP; i <= DOMAIN_MMAP && !process->has_ended; i++) {
+    for (unsigned i = DOMAIN_HEAP; i < DOMAIN_LIMIT && !process->has_ended; i++) {
+        if (!domain_is_host(i)) {
+            continue;
+        }
         const struct total none = {0};
         struct total **found = process_total(process, slot_of(i, 0));
         const struct total *total = found != NULL ? *found : &none;

@@ -7,6 +7,7 @@
 
 #include "trace/base/array.h"
 #include "trace/error.h"
+#include "trace/model/domain.h"
 #include "trace/model/event.h"
 #include "trace/base/index.h"
 #include "trace/model/scratch.h"
@@ -16,24 +17,30 @@
 
 #include <string.h>
 
-/* A new block of the heap; what the index still has at the address was freed without an event. */
+/* An object of Python may lie where a block of the heap does. */
+static struct index *address_index(const struct derive_step *step)
+{
+    return step->domain == DOMAIN_PYTHON ? &step->process->python : &step->process->live;
+}
+
+/* A new block; what the index still has at the address was freed without an event. */
 static void block_open(struct derive_step *step)
 {
     struct event *event = step->event;
     derive_size_check(step);
-    uint64_t before = index_insert(&step->process->live, event->addr, scratch_next(&step->derive->scratch));
+    uint64_t before = index_insert(address_index(step), event->addr, scratch_next(&step->derive->scratch));
     if (before != 0) {
         derive_row_close(step, before);
     }
     event->id = derive_row_open(step, event->addr, event->size, event->cause, NULL);
-    step->thread->last_alloc_id = event->id;
+    *step->last_id = event->id;
     totals_update_peak(&step->totals);
 }
 
 static int block_reserve(struct derive_step *step, struct varve_message *message)
 {
     int error = scratch_reserve(&step->derive->scratch, 1, message);
-    if (error == VARVE_OK && !index_reserve(&step->process->live)) {
+    if (error == VARVE_OK && !index_reserve(address_index(step))) {
         error = varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for one more live allocation");
     }
     return error;
@@ -47,7 +54,7 @@ int derive_heap_alloc(struct derive_step *step, struct varve_message *message)
     }
     step->event->id = 0;
     step->event->requested = step->event->size;
-    step->thread->last_alloc_id = 0;
+    *step->last_id = 0;
     if (step->event->addr == 0 || (step->event->flags & VARVE_FLAG_FAILED)) {
         totals_fail(&step->totals);
         return VARVE_OK;
@@ -57,11 +64,14 @@ int derive_heap_alloc(struct derive_step *step, struct varve_message *message)
 }
 
 /* The id that waits for the end of a realloc of `addr`, which no longer does; 0: there is none. The latest first: calls may
- * nest. */
-static uint64_t realloc_remove(struct derive *derive, struct derive_thread *thread, uint64_t addr)
+ * nest, and Python's may lie around one of the heap with the same address. */
+static uint64_t realloc_remove(const struct derive_step *step, uint64_t addr)
 {
+    struct derive *derive = step->derive;
+    struct derive_thread *thread = step->thread;
     for (size_t i = thread->realloc_count; i-- > 0;) {
-        if (thread->reallocs[i].addr == addr) {
+        if (thread->reallocs[i].addr == addr &&
+            scratch_peek(&derive->scratch, thread->reallocs[i].id)->domain == step->domain) {
             uint64_t id = thread->reallocs[i].id;
             scratch_touch(&derive->scratch, id)->is_waiting = false;
             derive_row_forget(derive, id);
@@ -82,24 +92,21 @@ int derive_heap_free(struct derive_step *step, struct varve_message *message)
     if (is_realloc && !ARRAY_GROW(thread->reallocs, thread->realloc_capacity, thread->realloc_count + 1)) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for one more realloc");
     }
-    event->id = index_remove(&step->process->live, event->addr);
+    event->id = index_remove(address_index(step), event->addr);
     if (event->id == 0) {
         event->cause = step->process->is_forked ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
-        thread->last_alloc_id = 0;
+        *step->last_id = 0;
         return VARVE_OK;
     }
     struct scratch_row *row = derive_row_close(step, event->id);
     row->is_waiting = is_realloc;
     event->size = row->size;
     event->requested = row->requested;
-    if (event->callsite == 0) {
-        event->callsite = row->callsite;
-    }
     if (is_realloc) {
         thread->reallocs[thread->realloc_count++] =
             (struct derive_realloc){.addr = event->addr, .id = event->id};
     }
-    thread->last_alloc_id = 0;
+    *step->last_id = 0;
     totals_update_peak(&step->totals);
     return VARVE_OK;
 }
@@ -112,10 +119,10 @@ int derive_heap_realloc(struct derive_step *step, struct varve_message *message)
     }
     struct event *event = step->event;
     bool has_failed = event->flags & VARVE_FLAG_FAILED;
-    uint64_t old = realloc_remove(step->derive, step->thread, has_failed ? event->addr : event->arg);
+    uint64_t old = realloc_remove(step, has_failed ? event->addr : event->arg);
     event->id = 0;
     event->requested = event->size;
-    step->thread->last_alloc_id = 0;
+    *step->last_id = 0;
     if (!has_failed) {
         /* realloc(old, 0) may free and return nothing. */
         if (event->addr != 0) {
@@ -125,7 +132,7 @@ int derive_heap_realloc(struct derive_step *step, struct varve_message *message)
     }
     totals_fail(&step->totals);
     if (old != 0) {
-        uint64_t other = index_remove(&step->process->live, event->addr);
+        uint64_t other = index_remove(address_index(step), event->addr);
         if (other != 0) {
             derive_row_close(step, other);
         }
@@ -134,7 +141,7 @@ int derive_heap_realloc(struct derive_step *step, struct varve_message *message)
         row->free_seq = 0;
         row->free_ns = 0;
         row->temporary = 0;
-        index_insert(&step->process->live, event->addr, old);
+        index_insert(address_index(step), event->addr, old);
         event->id = old;
         totals_update_peak(&step->totals);
     }

@@ -179,9 +179,7 @@ void api_describe(const struct api_step *step, uint64_t number)
     event->pool = block->pool;
     event->stream = event->kind == VARVE_KIND_DEV_FREE_ASYNC ? event->stream : block->stream;
     if (block->id != 0) {
-        const struct scratch_row *row = scratch_peek(&derive->scratch, block->id);
-        event->size = row->size;
-        event->callsite = event->callsite != 0 ? event->callsite : row->callsite;
+        event->size = scratch_peek(&derive->scratch, block->id)->size;
     }
 }
 

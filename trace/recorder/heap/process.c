@@ -9,6 +9,7 @@
 #include "trace/recorder/heap/hooks.h"
 #include "trace/recorder/heap/main_end.h"
 #include "trace/recorder/heap/operator_new.h"
+#include "trace/recorder/heap/python_allocators.h"
 #include "trace/recorder/heap/real.h"
 #include "trace/recorder/second_sink.h"
 #include "trace/recorder/session.h"
@@ -42,6 +43,9 @@ __attribute__((constructor)) static void load(void)
 {
     if (can_note()) {
         main_end_find_python();
+        if (varve_records_wanted(VARVE_RECORDS_PYTHON)) {
+            python_allocators_hook();
+        }
         exec_note_loaded();
         second_sink_open();
     }

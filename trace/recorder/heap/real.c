@@ -87,7 +87,9 @@ bool heap_ready(void)
         if (preload_is_on) {
             main_end_prepare();
         }
-        heap_with_stacks = is_on ? recorder_session()->stacks : SESSION_STACKS_NONE;
+        heap_with_stacks = preload_is_on && varve_records_wanted(VARVE_RECORDS_HEAP | VARVE_RECORDS_PYTHON)
+                               ? recorder_session()->stacks
+                               : SESSION_STACKS_NONE;
         recorder_malloc_is_unhooked = !heap_cxx_prepare(is_on) && is_on;
         __atomic_store_n(&heap_state, is_on ? HEAP_STATE_ON : HEAP_STATE_OFF, __ATOMIC_RELEASE);
     }

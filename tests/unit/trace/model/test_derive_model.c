@@ -26,6 +26,14 @@
 
 static uint64_t random_state; /* seeded by each test */
 
+/* Protection and flags of an mmap; 0: unknown. */
+static uint64_t map_arguments(void)
+{
+    uint64_t flags = MAP_PRIVATE | (random_below(&random_state, 4) == 0 ? MAP_NORESERVE : 0);
+    uint64_t protection = random_below(&random_state, 3) == 0 ? PROT_NONE : PROT_READ;
+    return random_below(&random_state, 8) == 0 ? 0 : flags << 32 | protection;
+}
+
 /* Few addresses, so that events meet; the reallocs under way in each thread are continued at random. */
 static void stream_event(struct event *event, uint64_t pending[10 * PROCESSES + 10], uint32_t process_count)
 {
@@ -71,6 +79,7 @@ static void stream_event(struct event *event, uint64_t pending[10 * PROCESSES + 
         event->size = PAGE * (1 + random_below(&random_state, 7));
         event->requested =
             event->kind == VARVE_KIND_MMAP ? event->size - random_below(&random_state, PAGE) : 0;
+        event->arg = map_arguments();
     } else {
         event->kind = choice < 98 ? VARVE_KIND_MODULE : VARVE_KIND_STORAGE_CREATE;
         event->addr = addr;

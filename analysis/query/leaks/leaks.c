@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One walk over leak_line gives both the sums of all lines and the first of them. The sentence of a line is made of the figures that
+ * the view has of it, and says nothing that they don't say.
+ */
+#include "analysis/query/leaks/leaks.h"
+
+#include "analysis/base/memory.h"
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/output/table.h"
+#include "analysis/output/terminal.h"
+#include "analysis/query/callsites.h"
+#include "analysis/query/db.h"
+#include "analysis/query/loss.h"
+#include "analysis/query/selection.h"
+#include "analysis/query/stack.h"
+#include "trace/trace.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT_COLUMN 7
+
+#define SERIES(name) \
+    name "_1, " name "_2, " name "_3, " name "_4, " name "_5, " name "_6, " name "_7, " name "_8, " name "_9, "
+
+static const char line_sql[] =
+    "SELECT live_allocations, live_bytes, domain, pattern, CAST(round(score * 1000) AS INTEGER), by_bytes, is_library, "
+    "coalesce(allocations, -1), first_ns, last_ns, coalesce(callsite_id, 0), " SERIES("live") SERIES("live_bytes") "user_symbol_id FROM leak_line "
+    "WHERE domain = ?1 OR ?1 IS NULL AND domain IN ('heap', 'python') "
+    "ORDER BY round(score, 1) DESC, is_library, live_bytes DESC, user_symbol_id, domain";
+
+static void read_line(struct leak_line *line, struct cursor *cursor)
+{
+    int64_t *const figures[] = {&line->allocations, &line->first_ns, &line->last_ns, &line->row.id};
+    int column = 7;
+
+    *line = (struct leak_line){
+        .domain = memory_copy_text(cursor_name(cursor, 2)),
+        .pattern = memory_copy_text(cursor_name(cursor, 3)),
+        .score = (double)cursor_integer(cursor, 4) / 1000,
+        .by_bytes = cursor_integer(cursor, 5) != 0,
+        .is_library = cursor_integer(cursor, 6) != 0,
+    };
+    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
+        *figures[i] = cursor_integer(cursor, column++);
+    }
+    for (int i = 0; i < LEAK_TENTHS - 1; i++) {
+        line->live[i] = cursor_integer(cursor, column + i);
+        line->bytes[i] = cursor_integer(cursor, column + LEAK_TENTHS - 1 + i);
+    }
+    line->live[LEAK_TENTHS - 1] = cursor_integer(cursor, 0);
+    line->bytes[LEAK_TENTHS - 1] = cursor_integer(cursor, 1);
+}
+
+int leak_list_load(struct leak_list *list, struct database *database, const struct leak_query *query,
+                   struct varve_message *message)
+{
+    struct selection selection;
+    struct cursor cursor;
+    bool is_whole = query->pid == 0 && query->from == NULL;
+    int error =
+        selection_make(&selection, database, query->domain != NULL ? query->domain : "heap", query->pid, message);
+
+    *list = (struct leak_list){0};
+    if (error == VARVE_OK) {
+        error = leak_moment_make(&list->moment, database, query->at, query->from, query->to, query->pid, message);
+    }
+    if (error != VARVE_OK) {
+        return error;
+    }
+    is_whole = is_whole && list->moment.at != LEAK_AT_TIME;
+    cursor_open(&cursor, database, line_sql);
+    cursor_bind_text(&cursor, 1, query->domain);
+    while (cursor_next(&cursor)) {
+        list->count_all++;
+        list->allocations += cursor_integer(&cursor, 0);
+        list->bytes += cursor_integer(&cursor, 1);
+        list->has_python = list->has_python || (query->domain == NULL && strcmp(cursor_name(&cursor, 2), "python") == 0);
+        if (list->count_all <= query->top) {
+            list->rows = memory_resize(list->rows, (list->count + 1) * sizeof(list->rows[0]));
+            read_line(&list->rows[list->count], &cursor);
+            callsite_location_load(&list->rows[list->count].row, database);
+            list->rows[list->count].allocations = is_whole ? list->rows[list->count].allocations : -1;
+            list->count++;
+        }
+    }
+    cursor_close(&cursor);
+    return VARVE_OK;
+}
+
+void leak_list_free(struct leak_list *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        callsite_location_free(&list->rows[i].row);
+        free(list->rows[i].domain);
+        free(list->rows[i].pattern);
+    }
+    free(list->rows);
+    *list = (struct leak_list){0};
+}
+
+/* ---- the sentence ---- */
+
+static const char *plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+static struct format_text amount(const struct leak_line *line, int tenth)
+{
+    return line->by_bytes ? format_bytes(line->bytes[tenth]) : format_count(line->live[tenth]);
+}
+
+/* Of the ten, those after which there was never as little again as before. */
+static int growing_tenths(const int64_t *series)
+{
+    int64_t low = INT64_MAX;
+    int64_t lows[LEAK_TENTHS];
+    int count = 0;
+
+    for (int i = LEAK_TENTHS - 1; i >= 0; i--) {
+        low = series[i] < low ? series[i] : low;
+        lows[i] = low;
+    }
+    for (int i = 0; i < LEAK_TENTHS; i++) {
+        count += lows[i] > (i > 0 ? lows[i - 1] : 0);
+    }
+    return count;
+}
+
+/* How many tenths it took until nine tenths of what is live were there for good. */
+static int filled_tenths(const int64_t *series)
+{
+    int tenths = LEAK_TENTHS;
+
+    while (tenths > 1 && (double)series[tenths - 2] >= 0.9 * (double)series[LEAK_TENTHS - 1]) {
+        tenths--;
+    }
+    return tenths;
+}
+
+void leak_evidence(char *text, size_t bytes, const struct leak_line *line)
+{
+    const int64_t *series = line->by_bytes ? line->bytes : line->live;
+    int64_t live = line->live[LEAK_TENTHS - 1];
+    const char *unit = line->by_bytes ? "" : " live";
+    size_t used;
+
+    if (line->allocations >= live) {
+        used = (size_t)snprintf(text, bytes, "%s of %s allocation%s not freed", format_count(live).text,
+                                format_count(line->allocations).text, plural(line->allocations));
+    } else {
+        used = (size_t)snprintf(text, bytes, "%s allocation%s live", format_count(live).text, plural(live));
+    }
+    if (used >= bytes) {
+        return;
+    }
+    text += used;
+    bytes -= used;
+    if (strcmp(line->pattern, "growing") == 0) {
+        snprintf(text, bytes, ": %s%s after 10 %% of the run, %s after half of it, %s at the end; growth in %d of 10 tenths, %s",
+                 amount(line, 0).text, unit, amount(line, 4).text, amount(line, 9).text, growing_tenths(series),
+                 series[9] > series[8] ? "still growing at the end" : "none in the last");
+    } else if (strcmp(line->pattern, "early") == 0) {
+        snprintf(text, bytes, ", %s of them after the first tenth of the run: no growth to speak of",
+                 line->by_bytes ? format_bytes(series[0]).text : format_share(series[0], live).text);
+    } else if (strcmp(line->pattern, "stopped") == 0) {
+        snprintf(text, bytes, ": %s%s after %d %% of the run, %s at the end: it grew, and no longer does", amount(line, filled_tenths(series) - 1).text,
+                 unit, filled_tenths(series) * 10, amount(line, 9).text);
+    } else {
+        snprintf(text, bytes, ": %s%s after half of the run, %s after 90 %% of it, %s at the end", amount(line, 4).text, unit,
+                 amount(line, 8).text, amount(line, 9).text);
+    }
+}
+
+/* ---- printing ---- */
+
+static const char *domain_name(const struct leak_list *list, const struct leak_query *query)
+{
+    return query->domain != NULL ? query->domain : list->has_python ? "heap and python" : "heap";
+}
+
+static void print_head(FILE *out, const struct leak_list *list, const struct leak_query *query)
+{
+    terminal_style(out, TERMINAL_TITLE);
+    if (list->count_all == 0) {
+        fputs("Nothing", out);
+    } else {
+        fprintf(out, "%s in %s allocation%s", format_bytes_exact(list->bytes).text, format_count(list->allocations).text,
+                plural(list->allocations));
+    }
+    fprintf(out, " of %s", domain_name(list, query));
+    if (query->pid > 0) {
+        fprintf(out, ", process %" PRId64, query->pid);
+    }
+    terminal_style(out, TERMINAL_PLAIN);
+    fputs("\n  ", out);
+    leak_moment_words(out, &list->moment);
+    fputc('\n', out);
+    if (list->moment.only_live) {
+        fputs("  of allocations that were freed nothing was kept: growth is that of what was not freed\n", out);
+    }
+    if (list->count_all > 0) {
+        fprintf(out, "  %s%s%s line%s, the likeliest leaks first\n",
+                (int64_t)list->count < list->count_all ? format_count((int64_t)list->count).text : "",
+                (int64_t)list->count < list->count_all ? " of " : "", format_count(list->count_all).text, plural(list->count_all));
+    }
+}
+
+static void print_stack(FILE *out, struct database *database, const struct callsite_row *row, int64_t frames)
+{
+    struct stack stack;
+
+    if (row->id == 0 || frames == 0) {
+        return;
+    }
+    stack_load(&stack, database, row->id);
+    if (frames > 0) {
+        stack_print(out, &stack, row, frames);
+    } else {
+        terminal_style(out, TERMINAL_FAINT);
+        stack_print_chain(out, &stack, row);
+        terminal_style(out, TERMINAL_PLAIN);
+    }
+    stack_free(&stack);
+}
+
+static void print_line(FILE *out, struct database *database, const struct leak_line *line, size_t number, bool with_domain,
+                       int64_t frames)
+{
+    char evidence[400];
+    char figures[200];
+    char *name;
+    size_t used;
+
+    snprintf(figures, sizeof(figures), "  %s, score %.2f%s%s%s", format_bytes(line->bytes[LEAK_TENTHS - 1]).text, line->score,
+             with_domain ? ", " : "", with_domain ? line->domain : "", line->is_library ? ", library" : "");
+    used = format_width(figures) + 6;
+    name = callsite_entry_name(&line->row, GROUP_BY_LINE, terminal_columns() > used + 24 ? terminal_columns() - used : 24);
+    fprintf(out, "%4zu. %s%s\n%*s", number, line->row.id == 0 ? "(no stack was recorded)" : name, figures, TEXT_COLUMN, "");
+    free(name);
+    leak_evidence(evidence, sizeof(evidence), line);
+    format_print_wrapped(out, evidence, TEXT_COLUMN);
+    print_stack(out, database, &line->row, frames);
+}
+
+void leak_list_print(FILE *out, struct database *database, const struct leak_list *list, const struct leak_query *query,
+                     int64_t frames)
+{
+    struct report_loss loss;
+
+    report_loss_load(&loss, database);
+    if (!report_is_lossless(&loss)) {
+        report_loss_print(out, database, &loss);
+    }
+    print_head(out, list, query);
+    for (size_t i = 0; i < list->count; i++) {
+        print_line(out, database, &list->rows[i], i + 1, list->has_python, frames);
+    }
+}
+
+static struct cJSON *series_json(const int64_t *series)
+{
+    struct cJSON *array = json_array();
+
+    for (int i = 0; i < LEAK_TENTHS; i++) {
+        json_append(array, json_integer_value(series[i]));
+    }
+    return array;
+}
+
+static struct cJSON *line_json(struct database *database, const struct leak_line *line, int64_t frames)
+{
+    struct cJSON *object = json_object();
+    char evidence[400];
+    struct stack stack;
+
+    leak_evidence(evidence, sizeof(evidence), line);
+    json_text(object, "user_function", line->row.user.function);
+    json_text(object, "user_file", line->row.user.file);
+    json_integer_or_null(object, "user_line", line->row.user.line > 0 ? line->row.user.line : -1);
+    json_text(object, "user_module", line->row.user.module);
+    json_bool(object, "user_is_python", line->row.user.is_python);
+    json_bool(object, "is_library", line->is_library);
+    json_text(object, "domain", line->domain);
+    json_integer(object, "bytes", line->bytes[LEAK_TENTHS - 1]);
+    json_integer(object, "allocations", line->live[LEAK_TENTHS - 1]);
+    json_integer_or_null(object, "allocations_made", line->allocations);
+    json_real(object, "score", line->score);
+    json_text(object, "pattern", line->pattern);
+    json_text(object, "evidence", evidence);
+    json_integer_or_null(object, "first_ns", line->first_ns);
+    json_integer_or_null(object, "last_ns", line->last_ns);
+    json_add(object, "live", series_json(line->live));
+    json_add(object, "live_bytes", series_json(line->bytes));
+    json_integer(object, "callsite_id", line->row.id);
+    stack_load(&stack, database, line->row.id);
+    json_add(object, "frames", stack_json(&stack, frames));
+    stack_free(&stack);
+    return object;
+}
+
+struct cJSON *leak_list_json(struct database *database, const struct leak_list *list, const struct leak_query *query, int64_t frames)
+{
+    struct cJSON *object = json_object();
+    struct cJSON *lines = json_array();
+    struct report_loss loss;
+
+    report_loss_load(&loss, database);
+    json_text(object, "database", database_path(database));
+    json_text(object, "domain", domain_name(list, query));
+    json_integer_or_null(object, "pid", query->pid > 0 ? query->pid : -1);
+    json_add(object, "moment", leak_moment_json(&list->moment));
+    json_integer(object, "bytes", list->bytes);
+    json_integer(object, "allocations", list->allocations);
+    json_bool(object, "nothing_lost", report_is_lossless(&loss));
+    json_bool(object, "only_live_kept", list->moment.only_live);
+    json_integer(object, "lines_all", list->count_all);
+    for (size_t i = 0; i < list->count; i++) {
+        json_append(lines, line_json(database, &list->rows[i], frames));
+    }
+    json_add(object, "lines", lines);
+    return object;
+}
+
+void leak_list_csv(FILE *out, const struct leak_list *list)
+{
+    fputs("domain,score,pattern,bytes,allocations,allocations_made,evidence,callsite_id,function,file,line,module\n", out);
+    for (size_t i = 0; i < list->count; i++) {
+        const struct leak_line *line = &list->rows[i];
+        char evidence[400];
+
+        csv_field(out, line->domain);
+        fprintf(out, ",%.3f,", line->score);
+        csv_field(out, line->pattern);
+        fprintf(out, ",%" PRId64 ",%" PRId64 ",", line->bytes[LEAK_TENTHS - 1], line->live[LEAK_TENTHS - 1]);
+        if (line->allocations >= 0) {
+            fprintf(out, "%" PRId64, line->allocations);
+        }
+        fputc(',', out);
+        leak_evidence(evidence, sizeof(evidence), line);
+        csv_field(out, evidence);
+        fprintf(out, ",%" PRId64 ",", line->row.id);
+        callsite_location_csv(out, &line->row.user);
+        fputc('\n', out);
+    }
+}

@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two steps. First the stack nodes of the database, whose callers come before them, become a tree of frames in which each
+ * node has what its own call sites have. Then the part that is asked for is copied out of it, node by node: downwards
+ * along the children; inverted, by advancing all stacks of a node to their callers and grouping them by frame.
+ */
+#include "analysis/query/tree/call_tree.h"
+
+#include "analysis/base/map.h"
+#include "analysis/base/memory.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ROOT 0
+#define NO_FRAME 0            /* the key of stacks without frames */
+#define NODES_MAX (1UL << 21) /* of a tree that is copied out: what is beyond is left out */
+
+const char *const call_tree_metric_names[] = {"peak", "allocated", "leaked", "temporary", NULL};
+
+/* A frame below a caller. Keys are ids of symbols: of equal ones the smallest. */
+struct source_node {
+    uint32_t parent, key;
+    uint32_t first_child, next; /* ROOT: none */
+    int64_t own[CALL_TREE_FIGURES], total[CALL_TREE_FIGURES];
+};
+
+/* A stack on its way outwards: it began at `begin` and has come to `at`. */
+struct climber {
+    uint32_t at, begin;
+};
+
+/* A node that is to be copied out. */
+struct pending {
+    uint32_t parent, key, depth, level;
+    uint32_t source;   /* its source node; inverted: unused */
+    size_t begin, end; /* inverted: its climbers */
+    int64_t total[CALL_TREE_FIGURES];
+};
+
+struct builder {
+    struct call_tree *tree;
+    struct database *database;
+    uint32_t *keys;    /* by id of a symbol; NO_FRAME: there is no such symbol */
+    bool *is_plumbing; /* likewise */
+    size_t symbol_limit;
+    struct source_node *sources; /* callers first; ROOT is none */
+    size_t source_count, source_capacity;
+    size_t node_capacity;
+    struct pending *stack; /* the next one last */
+    size_t stack_count, stack_capacity;
+    struct pending *children; /* of the node that is being expanded */
+    size_t child_count, child_capacity;
+    uint32_t *slots; /* by key: 1 + index into children or frames; all 0 between uses */
+    uint32_t *frame_slots;
+    struct climber *climbers, *moved;
+};
+
+const char *call_tree_words(enum call_tree_metric metric)
+{
+    static const char *const words[] = {"at the peak", "allocated", "never freed",
+                                        "freed before the thread allocated again"};
+
+    return words[metric];
+}
+
+/* ---- what the database has ---- */
+
+static void read_symbols(struct builder *builder)
+{
+    struct cursor cursor;
+    int64_t limit =
+        database_number_limit(builder->database, "SELECT max(id), count(*) FROM symbol WHERE id > 0");
+
+    builder->symbol_limit = limit < UINT32_MAX ? (size_t)limit : UINT32_MAX;
+    builder->keys = memory_resize(NULL, builder->symbol_limit * sizeof(*builder->keys));
+    memset(builder->keys, 0, builder->symbol_limit * sizeof(*builder->keys));
+    builder->is_plumbing = memory_resize(NULL, builder->symbol_limit);
+    memset(builder->is_plumbing, 0, builder->symbol_limit);
+    cursor_open(
+        &cursor, builder->database,
+        "SELECT id, min(id) OVER (PARTITION BY function, file, coalesce(line, 0), module), user_rank <= 1 FROM symbol "
+        "WHERE id > 0");
+    while (cursor_next(&cursor)) {
+        int64_t id = cursor_integer(&cursor, 0);
+
+        if (id > 0 && id < (int64_t)builder->symbol_limit) {
+            builder->keys[id] = (uint32_t)cursor_integer(&cursor, 1);
+            builder->is_plumbing[id] = cursor_integer(&cursor, 2) != 0;
+            builder->is_plumbing[id] = cursor_integer(&cursor, 2) != 0;
+        }
+    }
+    cursor_close(&cursor);
+}
+
+static uint32_t add_source(struct builder *builder, uint32_t parent, uint32_t key)
+{
+    builder->sources = memory_grow(builder->sources, &builder->source_capacity, builder->source_count,
+                                   sizeof(*builder->sources));
+    builder->sources[builder->source_count] = (struct source_node){.parent = parent, .key = key};
+    return (uint32_t)builder->source_count++;
+}
+
+/* The node of a frame below a caller, which may be the caller itself: plumbing is folded away, and so are repetitions. */
+static uint32_t find_source(struct builder *builder, struct map *numbers, uint32_t parent, uint32_t key)
+{
+    bool folds = !builder->tree->options.all_frames;
+    uint64_t where = (uint64_t)parent << 32 | key;
+    const uint64_t *found;
+    uint32_t number;
+
+    if (folds && (builder->is_plumbing[key] || (parent != ROOT && builder->sources[parent].key == key))) {
+        return parent;
+    }
+    found = map_find(numbers, where);
+    if (found != NULL) {
+        return (uint32_t)*found;
+    }
+    number = add_source(builder, parent, key);
+    map_put(numbers, where, number);
+    return number;
+}
+
+/* The keys of the frames that stack nodes refer to, by id. */
+static uint32_t *read_frames(const struct builder *builder, int64_t limit)
+{
+    uint32_t *keys = memory_resize(NULL, (size_t)limit * sizeof(*keys));
+    struct cursor cursor;
+
+    memset(keys, 0, (size_t)limit * sizeof(*keys));
+    cursor_open(&cursor, builder->database, "SELECT id, symbol_id FROM stack_frame");
+    while (cursor_next(&cursor)) {
+        int64_t id = cursor_integer(&cursor, 0);
+        int64_t symbol = cursor_integer(&cursor, 1);
+
+        if (id > 0 && id < limit && symbol > 0 && symbol < (int64_t)builder->symbol_limit) {
+            keys[id] = builder->keys[symbol];
+        }
+    }
+    cursor_close(&cursor);
+    return keys;
+}
+
+/* The source node of each stack node, by id. A caller that does not come before its frame is as good as none. */
+static uint32_t *read_nodes(struct builder *builder, struct map *numbers, int64_t limit)
+{
+    int64_t frame_limit =
+        database_number_limit(builder->database, "SELECT max(id), count(*) FROM stack_frame WHERE id > 0");
+    uint32_t *frames = read_frames(builder, frame_limit);
+    uint32_t *nodes = memory_resize(NULL, (size_t)limit * sizeof(*nodes));
+    struct cursor cursor;
+
+    memset(nodes, 0, (size_t)limit * sizeof(*nodes));
+    cursor_open(&cursor, builder->database,
+                "SELECT id, id - parent_lag, frame_id FROM stack_node_row ORDER BY id");
+    while (cursor_next(&cursor)) {
+        int64_t id = cursor_integer(&cursor, 0);
+        int64_t parent = cursor_integer(&cursor, 1);
+        int64_t frame = cursor_integer(&cursor, 2);
+        uint32_t key = frame > 0 && frame < frame_limit ? frames[frame] : NO_FRAME;
+
+        if (id > 0 && id < limit) {
+            uint32_t caller = parent > 0 && parent < id ? nodes[parent] : ROOT;
+
+            nodes[id] = key != NO_FRAME ? find_source(builder, numbers, caller, key) : caller;
+        }
+    }
+    cursor_close(&cursor);
+    free(frames);
+    return nodes;
+}
+
+/* The node of a call site; inverted, that of the user's line, from which people ask outwards. A stack that is plumbing from end
+ * to end is shown by its line as well. */
+static uint32_t find_callsite(struct builder *builder, struct map *numbers, uint32_t node, int64_t symbol)
+{
+    const struct call_tree_options *options = &builder->tree->options;
+    uint32_t key = symbol > 0 && symbol < (int64_t)builder->symbol_limit ? builder->keys[symbol] : NO_FRAME;
+    uint32_t number = node;
+    const uint64_t *found;
+
+    for (int i = 0; options->is_inverted && !options->all_frames && i < CALL_TREE_FRAMES_MAX; i++) {
+        if (number == ROOT || builder->sources[number].key == key) {
+            break;
+        }
+        number = builder->sources[number].parent;
+    }
+    if (node != ROOT) {
+        return number != ROOT && builder->sources[number].key == key ? number : node;
+    }
+    found = map_find(numbers, key);
+    if (found != NULL) {
+        return (uint32_t)*found;
+    }
+    number = add_source(builder, ROOT, key);
+    map_put(numbers, key, number);
+    return number;
+}
+
+#define CALLSITES(bytes, allocations)                                                                          \
+    "SELECT c.node_id, coalesce(c.user_symbol_id, c.symbol_id), " bytes ", " allocations                       \
+    " FROM callsite_stat t LEFT JOIN callsite c ON c.id = t.callsite_id WHERE t.domain = (SELECT d.code FROM " \
+    "domain d WHERE d.name = ?1)"
+
+/* False: figures that can't be. */
+static bool read_callsites(struct builder *builder, struct map *numbers, const uint32_t *nodes, int64_t limit)
+{
+    static const char *const sql[] = {
+        [CALL_TREE_PEAK] = CALLSITES("t.peak_bytes", "t.peak_allocations"),
+        [CALL_TREE_ALLOCATED] = CALLSITES("t.bytes", "t.allocations"),
+        [CALL_TREE_LEAKED] = CALLSITES("t.live_bytes", "t.live_allocations"),
+        [CALL_TREE_TEMPORARY] = CALLSITES("0", "t.temporary"),
+    };
+    int64_t *total = builder->sources[ROOT].total;
+    struct cursor cursor;
+    bool is_right = true;
+
+    cursor_open(&cursor, builder->database, sql[builder->tree->options.metric]);
+    cursor_bind_text(&cursor, 1, builder->tree->options.domain);
+    while (is_right && cursor_next(&cursor)) {
+        int64_t id = cursor_integer(&cursor, 0);
+        uint32_t node = id > 0 && id < limit ? nodes[id] : ROOT;
+        int64_t figures[] = {cursor_integer(&cursor, 2), cursor_integer(&cursor, 3)};
+        uint32_t source;
+
+        if (figures[0] == 0 && figures[1] == 0) {
+            continue;
+        }
+        source = find_callsite(builder, numbers, node, cursor_integer(&cursor, 1));
+        builder->tree->has_stacks = builder->tree->has_stacks || builder->sources[source].key != NO_FRAME;
+        total = builder->sources[ROOT].total;
+        for (int i = 0; i < CALL_TREE_FIGURES; i++) {
+            is_right = is_right && figures[i] >= 0 && figures[i] <= INT64_MAX - total[i];
+            if (is_right) {
+                total[i] += figures[i];
+                builder->sources[source].own[i] += figures[i];
+            }
+        }
+    }
+    cursor_close(&cursor);
+    return is_right;
+}
+
+/* Callers have smaller numbers: one pass from the end adds up all subtrees. */
+static void add_up(struct builder *builder)
+{
+    for (size_t i = builder->source_count - 1; i > ROOT; i--) {
+        struct source_node *node = &builder->sources[i];
+        struct source_node *parent = &builder->sources[node->parent];
+        bool is_empty = true;
+
+        for (int figure = 0; figure < CALL_TREE_FIGURES; figure++) {
+            node->total[figure] += node->own[figure];
+            is_empty = is_empty && node->total[figure] == 0;
+            parent->total[figure] += node->parent != ROOT ? node->total[figure] : 0;
+        }
+        if (!is_empty) {
+            node->next = parent->first_child;
+            parent->first_child = (uint32_t)i;
+        }
+    }
+}
+
+/* ---- what is copied out ---- */
+
+static void add_child(struct builder *builder, const struct pending *child)
+{
+    builder->children = memory_grow(builder->children, &builder->child_capacity, builder->child_count,
+                                    sizeof(*builder->children));
+    builder->children[builder->child_count++] = *child;
+}
+
+static void find_callees(struct builder *builder, const struct pending *node, struct call_tree_node *out)
+{
+    const struct source_node *source = &builder->sources[node->source];
+
+    memcpy(out->own, source->own, sizeof(out->own));
+    for (uint32_t at = source->first_child; at != ROOT; at = builder->sources[at].next) {
+        struct pending child = {.key = builder->sources[at].key, .source = at};
+
+        memcpy(child.total, builder->sources[at].total, sizeof(child.total));
+        add_child(builder, &child);
+    }
+}
+
+/* The frame at which a climber of this node stands next; ROOT: its stack ends. */
+static uint32_t next_of(const struct builder *builder, const struct pending *node,
+                        const struct climber *climber)
+{
+    return node->depth == 0 ? climber->at : builder->sources[climber->at].parent;
+}
+
+static void find_callers(struct builder *builder, const struct pending *node, struct call_tree_node *out)
+{
+    size_t to = node->begin;
+
+    for (size_t i = node->begin; i < node->end; i++) {
+        uint32_t at = next_of(builder, node, &builder->climbers[i]);
+        const int64_t *figures = builder->sources[builder->climbers[i].begin].own;
+        uint32_t *slot = &builder->slots[builder->sources[at].key];
+        int64_t *sums = out->own;
+
+        if (at != ROOT) {
+            if (*slot == 0) {
+                add_child(builder, &(struct pending){.key = builder->sources[at].key});
+                *slot = (uint32_t)builder->child_count;
+            }
+            builder->children[*slot - 1].end++;
+            sums = builder->children[*slot - 1].total;
+        }
+        for (int figure = 0; figure < CALL_TREE_FIGURES; figure++) {
+            sums[figure] += figures[figure];
+        }
+    }
+    for (size_t i = 0; i < builder->child_count; i++) {
+        size_t count = builder->children[i].end;
+
+        builder->children[i].begin = to;
+        builder->children[i].end = to; /* counted up again below */
+        to += count;
+    }
+    for (size_t i = node->begin; i < node->end; i++) {
+        uint32_t at = next_of(builder, node, &builder->climbers[i]);
+
+        if (at != ROOT) {
+            uint32_t slot = builder->slots[builder->sources[at].key];
+
+            builder->moved[builder->children[slot - 1].end++] =
+                (struct climber){at, builder->climbers[i].begin};
+        }
+    }
+    memcpy(builder->climbers + node->begin, builder->moved + node->begin,
+           (to - node->begin) * sizeof(*builder->climbers));
+    for (size_t i = 0; i < builder->child_count; i++) {
+        builder->slots[builder->children[i].key] = 0;
+    }
+}
+
+/* The figure of the order comes first in a comparison. */
+static int compare(const struct pending *a, const struct pending *b, enum call_tree_figure figure)
+{
+    for (int i = 0; i < CALL_TREE_FIGURES; i++) {
+        int at = ((int)figure + i) % CALL_TREE_FIGURES;
+
+        if (a->total[at] != b->total[at]) {
+            return a->total[at] > b->total[at] ? -1 : 1;
+        }
+    }
+    return a->key < b->key ? -1 : a->key > b->key;
+}
+
+static int compare_bytes(const void *a, const void *b)
+{
+    return compare(a, b, CALL_TREE_BYTES);
+}
+
+static int compare_allocations(const void *a, const void *b)
+{
+    return compare(a, b, CALL_TREE_ALLOCATIONS);
+}
+
+static bool is_large(const struct builder *builder, const int64_t *figures)
+{
+    const struct call_tree_options *options = &builder->tree->options;
+    double part = (double)figures[options->figure];
+    double whole = (double)builder->sources[ROOT].total[options->figure];
+
+    return part * CALL_TREE_SHARE_ONE >= (double)options->share_min * whole;
+}
+
+static bool is_shown(const struct builder *builder, const int64_t *figures)
+{
+    return (figures[CALL_TREE_BYTES] > 0 || figures[CALL_TREE_ALLOCATIONS] > 0) && is_large(builder, figures);
+}
+
+static void leave_out(struct builder *builder, struct call_tree_node *out, size_t first)
+{
+    for (size_t i = first; i < builder->child_count; i++) {
+        out->children_left_out++;
+        for (int figure = 0; figure < CALL_TREE_FIGURES; figure++) {
+            out->left_out[figure] += builder->children[i].total[figure];
+        }
+    }
+    builder->child_count = first;
+}
+
+/* Order the children of a node and leave out what is not asked for; those that stay have their level. */
+static void select_children(struct builder *builder, struct call_tree_node *out)
+{
+    const struct call_tree_options *options = &builder->tree->options;
+    size_t count = 0;
+    size_t parts;
+    uint32_t level;
+
+    qsort(builder->children, builder->child_count, sizeof(*builder->children),
+          options->figure == CALL_TREE_BYTES ? compare_bytes : compare_allocations);
+    while (count < builder->child_count && (int64_t)count < options->top &&
+           is_large(builder, builder->children[count].total)) {
+        count++;
+    }
+    leave_out(builder, out, count);
+    parts = count + (is_shown(builder, out->own) ? 1 : 0) + (is_shown(builder, out->left_out) ? 1 : 0);
+    level = out->level + (parts > 1 || out->depth == 0 ? 1 : 0);
+    if ((int64_t)level > options->depth || out->depth >= CALL_TREE_FRAMES_MAX ||
+        builder->tree->count + builder->stack_count + count > NODES_MAX) {
+        leave_out(builder, out, 0);
+    }
+    out->children = (uint32_t)builder->child_count;
+    for (size_t i = 0; i < builder->child_count; i++) {
+        builder->children[i].level = level;
+        builder->children[i].depth = out->depth + 1;
+    }
+}
+
+static void read_frame(const struct builder *builder, uint32_t key, struct call_tree_frame *frame)
+{
+    struct cursor cursor;
+
+    *frame = (struct call_tree_frame){.is_missing = key == NO_FRAME};
+    if (key == NO_FRAME) {
+        return;
+    }
+    cursor_open(&cursor, builder->database,
+                "SELECT function, file, line, module, is_python FROM symbol WHERE id = ?1");
+    cursor_bind_integer(&cursor, 1, key);
+    if (cursor_next(&cursor)) {
+        frame->function = memory_copy_text(cursor_text(&cursor, 0));
+        frame->file = memory_copy_text(cursor_text(&cursor, 1));
+        frame->line = cursor_integer(&cursor, 2) > 0 ? cursor_integer(&cursor, 2) : 0;
+        frame->module = memory_copy_text(cursor_text(&cursor, 3));
+        frame->is_python = cursor_integer(&cursor, 4) != 0;
+    }
+    cursor_close(&cursor);
+}
+
+/* The number of a frame in the tree, which has its words once. */
+static uint32_t number_frame(struct builder *builder, uint32_t key)
+{
+    struct call_tree *tree = builder->tree;
+
+    if (builder->frame_slots[key] == 0) {
+        tree->frames = memory_resize(tree->frames, (tree->frame_count + 1) * sizeof(*tree->frames));
+        read_frame(builder, key, &tree->frames[tree->frame_count++]);
+        builder->frame_slots[key] = (uint32_t)tree->frame_count;
+    }
+    return builder->frame_slots[key] - 1;
+}
+
+static void copy_out(struct builder *builder, const struct pending *node)
+{
+    struct call_tree *tree = builder->tree;
+    uint32_t number = (uint32_t)tree->count;
+    struct call_tree_node *out;
+
+    tree->nodes = memory_grow(tree->nodes, &builder->node_capacity, tree->count, sizeof(*tree->nodes));
+    out = &tree->nodes[tree->count++];
+    *out = (struct call_tree_node){.parent = node->parent, .depth = node->depth, .level = node->level};
+    out->frame = node->depth > 0 ? number_frame(builder, node->key) : 0;
+    memcpy(out->total, node->total, sizeof(out->total));
+    builder->child_count = 0;
+    if (tree->options.is_inverted) {
+        find_callers(builder, node, out);
+    } else {
+        find_callees(builder, node, out);
+    }
+    select_children(builder, out);
+    for (size_t i = builder->child_count; i > 0; i--) {
+        builder->children[i - 1].parent = number;
+        builder->stack = memory_grow(builder->stack, &builder->stack_capacity, builder->stack_count,
+                                     sizeof(*builder->stack));
+        builder->stack[builder->stack_count++] = builder->children[i - 1];
+    }
+}
+
+static void select_nodes(struct builder *builder)
+{
+    struct pending node = {.source = ROOT};
+
+    builder->slots = memory_resize(NULL, builder->symbol_limit * sizeof(*builder->slots));
+    memset(builder->slots, 0, builder->symbol_limit * sizeof(*builder->slots));
+    builder->frame_slots = memory_resize(NULL, builder->symbol_limit * sizeof(*builder->frame_slots));
+    memset(builder->frame_slots, 0, builder->symbol_limit * sizeof(*builder->frame_slots));
+    memcpy(node.total, builder->sources[ROOT].total, sizeof(node.total));
+    if (builder->tree->options.is_inverted) {
+        builder->climbers = memory_resize(NULL, builder->source_count * sizeof(*builder->climbers));
+        builder->moved = memory_resize(NULL, builder->source_count * sizeof(*builder->moved));
+        for (uint32_t i = ROOT + 1; i < builder->source_count; i++) {
+            const int64_t *own = builder->sources[i].own;
+
+            if (own[CALL_TREE_BYTES] > 0 || own[CALL_TREE_ALLOCATIONS] > 0) {
+                builder->climbers[node.end++] = (struct climber){i, i};
+            }
+        }
+    }
+    copy_out(builder, &node);
+    while (builder->stack_count > 0) {
+        node = builder->stack[--builder->stack_count];
+        copy_out(builder, &node);
+    }
+}
+
+int call_tree_load(struct call_tree *tree, struct database *database, const struct call_tree_options *options,
+                   struct varve_message *message)
+{
+    struct builder builder = {.tree = tree, .database = database};
+    struct map numbers = {0};
+    uint32_t *nodes;
+    int64_t limit;
+    bool is_right;
+
+    *tree = (struct call_tree){.options = *options};
+    if (options->metric == CALL_TREE_TEMPORARY) {
+        tree->options.figure = CALL_TREE_ALLOCATIONS;
+    }
+    add_source(&builder, ROOT, NO_FRAME);
+    read_symbols(&builder);
+    limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_node_row WHERE id > 0");
+    nodes = read_nodes(&builder, &numbers, limit);
+    is_right = read_callsites(&builder, &numbers, nodes, limit);
+    map_free(&numbers);
+    free(nodes);
+    add_up(&builder);
+    select_nodes(&builder);
+    free(builder.keys);
+    free(builder.is_plumbing);
+    free(builder.sources);
+    free(builder.stack);
+    free(builder.children);
+    free(builder.slots);
+    free(builder.frame_slots);
+    free(builder.climbers);
+    free(builder.moved);
+    return is_right ? VARVE_OK
+                    : varve_message_set(message, VARVE_ERROR_FORMAT,
+                                        "%s: the figures of a call site are negative or too large",
+                                        database_path(database));
+}
+
+void call_tree_free(struct call_tree *tree)
+{
+    for (size_t i = 0; i < tree->frame_count; i++) {
+        free(tree->frames[i].function);
+        free(tree->frames[i].file);
+        free(tree->frames[i].module);
+    }
+    free(tree->frames);
+    free(tree->nodes);
+    *tree = (struct call_tree){0};
+}
+
+size_t call_tree_left_out(const struct call_tree *tree, int64_t figures[CALL_TREE_FIGURES])
+{
+    size_t count = 0;
+
+    memset(figures, 0, CALL_TREE_FIGURES * sizeof(figures[0]));
+    for (size_t i = 0; i < tree->count; i++) {
+        count += tree->nodes[i].children_left_out;
+        for (int figure = 0; figure < CALL_TREE_FIGURES; figure++) {
+            figures[figure] += tree->nodes[i].left_out[figure];
+        }
+    }
+    return count;
+}

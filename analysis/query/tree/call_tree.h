@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The call sites of a domain as one tree: callers above what they call, or, inverted, callees above who calls them. Frames
+ * of one function, line and module below one caller are one node; plumbing, unnamed and repeated frames are folded
+ * into their caller. `varve tree` and `varve flamegraph` print it.
+ */
+#ifndef VARVE_ANALYSIS_QUERY_TREE_CALL_TREE_H
+#define VARVE_ANALYSIS_QUERY_TREE_CALL_TREE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct database;
+struct varve_message;
+
+#define CALL_TREE_FRAMES_MAX 1024   /* of a path: deeper frames count as left out */
+#define CALL_TREE_SHARE_ONE 1000000 /* the whole, as a share */
+
+enum call_tree_metric {
+    CALL_TREE_PEAK,      /* live at the peak of the domain */
+    CALL_TREE_ALLOCATED, /* in all */
+    CALL_TREE_LEAKED,    /* never freed */
+    CALL_TREE_TEMPORARY, /* freed before their thread allocated again: these have no bytes */
+    CALL_TREE_METRICS,
+};
+
+enum call_tree_figure {
+    CALL_TREE_BYTES,
+    CALL_TREE_ALLOCATIONS,
+    CALL_TREE_FIGURES,
+};
+
+struct call_tree_options {
+    const char *domain;
+    enum call_tree_metric metric;
+    enum call_tree_figure figure; /* by which nodes are ordered and left out */
+    bool is_inverted;
+    bool all_frames;   /* plumbing too */
+    int64_t share_min; /* of the whole, in millionths: what has less is left out */
+    int64_t top;       /* children of a node; the rest is left out */
+    int64_t depth;     /* levels; a frame without siblings is on the level of its caller */
+};
+
+struct call_tree_frame {
+    char *function, *file, *module; /* NULL: unknown */
+    int64_t line;                   /* 0: unknown */
+    bool is_python;
+    bool is_missing; /* no frame at all: the call sites have no stack */
+};
+
+/* total = own + left_out + the totals of its children, figure by figure. */
+struct call_tree_node {
+    uint32_t parent; /* index, always smaller */
+    uint32_t frame;  /* index into frames */
+    uint32_t depth;  /* frames from the root on: 1 of its children */
+    uint32_t level;  /* as `depth` of the options counts them */
+    uint32_t children, children_left_out;
+    int64_t total[CALL_TREE_FIGURES];
+    int64_t own[CALL_TREE_FIGURES];      /* inverted: of stacks that begin here */
+    int64_t left_out[CALL_TREE_FIGURES]; /* of children that are not in the tree */
+};
+
+struct call_tree {
+    struct call_tree_options options;
+    struct call_tree_node
+        *nodes; /* callers first, the largest child first; node 0 is the root and no frame */
+    size_t count;
+    struct call_tree_frame *frames;
+    size_t frame_count;
+    bool has_stacks; /* any call site of the domain has frames */
+};
+
+extern const char *const call_tree_metric_names[]; /* of the option and in JSON; ends with NULL */
+
+/// Reading ends early on an error of the database: database_error. Errors: VARVE_ERROR_FORMAT (figures that can't be).
+/// Owner: the caller, until call_tree_free, also after an error.
+int call_tree_load(struct call_tree *tree, struct database *database, const struct call_tree_options *options,
+                   struct varve_message *message);
+void call_tree_free(struct call_tree *tree);
+/// "at the peak", "allocated", …
+const char *call_tree_words(enum call_tree_metric metric);
+/// Nodes of all subtrees that are not in the tree, and what they have.
+size_t call_tree_left_out(const struct call_tree *tree, int64_t figures[CALL_TREE_FIGURES]);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

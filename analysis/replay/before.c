@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A limit that the history was recorded under is not in it, but one can be found: reserved memory never exceeded the limit, and what
+ * was refused exceeded it, so that the recorded peak, taken for the limit, refuses and grants the same. Where that explains
+ * releases as retries, it is preferred to calls of empty_cache that happen to be where retries would be.
+ */
+#include "analysis/replay/before.h"
+
+#include "analysis/replay/infer/device.h"
+
+struct replay_figures replay_figures_of(const struct replay_result *result)
+{
+    return (struct replay_figures){
+        .peak_reserved = result->stats.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak,
+        .peak_allocated = result->stats.allocated_bytes[VARVE_ALLOC_STAT_ALL].peak,
+        .segments = (int64_t)result->segments,
+        .device_calls = result->stats.num_device_alloc + result->stats.num_device_free,
+        .retries = result->stats.num_alloc_retries,
+        .ooms = result->stats.num_ooms,
+    };
+}
+
+/* Whether the history comes out again; `result` is then the allocator's. */
+static bool follows(const struct history *history, const struct replay_options *options,
+                    struct replay_result *result)
+{
+    struct replay_inference *inference;
+    struct varve_message ignored = {""};
+    int error = replay_infer(history, options, &inference, result, &ignored);
+
+    if (error != VARVE_OK) {
+        return false;
+    }
+    replay_inference_free(inference);
+    return result->mismatches == 0 && result->segments_equal;
+}
+
+static int add_events(const struct history_device *device, struct replay_figures *figures)
+{
+    struct varve_message ignored;
+    uint64_t reserved = 0;
+    uint64_t peak;
+    int error = replay_reserved_at_start(device, &reserved, &ignored);
+
+    if (error == VARVE_ERROR_NO_MEMORY) {
+        return error;
+    }
+    peak = reserved;
+    for (size_t i = 0; i < device->event_count; i++) {
+        const struct history_event *event = &device->events[i];
+
+        switch (event->action) {
+        case HISTORY_SEGMENT_ALLOC:
+        case HISTORY_SEGMENT_MAP:
+            figures->device_calls++;
+            reserved += event->size;
+            break;
+        case HISTORY_SEGMENT_FREE:
+        case HISTORY_SEGMENT_UNMAP:
+            figures->device_calls++;
+            reserved -= event->size < reserved ? event->size : reserved;
+            break;
+        case HISTORY_OOM:
+            figures->ooms++;
+            break;
+        default:
+            break;
+        }
+        peak = reserved > peak ? reserved : peak;
+    }
+    figures->peak_reserved += (int64_t)peak;
+    figures->segments += (int64_t)device->segment_count;
+    return VARVE_OK;
+}
+
+static bool has_releases(const struct history *history)
+{
+    for (size_t i = 0; i < history->device_count; i++) {
+        const struct history_device *device = &history->devices[i];
+
+        for (size_t j = 0; j < device->event_count; j++) {
+            if (device->events[j].action == HISTORY_SEGMENT_FREE ||
+                device->events[j].action == HISTORY_SEGMENT_UNMAP) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+int replay_before_load(const struct history *history, struct progress *progress, struct replay_before *out)
+{
+    struct replay_options options = {.follow = true, .progress = progress};
+    struct replay_result result;
+
+    *out = (struct replay_before){.figures = {.peak_allocated = REPLAY_UNKNOWN, .retries = REPLAY_UNKNOWN}};
+    for (size_t i = 0; i < history->device_count; i++) {
+        int error = add_events(&history->devices[i], &out->figures);
+
+        if (error != VARVE_OK) {
+            return error;
+        }
+    }
+    if (out->figures.ooms > 0 || has_releases(history)) {
+        options.memory_limit = (uint64_t)out->figures.peak_reserved;
+        out->is_reproduced = options.memory_limit > 0 && follows(history, &options, &result) &&
+                             result.stats.num_alloc_retries + result.stats.num_ooms > 0;
+        out->limit = out->is_reproduced ? options.memory_limit : 0;
+    }
+    if (!out->is_reproduced) {
+        options.memory_limit = 0;
+        out->is_reproduced = follows(history, &options, &result);
+    }
+    if (out->is_reproduced) {
+        out->figures = replay_figures_of(&result);
+    }
+    return VARVE_OK;
+}
+
+bool replay_changes_nothing(const struct history *history, const struct replay_options *options,
+                            const struct replay_before *before)
+{
+    struct replay_options following = *options;
+    struct replay_result result;
+
+    /* a replay that follows the history is on a device that is large enough, and takes releases for empty_cache */
+    if ((options->capacity != 0 && (int64_t)options->capacity < before->figures.peak_reserved) ||
+        (before->limit != 0 && options->memory_limit == 0)) {
+        return false;
+    }
+    following.follow = true;
+    following.writer = NULL;
+    following.emit = NULL;
+    return follows(history, &following, &result);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Databases that lack a part: each table, view and index is dropped in turn, and every command is run about what is left.
+ * It answers, or refuses with one line that names the part; nothing in between.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "support/command.h"
+
+#include "analysis/cli/command.h"
+#include "analysis/cli/options.h"
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PARTS_MAX 512
+#define DATABASE "part.db"
+
+static const char *const scripts[] = {"small.sql", "gpu.sql"};
+
+struct parts {
+    int count;
+    char type[PARTS_MAX][8];
+    char name[PARTS_MAX][64];
+};
+
+static void load_parts(struct parts *parts)
+{
+    sqlite3 *database;
+    sqlite3_stmt *statement;
+
+    assert_int_equal(sqlite3_open(DATABASE, &database), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_prepare_v2(database,
+                           "SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE "
+                           "'sqlite_%' ORDER BY type, name",
+                           -1, &statement, NULL),
+        SQLITE_OK);
+    for (parts->count = 0; sqlite3_step(statement) == SQLITE_ROW; parts->count++) {
+        assert_true(parts->count < PARTS_MAX);
+        snprintf(parts->type[parts->count], sizeof(parts->type[0]), "%s", sqlite3_column_text(statement, 0));
+        snprintf(parts->name[parts->count], sizeof(parts->name[0]), "%s", sqlite3_column_text(statement, 1));
+    }
+    sqlite3_finalize(statement);
+    sqlite3_close(database);
+}
+
+static void check(const char *part, const char *const *arguments)
+{
+    struct command_outcome outcome = command_run_list(arguments);
+    bool is_different = outcome.status == 1 && strcmp(arguments[0], "diff") == 0;
+
+    if (outcome.status == 2) {
+        command_refused(outcome, part, arguments[0]);
+        return;
+    }
+    if (outcome.status != 0 && !is_different) {
+        fail_msg("%s is missing: %s %s: status %d", part, arguments[0], arguments[1], outcome.status);
+    }
+    command_outcome_free(&outcome);
+}
+
+static void run_all(const char *part, bool with_json)
+{
+    for (size_t i = 0; command_table[i] != NULL; i++) {
+        if (command_table[i]->answer != NULL) {
+            check(part,
+                  (const char *[]){command_table[i]->name, DATABASE, with_json ? "--json" : NULL, NULL});
+        }
+    }
+    check(part, (const char *[]){"diff", DATABASE, "whole.db", NULL});
+    check(part, (const char *[]){"diff", "--events", DATABASE, "whole.db", NULL});
+    check(part, (const char *[]){"replay", DATABASE, NULL});
+    check(part, (const char *[]){"export", DATABASE, "-f", "-o", "x.pickle", NULL});
+    check(part, (const char *[]){"query", DATABASE, "SELECT 1", NULL});
+}
+
+/* Half of the answers as text, half as JSON; the other script does the other halves. */
+static void drop_each(const char *script, int first_with_json)
+{
+    static struct parts parts;
+    size_t bytes;
+    char *whole;
+
+    trace_database_make("whole.db", (const char *const[]){script, NULL});
+    whole = file_read("whole.db", &bytes);
+    file_write(DATABASE, whole, bytes);
+    load_parts(&parts);
+    assert_true(parts.count > 50);
+    for (int part = 0; part < parts.count; part++) {
+        char sql[160];
+
+        file_write(DATABASE, whole, bytes);
+        snprintf(sql, sizeof(sql), "PRAGMA synchronous = OFF; DROP %s %s", parts.type[part],
+                 parts.name[part]);
+        sql_run(DATABASE, sql);
+        run_all(parts.name[part], part % 2 == first_with_json);
+    }
+    free(whole);
+    remove("whole.db");
+}
+
+static void test_each_part(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(scripts) / sizeof(scripts[0]); i++) {
+        drop_each(scripts[i], (int)i);
+    }
+}
+
+/* One line, with the name of what is missing. */
+static void test_what_is_said(void **state)
+{
+    (void)state;
+    remove(DATABASE);
+    trace_database_make(DATABASE, (const char *const[]){"small.sql", NULL});
+    sql_run(DATABASE, "DROP VIEW callsite_total");
+    command_refused(command_run("report", DATABASE, NULL), "report",
+                    "part.db lacks a part of a trace database (no such table: callsite_total)");
+    sql_run(DATABASE, "DELETE FROM domain");
+    command_refused(command_run("peak", DATABASE, NULL), "peak", "no rows in domain");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_part),
+        cmocka_unit_test(test_what_is_said),
+    };
+
+    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
+}
