@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sums per process, over all processes and per call site, and their peaks, in constant time per event.
+ * Sums per process, over all processes, per size and per call site, and their peaks, in constant time per event.
  *
  * What each call site had live at the peak is wanted too, but a peak is known to be one only afterwards, and it may move
  * with every event, which rules out copying all call sites then. So a call site copies its own live value when it is about to
@@ -147,6 +147,12 @@ static inline unsigned callsites_touch(const struct totals_step *step, const str
     return 2;
 }
 
+static struct size_total *size_total(struct total *total, uint64_t size)
+{
+    unsigned class = size <= 1 ? 0 : 64U - (unsigned)__builtin_clzll(size - 1);
+    return &total->sizes[class < SIZE_CLASSES ? class : SIZE_CLASSES - 1];
+}
+
 void totals_open(const struct totals_step *step, const struct scratch_row *row)
 {
     struct callsite_total *callsites[2];
@@ -159,10 +165,15 @@ void totals_open(const struct totals_step *step, const struct scratch_row *row)
     }
     struct total *both[] = {&step->domain->all, step->process};
     for (int i = 0; i < 2; i++) {
+        struct size_total *size = size_total(both[i], row->size);
         both[i]->allocations++;
         both[i]->bytes += row->size;
         both[i]->live_allocations++;
         both[i]->live_bytes += row->size;
+        size->allocations++;
+        size->bytes += row->size;
+        size->live_allocations++;
+        size->live_bytes += row->size;
     }
 }
 
@@ -185,6 +196,13 @@ void totals_close(const struct totals_step *step, const struct scratch_row *row)
         both[i]->live_allocations--;
         both[i]->live_bytes -= row->size;
         both[i]->temporary += row->temporary;
+        struct size_total *size = size_total(both[i], row->size);
+        assert(size->live_allocations > 0 && size->live_bytes >= row->size);
+        size->frees++;
+        size->live_allocations--;
+        size->live_bytes -= row->size;
+        size->temporary += row->temporary;
+        size->lifetime_ns += row->free_ns - row->alloc_ns;
     }
 }
 
@@ -201,10 +219,16 @@ void totals_reopen(const struct totals_step *step, const struct scratch_row *row
     }
     struct total *both[] = {&step->domain->all, step->process};
     for (int i = 0; i < 2; i++) {
+        struct size_total *size = size_total(both[i], row->size);
         both[i]->frees--;
         both[i]->live_allocations++;
         both[i]->live_bytes += row->size;
         both[i]->temporary -= row->temporary;
+        size->frees--;
+        size->live_allocations++;
+        size->live_bytes += row->size;
+        size->temporary -= row->temporary;
+        size->lifetime_ns -= row->free_ns - row->alloc_ns;
     }
 }
 
@@ -476,7 +500,17 @@ static bool totals_equal(const struct total *a, const struct total *b)
 
 static bool total_is_sound(const struct total *total)
 {
+    struct size_total sum = {0};
+    for (unsigned i = 0; i < SIZE_CLASSES; i++) {
+        sum.allocations += total->sizes[i].allocations;
+        sum.frees += total->sizes[i].frees;
+        sum.bytes += total->sizes[i].bytes;
+        sum.live_bytes += total->sizes[i].live_bytes;
+        sum.temporary += total->sizes[i].temporary;
+    }
     return total->allocations - total->frees == total->live_allocations &&
+           sum.allocations == total->allocations && sum.frees == total->frees && sum.bytes == total->bytes &&
+           sum.live_bytes == total->live_bytes && sum.temporary == total->temporary &&
            total->live_bytes <= total->peak_bytes && total->peak_bytes <= total->bytes &&
            series_check(&total->series) == VARVE_OK;
 }

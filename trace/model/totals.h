@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the half of trace/ that runs outside the workload */
 /*
- * Sums and peaks per process, over all processes, per call site, and per call site and process, in constant time per event.
+ * Sums and peaks per process, over all processes, per size, per call site, and per call site and process, in constant time per event.
  */
 #ifndef VARVE_TRACE_MODEL_TOTALS_H
 #define VARVE_TRACE_MODEL_TOTALS_H
@@ -15,6 +15,16 @@
 
 struct scratch_row;
 struct varve_message;
+
+/* Of sizes above the power of two before, up to the class' own: class 0 is 0 and 1, class 10 is 513 to 1024. */
+struct size_total {
+    uint64_t allocations, frees, bytes;
+    uint64_t live_allocations, live_bytes; /* derived */
+    uint64_t temporary;
+    int64_t lifetime_ns;
+};
+
+#define SIZE_CLASSES 63U /* what a database can hold is below 2^63; the last one has all above 2^61 */
 
 /* `peak_*` is what was live at the domain's peak only while touched_seq > peak_seq; else it is the live
  * value. */
@@ -55,6 +65,7 @@ struct total {
     struct series_extra extra; /* now */
     struct series series;
     struct callsite_shares shares;
+    struct size_total sizes[SIZE_CLASSES];
 };
 
 struct domain_totals {

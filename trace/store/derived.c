@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the derivation gathered becomes the tables callsite_stat, total_stat, sample, segment, oom, mark, keyframe and those of
+ * What the derivation gathered becomes the tables callsite_stat, total_stat, size_stat, sample, segment, oom, mark, keyframe and those of
  * the CUDA API and of rematerialization, after those allocations and storages that are not in the database yet (allocations.c, storages.c). Until store_finish sets meta.complete,
  * what is here is not final.
  */
@@ -167,6 +167,22 @@ static int write_total(const struct writer *writer, uint32_t process_id, unsigne
         VALUE(total->temporary), VALUE(total->failed));
 }
 
+static int write_sizes(const struct writer *writer, uint32_t process_id, unsigned slot,
+                       const struct total *total)
+{
+    int error = VARVE_OK;
+    for (unsigned i = 0; i < SIZE_CLASSES && error == VARVE_OK; i++) {
+        const struct size_total *size = &total->sizes[i];
+        if (size->allocations > 0) {
+            error = WRITE_ROW(writer, STATEMENT_SIZE_STAT, VALUE(process_id), VALUE(slot_domain(slot)),
+                              VALUE(slot_device(slot)), VALUE(INT64_C(1) << i), VALUE(size->allocations),
+                              VALUE(size->frees), VALUE(size->bytes), VALUE(size->live_allocations),
+                              VALUE(size->live_bytes), VALUE(size->temporary), VALUE(size->lifetime_ns));
+        }
+    }
+    return error;
+}
+
 static int write_samples(const struct writer *writer, uint32_t process_id, unsigned slot,
                          const struct series *series)
 {
@@ -200,6 +216,9 @@ static int write_process(const struct writer *writer, uint32_t process_id,
         }
         series_end(&total->series, total->series.limit);
         error = write_total(writer, process_id, slot, total);
+        if (error == VARVE_OK) {
+            error = write_sizes(writer, process_id, slot, total);
+        }
         if (error == VARVE_OK) {
             error = write_samples(writer, process_id, slot, &total->series);
         }
@@ -493,17 +512,17 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
     }
     if (error == VARVE_OK) {
         /* Empty but for what an earlier attempt left. */
-        error =
-            writer_execute(store,
-                           "DELETE FROM callsite_stat; DELETE FROM callsite_share; DELETE FROM total_stat;"
-                           "DELETE FROM sample; DELETE FROM segment; DELETE FROM oom; DELETE FROM mark;"
-                           "DELETE FROM keyframe; DELETE FROM process_device; DELETE FROM device_event;"
-                           "DELETE FROM device_call_stat; DELETE FROM device_memory;"
-                           "DELETE FROM stream_stat; DELETE FROM remat_event; DELETE FROM operator_stat;"
-                           "DELETE FROM eviction_stat; DELETE FROM remat_storage_stat;"
-                           "DELETE FROM remat_budget; DELETE FROM remat_failure_stat;"
-                           "DELETE FROM remat_blocked_stat;",
-                           message);
+        error = writer_execute(
+            store,
+            "DELETE FROM callsite_stat; DELETE FROM callsite_share; DELETE FROM total_stat; DELETE FROM size_stat;"
+            "DELETE FROM sample; DELETE FROM segment; DELETE FROM oom; DELETE FROM mark;"
+            "DELETE FROM keyframe; DELETE FROM process_device; DELETE FROM device_event;"
+            "DELETE FROM device_call_stat; DELETE FROM device_memory;"
+            "DELETE FROM stream_stat; DELETE FROM remat_event; DELETE FROM operator_stat;"
+            "DELETE FROM eviction_stat; DELETE FROM remat_storage_stat;"
+            "DELETE FROM remat_budget; DELETE FROM remat_failure_stat;"
+            "DELETE FROM remat_blocked_stat;",
+            message);
     }
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && error == VARVE_OK; i++) {
         error = parts[i](&writer);

@@ -141,6 +141,12 @@ CREATE TABLE total_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, de
     live_bytes INTEGER NOT NULL, peak_bytes INTEGER NOT NULL, peak_allocations INTEGER NOT NULL,
     peak_seq INTEGER, peak_ns INTEGER, temporary INTEGER NOT NULL, failed INTEGER NOT NULL,
     PRIMARY KEY(process_id, domain, device)) STRICT, WITHOUT ROWID;
+-- The same by size: above half of up_to_bytes, a power of two, up to it.
+CREATE TABLE size_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL,
+    up_to_bytes INTEGER NOT NULL, allocations INTEGER NOT NULL, frees INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    live_allocations INTEGER NOT NULL, live_bytes INTEGER NOT NULL, temporary INTEGER NOT NULL,
+    lifetime_ns INTEGER NOT NULL, -- lifetimes of the freed ones, added up
+    PRIMARY KEY(process_id, domain, device, up_to_bytes)) STRICT, WITHOUT ROWID;
 -- Every event while a trace is short, else evenly thinned: allocated_max is the maximum since the row before.
 CREATE TABLE sample(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL, seq INTEGER NOT NULL,
     ts_ns INTEGER NOT NULL, allocated INTEGER NOT NULL, allocated_max INTEGER NOT NULL, active INTEGER,

@@ -42,6 +42,7 @@ static const char *const statement_sql[STATEMENT_BATCH] = {
     [STATEMENT_SYMBOL] = "INSERT INTO symbol VALUES",
     [STATEMENT_MAIN_END] = "UPDATE process SET main_end_seq = ?2, main_end_ns = ?3 WHERE id = ?1",
     [STATEMENT_TOTAL_STAT] = "INSERT INTO total_stat VALUES",
+    [STATEMENT_SIZE_STAT] = "INSERT INTO size_stat VALUES",
     [STATEMENT_CALLSITE_STAT] = "INSERT INTO callsite_stat VALUES",
     [STATEMENT_CALLSITE_SHARE] =
         ("INSERT INTO callsite_share VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
