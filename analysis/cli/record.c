@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define RECORD_BYTES ((int64_t)sizeof(struct varve_record))
@@ -280,7 +281,10 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (!result.started) {
         return EXIT_STATUS_FAILED;
     }
-    /* A recording that failed is no reason to let the caller's script believe that its program failed. */
+    /* The program's status comes first; but a script must not take a recording that failed for one that is there. */
+    if (error != VARVE_OK && WIFEXITED(result.wait_status) && WEXITSTATUS(result.wait_status) == 0) {
+        return EXIT_STATUS_FAILED;
+    }
     fflush(context->err);
     varve_collect_exit_like(result.wait_status);
 }
@@ -293,7 +297,9 @@ const struct command command_record = {
         "Runs COMMAND and records every heap allocation, and every call of the CUDA driver about memory, of "
         "it and of all its child processes into a database; options that name a kind narrow it to what they "
         "name. The program needs no changes. The exit status is the program's (a program that a signal "
-        "ended: the same signal); 2 if it could not be started. Ctrl-C stops the program, not the recording. "
+        "ended: the same signal); 2 if it could not be started, or if it ended with 0 and the database could not be "
+        "written. Ctrl-C stops the program, not the recording; while the database is written, Ctrl-C twice stops "
+        "that (exit status 130). "
         "If varve itself is killed, the directory DB.d keeps everything: varve recover DB.d finishes it.",
     .examples = "  varve record -o trace.db -- ./server --port 8080\n"
                 "  varve record --stacks python -- python3 train.py\n"
