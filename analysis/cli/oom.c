@@ -147,6 +147,15 @@ static uint64_t largest_free(const struct failure *failure)
     return failure->own.largest > failure->others.largest ? failure->own.largest : failure->others.largest;
 }
 
+static struct format_text blocks_text(uint64_t count)
+{
+    struct format_text text;
+
+    snprintf(text.text, sizeof(text.text), "%.30s %s", format_count((int64_t)count).text,
+             count == 1 ? "block" : "blocks");
+    return text;
+}
+
 static void print_reason(FILE *out, const struct failure *failure, const struct failed_request *request,
                          uint64_t segment_bytes)
 {
@@ -180,17 +189,17 @@ static void print_freeing(FILE *out, const struct details *details, const struct
 {
     const struct segments_part part = {.process_id = request->process_id, .device = request->device};
 
-    fprintf(out, "    freeing %s %s, %s together, which leaves one free block of %s:\n",
-            format_count((int64_t)freeing->blocks).text, freeing->blocks == 1 ? "block" : "blocks",
-            format_bytes((int64_t)freeing->bytes).text, format_bytes((int64_t)freeing->result).text);
+    fprintf(out, "    freeing %s, %s together, which leaves one free block of %s:\n",
+            blocks_text(freeing->blocks).text, format_bytes((int64_t)freeing->bytes).text,
+            format_bytes((int64_t)freeing->result).text);
     for (size_t i = 0; i < freeing->blocks && i < FAILURE_BLOCKS_MAX; i++) {
         const struct varve_layout_block *block = &freeing->first[i];
         struct owner owner = owners_of(details->owners, &part, block->addr, request->seq);
         char text[OWNER_TEXT_BYTES];
 
         owner_text(&owner, OWNER_COLUMNS, text);
-        fprintf(out, "      %#-14" PRIx64 " %10s%s%s\n", block->addr, format_bytes((int64_t)block->extent).text,
-                text[0] != '\0' ? "  " : "", text);
+        fprintf(out, "      %#-14" PRIx64 " %10s%s%s\n", block->addr,
+                format_bytes((int64_t)block->extent).text, text[0] != '\0' ? "  " : "", text);
     }
     if (freeing->blocks > FAILURE_BLOCKS_MAX) {
         fprintf(out, "      and %s more\n", format_count((int64_t)freeing->blocks - FAILURE_BLOCKS_MAX).text);
@@ -218,17 +227,16 @@ static void print_remedies(FILE *out, const struct details *details, size_t inde
                 format_bytes((int64_t)failure->others.largest).text, pool,
                 (unsigned)failure->others.largest_stream);
     }
-    if (failure->pending > 0 && failure->with_pending >= request->rounded &&
-        is_usable(details, request, failure->with_pending)) {
+    if (failure->with_pending >= request->rounded && is_usable(details, request, failure->with_pending)) {
         fprintf(out, "    waiting for other streams first: pending blocks, once free, leave one of %s\n",
                 format_bytes((int64_t)failure->with_pending).text);
-    }
-    if (failure->freeing.blocks > 0 && is_usable(details, request, failure->freeing.result)) {
+    } else if (failure->freeing.blocks > 0 && is_usable(details, request, failure->freeing.result)) {
         print_freeing(out, details, request, &failure->freeing);
     }
     if (all_free(failure) >= request->rounded) {
-        fprintf(out, "    the %s that are free, in one piece: varve replay --conf expandable_segments:True tries "
-                     "that\n",
+        fprintf(out,
+                "    the %s that are free, in one piece: varve replay --conf expandable_segments:True tries "
+                "that\n",
                 format_bytes((int64_t)all_free(failure)).text);
     }
 }
@@ -241,14 +249,13 @@ static void print_memory(FILE *out, const struct details *details, size_t index)
     char pool[POOL_NAME_BYTES];
 
     pool_name(&details->numbers, &part, request->pool, pool);
-    fprintf(out, "  reserved %s, allocated %s, pending %s, free %s in %s blocks\n",
+    fprintf(out, "  reserved %s, allocated %s, pending %s, free %s in %s\n",
             format_bytes((int64_t)failure->reserved).text, format_bytes((int64_t)failure->used).text,
             format_bytes((int64_t)failure->pending).text, format_bytes((int64_t)all_free(failure)).text,
-            format_count((int64_t)(failure->own.blocks + failure->others.blocks)).text);
-    fprintf(out, "  free in its pool (%s, stream %u): %s in %s blocks, the largest %s\n", pool,
+            blocks_text(failure->own.blocks + failure->others.blocks).text);
+    fprintf(out, "  free in its pool (%s, stream %u): %s in %s, the largest %s\n", pool,
             (unsigned)request->stream, format_bytes((int64_t)failure->own.bytes).text,
-            format_count((int64_t)failure->own.blocks).text,
-            format_bytes_exact((int64_t)failure->own.largest).text);
+            blocks_text(failure->own.blocks).text, format_bytes_exact((int64_t)failure->own.largest).text);
     print_reason(out, failure, request, details->segment_bytes[index]);
 }
 
@@ -260,7 +267,8 @@ static void print_accounting(FILE *out, struct cursor *oom)
 
     if (reserved > 0) {
         fprintf(out, "  reserved %s, allocated %s, not allocated %s\n", format_bytes(reserved).text,
-                format_bytes(allocated).text, format_bytes(reserved > allocated ? reserved - allocated : 0).text);
+                format_bytes(allocated).text,
+                format_bytes(reserved > allocated ? reserved - allocated : 0).text);
     }
     if (!cursor_is_null(oom, 8)) {
         fprintf(out, "  largest free block %s\n", format_bytes_exact(cursor_integer(oom, 8)).text);

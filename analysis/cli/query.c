@@ -101,9 +101,8 @@ static void fit_terminal(const struct answer *answer, struct table *table)
     int number = fileno(answer->out);
 
     if (number >= 0 && isatty(number)) {
-        size_t least = table_narrowest(table);
-
-        table->columns_max = least > terminal_columns() ? least : terminal_columns();
+        table->columns_max = terminal_columns();
+        table->keeps_columns = true;
     }
 }
 

@@ -162,6 +162,11 @@ void pickle_write_key(struct pickle_writer *writer, const char *literal)
     }
 }
 
+void pickle_write_opcodes(struct pickle_writer *writer, const char *bytes, size_t count)
+{
+    fwrite(bytes, 1, count, writer->out);
+}
+
 void pickle_write_pair(struct pickle_writer *writer)
 {
     put(writer, OP_TUPLE2);

@@ -46,6 +46,8 @@ void pickle_write_key(struct pickle_writer *writer, const char *literal);
 /// Remember the value that was written last; its number for pickle_write_again.
 uint32_t pickle_write_memo(struct pickle_writer *writer);
 void pickle_write_again(struct pickle_writer *writer, uint32_t memo);
+/// Opcodes that make values and need no memo.
+void pickle_write_opcodes(struct pickle_writer *writer, const char *bytes, size_t count);
 /// A tuple of the last two values.
 void pickle_write_pair(struct pickle_writer *writer);
 

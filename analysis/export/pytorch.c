@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A history as a PyTorch snapshot: the dictionary of torch.cuda.memory._snapshot with segments, blocks,
- * traces and settings, for PyTorch's own viewers. Stacks are written once and referred to, as PyTorch does.
+ * traces and settings, for PyTorch's own viewers. Stacks are written once and referred to, as PyTorch does. What a snapshot had
+ * that means nothing here is written as it was, and what it lacked is not added.
  */
 #include "analysis/export/export.h"
 
@@ -137,7 +138,18 @@ static void write_segments(struct exporter *exporter)
     pickle_list_end(&exporter->writer, &batch);
 }
 
-static void write_event(struct exporter *exporter, const struct history_event *event)
+/* What the snapshot had that means nothing here. */
+static void write_rest(struct exporter *exporter, uint32_t text)
+{
+    pickle_write_opcodes(&exporter->writer, exporter->history->texts[text],
+                         history_text_bytes(exporter->history, text));
+}
+
+/* Of a history that is from no snapshot: what PyTorch's viewers look for. */
+static const struct history_rest no_rest = {.keys = HISTORY_HAS_TIME | HISTORY_HAS_FRAMES};
+
+static void write_event(struct exporter *exporter, const struct history_event *event,
+                        const struct history_rest *rest)
 {
     struct pickle_writer *writer = &exporter->writer;
 
@@ -146,28 +158,59 @@ static void write_event(struct exporter *exporter, const struct history_event *e
     write_number(exporter, event->action == HISTORY_OOM ? "device_free" : "addr", event->addr);
     write_number(exporter, "size", event->size);
     write_number(exporter, "stream", exporter->history->streams[event->stream]);
-    pickle_write_key(writer, "time_us");
-    pickle_write_signed(writer, event->time_us);
-    write_word(exporter, "compile_context", "N/A");
-    write_word(exporter, "user_metadata", "");
-    write_frames(exporter, event->stack);
+    if (rest->keys & HISTORY_HAS_TIME) {
+        pickle_write_key(writer, "time_us");
+        pickle_write_signed(writer, event->time_us);
+    }
+    if (rest == &no_rest) {
+        write_word(exporter, "compile_context", "N/A");
+        write_word(exporter, "user_metadata", "");
+    } else {
+        write_rest(exporter, rest->text);
+    }
+    if (rest->keys & HISTORY_HAS_FRAMES) {
+        write_frames(exporter, event->stack);
+    }
     pickle_dict_end(writer);
+}
+
+static void write_skipped(struct exporter *exporter, const struct history_device *device, size_t *next,
+                          size_t event, struct pickle_batch *batch)
+{
+    for (; *next < device->skipped_count && device->skipped[*next].event <= event; ++*next) {
+        pickle_list_item(&exporter->writer, batch);
+        write_rest(exporter, device->skipped[*next].text);
+    }
+}
+
+static void write_trace(struct exporter *exporter, const struct history_device *device)
+{
+    const struct history_rest *rest = &no_rest;
+    struct pickle_batch batch;
+    size_t next_rest = 0;
+    size_t next_skipped = 0;
+
+    pickle_list_begin(&exporter->writer, &batch);
+    for (size_t i = 0; i < device->event_count; i++) {
+        write_skipped(exporter, device, &next_skipped, i, &batch);
+        while (next_rest < device->rest_count && device->rests[next_rest].event <= i) {
+            rest = &device->rests[next_rest++];
+        }
+        pickle_list_item(&exporter->writer, &batch);
+        write_event(exporter, &device->events[i], rest);
+    }
+    write_skipped(exporter, device, &next_skipped, device->event_count, &batch);
+    pickle_list_end(&exporter->writer, &batch);
 }
 
 static void write_traces(struct exporter *exporter)
 {
-    struct pickle_batch traces, events;
+    struct pickle_batch traces;
 
     pickle_list_begin(&exporter->writer, &traces);
     for (size_t index = 0; index < exporter->history->device_count; index++) {
-        const struct history_device *device = &exporter->history->devices[index];
         pickle_list_item(&exporter->writer, &traces);
-        pickle_list_begin(&exporter->writer, &events);
-        for (size_t i = 0; i < device->event_count; i++) {
-            pickle_list_item(&exporter->writer, &events);
-            write_event(exporter, &device->events[i]);
-        }
-        pickle_list_end(&exporter->writer, &events);
+        write_trace(exporter, &exporter->history->devices[index]);
     }
     pickle_list_end(&exporter->writer, &traces);
 }
@@ -185,10 +228,14 @@ static void write_settings(struct exporter *exporter)
     pickle_write_key(writer, "garbage_collection_threshold");
     pickle_write_real(writer, settings->garbage_collection_threshold);
     write_flag(exporter, "expandable_segments", settings->expandable_segments);
-    write_number(exporter, "pinned_num_register_threads", 1);
-    write_flag(exporter, "release_lock_on_cudamalloc", false);
-    write_flag(exporter, "pinned_use_cuda_host_register", false);
-    write_flag(exporter, "graph_capture_record_stream_reuse", false);
+    if (exporter->history->rests.is_known) {
+        write_rest(exporter, exporter->history->rests.settings);
+    } else {
+        write_number(exporter, "pinned_num_register_threads", 1);
+        write_flag(exporter, "release_lock_on_cudamalloc", false);
+        write_flag(exporter, "pinned_use_cuda_host_register", false);
+        write_flag(exporter, "graph_capture_record_stream_reuse", false);
+    }
     pickle_write_key(writer, "roundup_power2_divisions");
     pickle_dict_begin(writer);
     for (unsigned i = 0; i < sizeof(settings->divisions) / sizeof(settings->divisions[0]); i++) {
@@ -224,11 +271,17 @@ void export_pytorch(const struct history *history, FILE *out)
     write_segments(&exporter);
     pickle_write_key(&exporter.writer, "device_traces");
     write_traces(&exporter);
-    pickle_write_key(&exporter.writer, "allocator_settings");
-    write_settings(&exporter);
-    pickle_write_key(&exporter.writer, "external_annotations");
-    pickle_list_begin(&exporter.writer, &none);
-    pickle_list_end(&exporter.writer, &none);
+    if (history->settings.is_known || !history->rests.is_known) {
+        pickle_write_key(&exporter.writer, "allocator_settings");
+        write_settings(&exporter);
+    }
+    if (history->rests.is_known) {
+        write_rest(&exporter, history->rests.root);
+    } else {
+        pickle_write_key(&exporter.writer, "external_annotations");
+        pickle_list_begin(&exporter.writer, &none);
+        pickle_list_end(&exporter.writer, &none);
+    }
     pickle_dict_end(&exporter.writer);
     pickle_write_end(&exporter.writer);
     free(exporter.text_memos);

@@ -7,6 +7,7 @@
 #include "analysis/history/database.h"
 
 #include "analysis/history/read.h"
+#include "analysis/history/rests.h"
 #include "analysis/history/stacks.h"
 #include "analysis/base/memory.h"
 #include "analysis/output/progress.h"
@@ -488,6 +489,9 @@ static int read_all(struct reader *reader, struct varve_message *message)
         if (reader->layouts[i] != NULL) {
             result = read_layout(reader->database, history, i, reader->layouts[i]);
         }
+    }
+    if (result == VARVE_OK) {
+        result = history_read_rests(reader->database, history, reader->stacks, message);
     }
     if (result == VARVE_OK) {
         result = database_error(reader->database, message);

@@ -96,6 +96,8 @@ void history_free(struct history *history)
         free(history->devices[i].events);
         free(history->devices[i].segments);
         free(history->devices[i].blocks);
+        free(history->devices[i].skipped);
+        free(history->devices[i].rests);
     }
     for (size_t i = 0; i < history->text_count; i++) {
         free(history->texts[i]);
@@ -221,6 +223,31 @@ uint32_t history_text(struct history *history, const char *text, size_t bytes)
     map_put(&tables->texts, key, number);
     history->text_count++;
     return (uint32_t)number;
+}
+
+size_t history_text_bytes(const struct history *history, uint32_t number)
+{
+    return history->tables->text_bytes[number];
+}
+
+void history_add_rest(struct history_device *device, size_t event, uint32_t text, uint8_t keys)
+{
+    const struct history_rest *last = device->rest_count > 0 ? &device->rests[device->rest_count - 1] : NULL;
+
+    if (last != NULL && last->text == text && last->keys == keys) {
+        return;
+    }
+    device->rests =
+        memory_grow(device->rests, &device->rest_capacity, device->rest_count, sizeof(device->rests[0]));
+    device->rests[device->rest_count++] = (struct history_rest){.event = event, .text = text, .keys = keys};
+}
+
+void history_add_skipped(struct history_device *device, uint32_t text)
+{
+    device->skipped =
+        memory_grow(device->skipped, &device->skipped_capacity, device->skipped_count, sizeof(device->skipped[0]));
+    device->skipped[device->skipped_count++] =
+        (struct history_entry){.event = device->event_count, .text = text};
 }
 
 uint32_t history_add_stack(struct history *history, const struct history_frame *frames, uint32_t count)

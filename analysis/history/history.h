@@ -73,6 +73,23 @@ struct history_segment {
     bool is_small, is_expandable;
 };
 
+/* Of a snapshot's entries from number `event` on, up to the next of these: the keys that they have and that mean nothing here, with
+ * their values, and which of the others they have. */
+struct history_rest {
+    size_t event;
+    uint32_t text; /* number in history.texts: opcodes of a pickle, key and value by turns, without a memo */
+    uint8_t keys;  /* HISTORY_HAS_… */
+};
+
+#define HISTORY_HAS_TIME 1U
+#define HISTORY_HAS_FRAMES 2U
+
+/* A snapshot's entry that says nothing of memory, and comes before event number `event`. */
+struct history_entry {
+    size_t event;
+    uint32_t text; /* as of a history_rest: all of it */
+};
+
 struct history_device {
     struct history_event *events; /* in the order of the allocator's lock */
     size_t event_count, event_capacity;
@@ -80,7 +97,10 @@ struct history_device {
     size_t segment_count, segment_capacity;
     struct history_block *blocks; /* of segment after segment, by address */
     size_t block_count, block_capacity;
-    size_t skipped_count; /* events that say nothing of memory (annotations), not in `events` */
+    struct history_entry *skipped; /* entries that say nothing of memory (annotations), not in `events` */
+    size_t skipped_count, skipped_capacity;
+    struct history_rest *rests; /* in the order of events; none if the history is from no snapshot */
+    size_t rest_count, rest_capacity;
     bool has_overflowed;  /* the ring that recorded it lost its oldest events (only newer versions say) */
 };
 
@@ -104,6 +124,12 @@ struct history_settings {
     uint64_t divisions[16];
 };
 
+/* What a snapshot has beside all this, for an export: numbers in history.texts, as of a history_rest. */
+struct history_rests {
+    bool is_known; /* the history is from a snapshot: what it lacks is not to be added */
+    uint32_t root, settings;
+};
+
 struct history_tables; /* history.c's own: finds what is interned */
 
 struct history {
@@ -120,6 +146,7 @@ struct history {
     uint64_t pool_ids[HISTORY_POOLS_MAX][2];
     size_t pool_count;
     struct history_settings settings;
+    struct history_rests rests;
     struct history_tables *tables;
 };
 
@@ -135,6 +162,10 @@ struct history_event *history_add_event(struct history_device *device);         
 struct history_segment *history_add_segment(struct history_device *device);     /* zeroed, at the end */
 struct history_block *history_add_block(struct history_device *device);         /* zeroed, at the end */
 uint32_t history_text(struct history *history, const char *text, size_t bytes); /* interned */
+size_t history_text_bytes(const struct history *history, uint32_t number); /* texts may hold zero bytes */
+/// Entries from number `event` on have these keys; adds nothing if those before it have the same.
+void history_add_rest(struct history_device *device, size_t event, uint32_t text, uint8_t keys);
+void history_add_skipped(struct history_device *device, uint32_t text); /* before the next event */
 /// Equal stacks get one number.
 uint32_t history_add_stack(struct history *history, const struct history_frame *frames, uint32_t count);
 

@@ -7,8 +7,10 @@
  */
 #include "analysis/import/import.h"
 
+#include "analysis/base/memory.h"
 #include "analysis/history/database.h"
 #include "analysis/history/read.h"
+#include "analysis/history/rests.h"
 #include "analysis/output/progress.h"
 #include "analysis/replay/history_writer.h"
 #include "analysis/replay/infer/device.h"
@@ -25,6 +27,7 @@ struct import {
     struct varve_writer *writer;
     struct history_writer *out; /* call sites and times */
     uint64_t dev_seq[256];
+    struct history_numbers moved[256]; /* events that get another time */
 };
 
 static struct varve_record new_record(struct import *import, unsigned device, enum varve_kind kind,
@@ -63,11 +66,18 @@ static enum varve_cause cause_of(const struct history_device *device, size_t ind
                : VARVE_CAUSE_CACHE;
 }
 
+static void note_moved(struct history_numbers *moved, size_t index)
+{
+    moved->items = memory_grow(moved->items, &moved->capacity, moved->count, sizeof(moved->items[0]));
+    moved->items[moved->count++] = index;
+}
+
 static void write_event(struct import *import, unsigned number, size_t index)
 {
     const struct history_device *device = &import->history->devices[number];
     const struct history_event *event = &device->events[index];
     struct varve_record record;
+    int64_t ts_ns;
 
     if (history_action_kind(event->action) == VARVE_KIND_NONE) {
         return; /* a snapshot was taken */
@@ -79,7 +89,11 @@ static void write_event(struct import *import, unsigned number, size_t index)
     record.pool = is_small(event) ? 1 : 0;
     record.cause = (uint8_t)cause_of(device, index);
     record.callsite = history_writer_callsite(import->out, event->stack);
-    varve_writer_event(import->writer, &record, history_writer_time(import->out, event));
+    ts_ns = history_writer_time(import->out, event);
+    if (history_writer_begin_us(import->out) + ts_ns / 1000 != event->time_us) {
+        note_moved(&import->moved[number], index);
+    }
+    varve_writer_event(import->writer, &record, ts_ns);
 }
 
 static uint16_t stream_number(const struct history *history, uint64_t handle)
@@ -189,6 +203,7 @@ static void write_end(struct import *import, struct import_result *result)
         history_write_final(import->writer, history, i, callsites);
         result->segments += history->devices[i].segment_count;
     }
+    history_write_rests(import->writer, history, callsites, import->moved);
     result->callsites = history->stack_count - 1;
     result->events = varve_writer_events(import->writer);
 }
@@ -215,6 +230,9 @@ int import_pytorch(const struct history *history, struct varve_writer *writer, s
         write_end(&import, result);
     }
     history_writer_free(import.out);
+    for (size_t i = 0; i < sizeof(import.moved) / sizeof(import.moved[0]); i++) {
+        free(import.moved[i].items);
+    }
     return error;
 }
 

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #define COLUMN_GAP "  "
-
 void table_init(struct table *table, const struct table_column *columns, size_t column_count)
 {
     assert(column_count > 0);
@@ -73,7 +72,7 @@ static size_t fit(struct table *table)
         }
         if (widest != NULL) {
             *widest = *widest - TEXT_COLUMNS_MIN > excess ? *widest - excess : TEXT_COLUMNS_MIN;
-        } else if (columns > 1) {
+        } else if (columns > 1 && !table->keeps_columns) {
             columns--;
         } else {
             break;
@@ -142,18 +141,6 @@ void table_print(struct table *table, FILE *out, bool with_titles)
         free(table->cells[i]);
     }
     table->cell_count = 0;
-}
-
-size_t table_narrowest(const struct table *table)
-{
-    size_t width = line_width(table, table->column_count);
-
-    for (size_t i = 0; i < table->column_count; i++) {
-        if (!table->columns[i].is_right && table->widths[i] > TEXT_COLUMNS_MIN) {
-            width -= table->widths[i] - TEXT_COLUMNS_MIN;
-        }
-    }
-    return width;
 }
 
 void table_free(struct table *table)

@@ -27,14 +27,13 @@ struct table {
     const char *indent;
     size_t
         columns_max; /* of a line: text is cut, and the last columns are left out where that does not do; 0: no limit */
+    bool keeps_columns; /* no column is left out: lines may be wider */
 };
 
 void table_init(struct table *table, const struct table_column *columns, size_t column_count);
 void table_add(struct table *table, const char *text); /* copied; the next cell of the row */
 /// Print what was added since the last call (with titles if asked) and empty the table; widths only grow.
 void table_print(struct table *table, FILE *out, bool with_titles);
-/// The columns that a line takes, of the rows added so far, when every text is as narrow as columns_max makes it before it leaves out columns.
-size_t table_narrowest(const struct table *table);
 void table_free(struct table *table);
 
 void csv_text(FILE *out, const char *text, size_t bytes); /* quoted where RFC 4180 wants it */

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Caching allocators, made by hand: device 0 with an ordinary segment that is cut, merged and has a pending block, a
--- small one that goes, an expandable one with a gap, and a request that fails after two stages; device 1 of another
--- process begins late, so that its blocks lie in segments that no event names. Only events, and what the two
--- commands read: no keyframes.
+-- small one that goes, an expandable one with a gap, a request that fails after two stages, and one that fails
+-- because of the blocks beside a free one; device 1 of another process begins late, so that its blocks lie in segments
+-- that no event names. Only events, and what the two commands read: no keyframes.
 
 INSERT INTO meta VALUES ('command', 'python3 train.py'), ('complete', 1);
 INSERT INTO process(id, pid, executable, start_ns, end_ns) VALUES (1, 500, 'python3', 0, 30000000), (2, 501, 'python3', 0, 30000000);
@@ -40,11 +40,21 @@ INSERT INTO script VALUES
     (26, 1, 0, 11, 0, 0, NULL, NULL, 107374182400, 0, 0, 12),
     (27, 2, 1, 2, 0, 0, 8, 3223322624, 512, 512, 0, 0),
     (28, 1, 0, 11, 0, 0, NULL, NULL, 107374182400, 0, 0, 13),
-    (29, 1, 0, 12, 0, 0, NULL, 8388608, 107374182400, 50331648, 62914560, 0);
+    (29, 1, 0, 12, 0, 0, NULL, 8388608, 107374182400, 50331648, 62914560, 0),
+    (30, 1, 0, 12, 0, 0, NULL, 8388608, 20000000, 50331648, 62914560, 0);
 INSERT INTO event(seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size, requested, arg, cause, callsite_id,
     thread_id, flags)
-    SELECT seq, seq * 1000000, t.pid, t.tid, device, 0, kind, stream, pool, script.id, addr, size, requested, arg, cause, 0,
-        thread_id, 0 FROM script JOIN thread t ON t.id = thread_id;
+    SELECT seq, seq * 1000000, t.pid, t.tid, device, 0, kind, stream, pool, script.id, addr, size, requested, arg, cause,
+        CASE seq WHEN 3 THEN 1 WHEN 5 THEN 2 WHEN 30 THEN 1 ELSE 0 END, thread_id, 0 FROM script JOIN thread t ON t.id = thread_id;
+INSERT INTO allocation(id, domain, pid, tid, device, pool, stream, segment_id, addr, size, requested, alloc_seq, free_requested_seq,
+    free_completed_seq, alloc_ns, free_ns, callsite_id, source, process_id, temporary)
+    SELECT s.id, 4, t.pid, t.tid, s.device, s.pool, s.stream, NULL, s.addr, s.size, s.requested, s.seq, r.seq, c.seq, s.seq * 1000000,
+        r.seq * 1000000, CASE s.seq WHEN 3 THEN 1 WHEN 5 THEN 2 ELSE 0 END, s.cause, t.process_id, 0
+    FROM script s JOIN thread t ON t.id = s.thread_id LEFT JOIN script r ON r.kind = 2 AND r.id = s.id LEFT JOIN script c ON c.kind = 3
+        AND c.id = s.id WHERE s.kind = 1;
+INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) VALUES
+    (1, 'forward', '/home/user/model.py', 12, NULL, 1, 0, 6), (2, 'load_batch', '/home/user/data.py', 40, NULL, 1, 0, 6);
+INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) VALUES (1, NULL, 1, 1, 1), (2, NULL, 1, 2, NULL);
 DROP TABLE script;
 INSERT INTO oom(seq, ts_ns, device, requested, allocated, reserved, largest_free, stage, process_id)
     SELECT seq, ts_ns, device, size, requested, arg, addr, 13, 1 FROM event WHERE kind = 12;

@@ -27,6 +27,10 @@ static const struct {
     {"report.txt", {"report", "small.db"}},
     {"report.json", {"report", "--json", "small.db"}},
     {"report_short.txt", {"report", "--top", "1", "--frames", "2", "--stacks", "1", "small.db"}},
+    {"report_all.txt", {"report", "--all", "small.db"}},
+    {"report_gpu_all.txt", {"report", "--all", "gpu.db"}},
+    {"report_narrow.txt", {"report", "--width", "60", "small.db"}},
+    {"report_function.txt", {"report", "--by", "function", "--full-names", "small.db"}},
     {"report_lossy.txt", {"report", "--top", "2", "--stacks", "0", "lossy.db"}},
     {"report_lossy.json", {"report", "--top", "1", "--frames", "1", "--json", "lossy.db"}},
     {"report_nothing.txt", {"report", "nothing.db"}},
@@ -44,6 +48,9 @@ static const struct {
     {"leaks.json", {"leaks", "--json", "small.db"}},
     {"leaks_nothing.txt", {"leaks", "nothing.db"}},
     {"peak.txt", {"peak", "small.db"}},
+    {"peak_all.txt", {"peak", "--all", "small.db"}},
+    {"peak_process.txt", {"peak", "--by", "process", "small.db"}},
+    {"peak_size.csv", {"peak", "--by=size", "--csv", "small.db"}},
     {"peak_pid.json", {"peak", "--pid", "4000", "--json", "small.db"}},
     {"peak_pid.csv", {"peak", "--pid=4000", "--top=1", "--csv", "small.db"}},
     {"peak_nothing.txt", {"peak", "nothing.db"}},
@@ -99,12 +106,12 @@ static void copy_log(void)
 static int enter(void **state)
 {
     static const char *const nothing[] = {"nothing.sql", NULL};
-    static const char *const small[] = {"small.sql", NULL};
+    static const char *const small[] = {"small.sql", "user_lines.sql", NULL};
     static const char *const blocks[] = {"blocks.sql", NULL};
-    static const char *const gpu[] = {"gpu.sql", NULL};
-    static const char *const storages[] = {"storages.sql", NULL};
+    static const char *const gpu[] = {"gpu.sql", "user_lines.sql", NULL};
+    static const char *const storages[] = {"storages.sql", "user_lines.sql", NULL};
     static const char *const remat[] = {"remat.sql", NULL};
-    static const char *const lossy[] = {"small.sql", "lossy.sql", NULL};
+    static const char *const lossy[] = {"small.sql", "lossy.sql", "user_lines.sql", NULL};
 
     *state = test_folder_enter();
     trace_database_make("nothing.db", nothing);

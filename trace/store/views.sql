@@ -93,6 +93,21 @@ CREATE VIEW callsite_total AS
         LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id)
     WHERE t.domain <> 7;
 
+-- The same of each process: rows of a call site add up to that of callsite_total, also at the peak, which is that of all processes.
+CREATE VIEW callsite_total_process AS
+    SELECT t.process_id, p.pid, u.function AS user_function, u.file AS user_file, u.line AS user_line, t.callsite_id,
+        d.name AS domain, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_allocations, t.peak_bytes,
+        t.temporary, CASE WHEN t.frees > 0 THEN t.lifetime_ns / t.frees END AS mean_lifetime_ns,
+        s.function, s.file, s.line, s.module, s.is_python, u.module AS user_module, u.is_python AS user_is_python
+    FROM (SELECT process_id, callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations,
+            peak_bytes, temporary, lifetime_ns FROM callsite_stat WHERE process_id IS NOT NULL
+        UNION ALL SELECT nullif(process_id, 0), callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes,
+            peak_allocations, peak_bytes, temporary, lifetime_ns FROM callsite_share) t
+        JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id
+        LEFT JOIN callsite c ON c.id = t.callsite_id LEFT JOIN symbol s ON s.id = c.symbol_id
+        LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id)
+    WHERE t.domain <> 7;
+
 -- Per domain and device: all processes together. peak_*: when the sum of all processes was largest, for the first time.
 CREATE VIEW total AS
     SELECT d.name AS domain, t.device, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_bytes,

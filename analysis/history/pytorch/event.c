@@ -2,6 +2,7 @@
 #include "analysis/history/pytorch/event.h"
 
 #include "analysis/history/pytorch/frames.h"
+#include "analysis/history/pytorch/rest.h"
 
 #include <string.h>
 
@@ -21,6 +22,7 @@ struct event_parts {
     struct history_event event;
     uint64_t device_free;
     unsigned has;
+    uint8_t keys; /* HISTORY_HAS_… */
     bool is_skipped;
 };
 
@@ -87,12 +89,16 @@ static int take_field(struct snapshot_reader *reader, struct pickle_value key, s
     case WORD_STREAM:
         return field_stream(reader, key, value, &parts->event.stream);
     case WORD_TIME_US:
+        parts->keys |= HISTORY_HAS_TIME;
         return field_integer(reader, key, value, &parts->event.time_us);
     case WORD_FRAMES:
+        parts->keys |= HISTORY_HAS_FRAMES;
         return frames_take(reader, key, value, &parts->event.stack);
     case WORD_POOL_ID:
+        rest_add(reader, key, value); /* which a database does not hold of each event */
         return take_pool(reader, key, value, &parts->event.pool);
     default:
+        rest_add(reader, key, value);
         return VARVE_OK;
     }
 }
@@ -130,6 +136,7 @@ int event_take(struct snapshot_reader *reader, size_t device_index, struct pickl
     if (error != VARVE_OK) {
         return error;
     }
+    reader->rest.count = 0;
     for (uint32_t i = 0; i + 1 < object->count && error == VARVE_OK; i += 2) {
         error = take_field(reader, object->items[i], object->items[i + 1], &parts);
     }
@@ -141,8 +148,13 @@ int event_take(struct snapshot_reader *reader, size_t device_index, struct pickl
         return error;
     }
     if (parts.is_skipped) {
-        device->skipped_count++;
+        uint32_t text;
+
+        if (rest_value(reader, value, &text)) {
+            history_add_skipped(device, text);
+        }
     } else {
+        history_add_rest(device, device->event_count, rest_take(reader), parts.keys);
         *history_add_event(device) = parts.event;
     }
     pickle_replace(&reader->pickle.memory, object, PICKLE_TAG_CONSUMED, 0);

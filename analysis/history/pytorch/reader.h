@@ -80,6 +80,7 @@ enum snapshot_word {
 enum snapshot_tag {
     TAG_FRAME = 1, /* number in snapshot_reader.frames */
     TAG_STACK,     /* number in history.stacks */
+    TAG_REST,      /* number in history.texts: what makes the value again (rest.h) */
 };
 
 /* Of lists, and of the dict at the bottom of the stack. */
@@ -100,6 +101,12 @@ struct snapshot_position {
     size_t outer_index;
 };
 
+/* Opcodes, as they gather (rest.h). */
+struct snapshot_rest {
+    char *bytes;
+    size_t count, capacity;
+};
+
 struct snapshot_reader {
     struct pickle pickle;
     struct history *history;
@@ -113,6 +120,9 @@ struct snapshot_reader {
     struct history_frame *frames; /* different ones */
     size_t frame_count, frame_capacity;
     struct map frame_numbers;    /* by hash */
+    struct snapshot_rest rest;
+    size_t unknown_bytes; /* kept below keys that mean nothing here */
+    bool has_forgotten;   /* of those, some was too much */
     struct history_frame *stack; /* the one at work */
     size_t stack_capacity;
 };

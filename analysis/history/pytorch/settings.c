@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analysis/history/pytorch/settings.h"
 
+#include "analysis/history/pytorch/rest.h"
+
 #include <string.h>
 
 static int take_text(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
@@ -110,6 +112,7 @@ int settings_take(struct snapshot_reader *reader, struct pickle_value key, struc
     }
     error = field_dict(reader, value, &object);
     settings->is_known = true;
+    reader->rest.count = 0;
     for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
         struct pickle_value name = object->items[i], item = object->items[i + 1];
 
@@ -130,8 +133,10 @@ int settings_take(struct snapshot_reader *reader, struct pickle_value key, struc
             error = take_divisions(reader, name, item, settings->divisions);
             break;
         default:
+            rest_add(reader, name, item);
             break;
         }
     }
+    reader->history->rests.settings = rest_take(reader);
     return error;
 }

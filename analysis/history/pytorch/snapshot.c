@@ -8,6 +8,7 @@
 
 #include "analysis/history/pytorch/event.h"
 #include "analysis/history/pytorch/reader.h"
+#include "analysis/history/pytorch/rest.h"
 #include "analysis/history/pytorch/segment.h"
 #include "analysis/history/pytorch/settings.h"
 #include "analysis/history/read.h"
@@ -17,6 +18,7 @@
 #include <string.h>
 
 #define NO_POSITION SIZE_MAX
+#define UNKNOWN_BYTES_MAX (UINT64_C(64) << 20) /* that are kept below keys that mean nothing here */
 
 static const char *const words[] = {
 #define SNAPSHOT_WORD_TEXT(name, text) text,
@@ -238,6 +240,19 @@ static int take_overflowed(struct snapshot_reader *reader, struct pickle_value k
     return error;
 }
 
+/* A key that an export writes back, behind those that were kept before. */
+static void keep(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
+{
+    const struct history *history = reader->history;
+    uint32_t before = history->rests.root;
+
+    reader->rest.count = 0;
+    rest_add(reader, key, value);
+    if (reader->rest.count > 0) {
+        reader->history->rests.root = rest_join(reader, before);
+    }
+}
+
 static int take_root(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
 {
     reader->position = (struct snapshot_position){0};
@@ -249,8 +264,12 @@ static int take_root(struct snapshot_reader *reader, struct pickle_value key, st
     case WORD_ALLOCATOR_SETTINGS:
         return settings_take(reader, key, value);
     case WORD_TRACE_ALLOC_OVERFLOWED:
+        keep(reader, key, value);
         return take_overflowed(reader, key, value);
     default:
+        if (!reader->has_forgotten) {
+            keep(reader, key, value);
+        }
         return VARVE_OK;
     }
 }
@@ -276,7 +295,17 @@ static bool is_forgettable(struct snapshot_reader *reader, struct pickle_value i
 static void take_unknown(struct snapshot_reader *reader, struct pickle_object *container,
                          struct pickle_value item)
 {
+    uint32_t text;
+
     if (is_forgettable(reader, item)) {
+        if (reader->unknown_bytes < UNKNOWN_BYTES_MAX && rest_value(reader, item, &text)) {
+            reader->unknown_bytes += history_text_bytes(reader->history, text);
+            pickle_replace(&reader->pickle.memory, pickle_object(&reader->pickle.memory, item), TAG_REST, text);
+            pickle_retain(&reader->pickle.memory, item);
+            pickle_object_add(container, &item, 1);
+            return;
+        }
+        reader->has_forgotten = true;
         pickle_replace(&reader->pickle.memory, pickle_object(&reader->pickle.memory, item),
                        PICKLE_TAG_CONSUMED, 0);
     } else {
@@ -374,6 +403,8 @@ int history_read_pytorch_stream(struct input_stream *input, struct history **his
     free(reader.frames);
     map_free(&reader.frame_numbers);
     free(reader.stack);
+    free(reader.rest.bytes);
+    reader.history->rests.is_known = true;
     if (error != VARVE_OK) {
         history_free(reader.history);
         reader.history = NULL;

@@ -106,7 +106,7 @@ static void open_places(struct cursor *cursor, struct database *database)
 {
     cursor_open(cursor, database,
                 "SELECT s.function, coalesce(s.file, s.module), s.line FROM callsite c JOIN symbol s "
-                "ON s.id = c.user_symbol_id WHERE c.id = ?1");
+                "ON s.id = coalesce(c.user_symbol_id, c.symbol_id) WHERE c.id = ?1");
 }
 
 static char *wanted_json(const struct owners *owners)

@@ -6,6 +6,9 @@
  */
 #include "support/replay.h"
 
+#include "analysis/replay/before.h"
+#include "analysis/replay/ineffective.h"
+
 static struct scene *make_scene(void)
 {
     struct scene *scene = scene_open("", 0, 0);
@@ -125,6 +128,92 @@ static void test_what_is_refused(void **state)
     scene_close(scene);
 }
 
+/* A limit that is not in the history, but follows from its retries and failures. */
+static void test_before_finds_the_limit(void **state)
+{
+    struct scene *scene = scene_open("", 60 * MIB, 0);
+    struct replay_options options = {.memory_limit = 50 * MIB};
+    struct replay_before before;
+    uint64_t a = scene_alloc(scene, 30 * MIB, 0);
+
+    (void)state;
+    scene_free(scene, a);
+    scene_alloc(scene, 40 * MIB, 0); /* after a retry */
+    scene_end(scene);
+    assert_int_equal(replay_before_load(scene->history, NULL, &before), 0);
+    assert_true(before.is_reproduced);
+    assert_int_equal(before.limit, 40 * MIB);
+    assert_int_equal(before.figures.retries, 1);
+    assert_int_equal(before.figures.peak_reserved, 40 * (int64_t)MIB);
+    assert_int_equal(before.figures.device_calls, 3);
+    assert_true(replay_changes_nothing(scene->history, &options, &before));
+    options.memory_limit = 39 * MIB;
+    assert_false(replay_changes_nothing(scene->history, &options, &before));
+    options.memory_limit = 0; /* the retry needs one */
+    assert_false(replay_changes_nothing(scene->history, &options, &before));
+    scene_close(scene);
+}
+
+/* The reason begins with `words`; NULL: the setting has an effect, or may have one. */
+static void expect_ineffective(const struct scene *scene, struct replay_options options, const char *setting,
+                               const char *words)
+{
+    struct replay_ineffective items[REPLAY_INEFFECTIVE_MAX];
+    struct replay_result result = whatif(scene, options);
+    size_t count = replay_ineffective(scene->history, &options, &result, items);
+    const char *reason = NULL;
+
+    for (size_t i = 0; i < count; i++) {
+        reason = strcmp(items[i].setting, setting) == 0 ? items[i].reason : reason;
+    }
+    if ((reason != NULL) != (words != NULL) ||
+        (words != NULL && strncmp(reason, words, strlen(words)) != 0)) {
+        fail_msg("%s: %s, not %s", options.conf, reason != NULL ? reason : "none",
+                 words != NULL ? words : "none");
+    }
+}
+
+static void test_settings_without_effect(void **state)
+{
+    struct scene *scene = make_scene(); /* requests of 30 MiB, 40 MiB, 700 bytes, 5 MiB, 20 MiB */
+    static const struct {
+        const char *conf, *setting, *words;
+        uint64_t memory_limit;
+        const char *policy;
+    } cases[] = {
+        {"garbage_collection_threshold:0.5", "garbage_collection_threshold",
+         "it is a share of a memory limit", 0, NULL},
+        {"garbage_collection_threshold:0.5", "garbage_collection_threshold", NULL, 100 * MIB, NULL},
+        {"garbage_collection_threshold:0.9", "garbage_collection_threshold", "at most", 1000 * MIB, NULL},
+        {"garbage_collection_threshold:0.5,expandable_segments:True", "garbage_collection_threshold",
+         "it releases whole segments", 100 * MIB, NULL},
+        {"garbage_collection_threshold:0.5", "garbage_collection_threshold", "policy first-fit", 100 * MIB,
+         "first-fit"},
+        {"max_split_size_mb:41", "max_split_size_mb", "no block can be that large", 0, NULL},
+        {"max_split_size_mb:40", "max_split_size_mb", NULL, 0, NULL},
+        {"max_non_split_rounding_mb:30", "max_non_split_rounding_mb", "it is about requests", 0, NULL},
+        {"roundup_power2_divisions:2", "roundup_power2_divisions", NULL, 0, NULL}, /* 30 MiB to 32 */
+        {"roundup_power2_divisions:8", "roundup_power2_divisions", "no request is rounded", 0, NULL},
+        {"expandable_segments:False", "expandable_segments", "False is the default", 0, NULL},
+        {"expandable_segments:True", "expandable_segments", NULL, 0, NULL},
+        {"large_segment_size_mb:64", "large_segment_size_mb", NULL, 0, NULL},
+        {"pinned_num_register_threads:8", "pinned_num_register_threads", "it is about pinned memory", 0,
+         NULL},
+        {"", "--memory-limit", "it was never reached", 1000 * MIB, NULL},
+        {"", "--memory-limit", NULL, 60 * MIB, NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        expect_ineffective(scene,
+                           (struct replay_options){.conf = cases[i].conf,
+                                                   .memory_limit = cases[i].memory_limit,
+                                                   .policy = cases[i].policy},
+                           cases[i].setting, cases[i].words);
+    }
+    scene_close(scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +222,8 @@ int main(void)
         cmocka_unit_test(test_every_policy_serves),
         cmocka_unit_test(test_late_beginning_under_other_rules),
         cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_before_finds_the_limit),
+        cmocka_unit_test(test_settings_without_effect),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
