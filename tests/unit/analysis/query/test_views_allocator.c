@@ -234,7 +234,7 @@ static void test_call_sites(void **state)
         "- - - /lib/blind.so 0 2 heap 257 - /lib/blind.so\n- - - /lib/blind.so 0 2 block 2097152 - /lib/blind.so\n");
     expect(
         "SELECT user_function, user_module, domain, bytes, allocations, callsite_id FROM peak ORDER BY domain, bytes",
-        "load - block 12582912 1 1\n- /lib/blind.so block 2097152 1 2\n"
+        "- /lib/blind.so block 2097152 1 2\nload - block 12582912 1 1\n"
         "load - heap 100 1 1\n- /lib/blind.so heap 257 2 2\n");
     expect("SELECT count(*) FROM symbol WHERE module = '/lib/blind.so'", "1\n");
 }
