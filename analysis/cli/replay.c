@@ -129,7 +129,8 @@ static struct cJSON *ineffective_json(const struct whatif *whatif)
     return array;
 }
 
-static void add_whatif_json(struct cJSON *object, const struct replay_result *result, const struct whatif *whatif)
+static void add_whatif_json(struct cJSON *object, const struct replay_result *result,
+                            const struct whatif *whatif)
 {
     json_integer(object, "peak_reserved", result->stats.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak);
     json_integer(object, "peak_allocated", result->stats.allocated_bytes[VARVE_ALLOC_STAT_ALL].peak);
@@ -174,12 +175,16 @@ static void add_cell(struct table *table, size_t index, int64_t value, bool is_d
     int64_t size = value < 0 ? -value : value;
     char text[64];
 
-    snprintf(text, sizeof(text), "%s%s", value < 0 ? "-" : is_difference && value > 0 ? "+" : "",
+    snprintf(text, sizeof(text), "%s%s",
+             value < 0                    ? "-"
+             : is_difference && value > 0 ? "+"
+                                          : "",
              figures[index].is_bytes ? format_bytes(size).text : format_count(size).text);
     table_add(table, text);
 }
 
-static void print_difference(FILE *out, const struct replay_before *before, const struct replay_figures *after)
+static void print_difference(FILE *out, const struct replay_before *before,
+                             const struct replay_figures *after)
 {
     static const struct table_column columns[] = {
         {"", false}, {"recorded", true}, {"replayed", true}, {"difference", true}};
@@ -227,10 +232,11 @@ static void print_whatif(FILE *out, const struct replay_options *replay, const s
     if (before->limit != 0 && replay->memory_limit == 0) {
         char line[256];
 
-        snprintf(line, sizeof(line),
-                 "recorded where %s could be reserved and little more (a memory limit, or a full device; the trace "
-                 "does not say), and replayed without a limit: --memory-limit %" PRIu64 " compares under the same",
-                 format_bytes((int64_t)before->limit).text, before->limit);
+        snprintf(
+            line, sizeof(line),
+            "recorded where %s could be reserved and little more (a memory limit, or a full device; the trace "
+            "does not say), and replayed without a limit: --memory-limit %" PRIu64 " compares under the same",
+            format_bytes((int64_t)before->limit).text, before->limit);
         format_print_wrapped(out, line, 0);
     }
     if (!before->is_reproduced) {
@@ -344,6 +350,12 @@ static int write_database(const struct values *values, const char *path, const s
     }
     varve_writer_meta_text(writer, "replay.source", path);
     varve_writer_meta_text(writer, "replay.policy", values->policy != NULL ? values->policy : "pytorch");
+    if (values->memory_limit != 0) {
+        varve_writer_meta_integer(writer, "replay.memory_limit", values->memory_limit);
+    }
+    if (values->capacity != 0) {
+        varve_writer_meta_integer(writer, "replay.capacity", values->capacity);
+    }
     replay->writer = history_writer_new(writer, history);
     error = replay_settings(history, values->conf, &settings, message);
     if (error == VARVE_OK) {
