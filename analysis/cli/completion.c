@@ -17,24 +17,6 @@ static const char *const shells[] = {"bash", "zsh", "fish", NULL};
 
 /* ---- what the tables say ---- */
 
-static bool is_one_of(const char *word, size_t length, const char *const *words)
-{
-    for (; *words != NULL; words++) {
-        if (strlen(*words) == length && strncmp(*words, word, length) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Is that a file, by the name that the help gives it? */
-static bool is_file(const char *word, size_t length)
-{
-    static const char *const names[] = {"DB", "FILE", "DIR", "TRACE", "LOG", "SOURCE", "A", "[B]", NULL};
-
-    return is_one_of(word, length, names);
-}
-
 /* Operands that are files; they come first. */
 static int file_operands(const struct command *command)
 {
@@ -42,7 +24,7 @@ static int file_operands(const struct command *command)
     size_t length = strcspn(word, " ");
     int count = 0;
 
-    while (length > 0 && is_file(word, length)) {
+    while (length > 0 && option_names_file(word, length)) {
         count++;
         word += length + (word[length] == ' ' ? 1 : 0);
         length = strcspn(word, " ");
@@ -53,11 +35,6 @@ static int file_operands(const struct command *command)
 static bool takes_value(const struct option_spec *option)
 {
     return option->kind != OPTION_FLAG && option->kind != OPTION_MODE;
-}
-
-static bool is_path(const struct option_spec *option)
-{
-    return option->kind == OPTION_TEXT && is_file(option->argument, strlen(option->argument));
 }
 
 /* Calls `write` for each option of a command, common ones and --help too. */
@@ -182,7 +159,7 @@ static void bash_valued(FILE *out, const struct command *command, const struct o
 
 static void bash_value(FILE *out, const struct command *command, const struct option_spec *option)
 {
-    if (option->choices == NULL && !is_path(option)) {
+    if (option->choices == NULL && !option_is_path(option)) {
         return;
     }
     fputs("    ", out);
@@ -265,7 +242,7 @@ static void zsh_option(FILE *out, const struct command *command, const struct op
         fputc('(', out);
         write_words(out, option->choices, "");
         fputc(')', out);
-    } else if (is_path(option)) {
+    } else if (option_is_path(option)) {
         fputs("_files", out);
     }
     fputs("' \\\n", out);
@@ -346,7 +323,7 @@ static void fish_option(FILE *out, const struct command *command, const struct o
         fprintf(out, " -s %c", option->letter);
     }
     if (takes_value(option)) {
-        fputs(is_path(option) ? " -r -F" : " -x", out);
+        fputs(option_is_path(option) ? " -r -F" : " -x", out);
     }
     if (option->choices != NULL) {
         fputs(" -a '", out);

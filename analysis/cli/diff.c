@@ -7,6 +7,7 @@
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
 #include "analysis/output/progress.h"
+#include "analysis/output/terminal.h"
 #include "analysis/query/db.h"
 #include "analysis/query/diff/events.h"
 #include "analysis/query/diff/events_print.h"
@@ -18,24 +19,25 @@
 #include <stdio.h>
 
 #define EXIT_STATUS_DIFFERS 1
-#define BY_DEFAULT (-1)
+#define METRIC_DEFAULT (-1)
 
 struct values {
     int64_t top, frames, limit;
     const char *domain, *from, *to;
-    int by;
-    bool all, json, events, tables, quiet;
+    int64_t width;
+    int by, metric;
+    bool full_names, all, json, events, tables, quiet;
 };
 
-static const struct values defaults = {.top = 10, .frames = -1, .limit = 20, .by = BY_DEFAULT};
-
-static const char *const by_choices[] = {"peak", "live", "bytes", "count", NULL}; /* enum growth_by */
+static const struct values defaults = {.top = 10, .frames = -1, .limit = 20, .metric = METRIC_DEFAULT};
 
 static const struct option_spec options[] = {
-    {"by", 'b', OPTION_CHOICE, "WHAT",
-     "order, and figures of the lists: bytes at the peak (default), live at the end (default with marks), bytes allocated "
-     "in all, or the count of allocations",
-     offsetof(struct values, by), 0, 0, by_choices},
+    {"by", 'b', OPTION_CHOICE, "WHAT", "entries are lines (default), functions, whole stacks or modules",
+     offsetof(struct values, by), 0, 0, growth_by_names},
+    {"metric", 0, OPTION_CHOICE, "WHAT",
+     "figures of the lists, and their order: bytes at the peak (default), allocated in all, live at the end (leaked; the "
+     "default with marks), or the count of allocations",
+     offsetof(struct values, metric), 0, 0, growth_metric_names},
     {"domain", 'd', OPTION_TEXT, "NAME", "of this domain only (default: all)",
      offsetof(struct values, domain), 0, 0, NULL},
     {"from", 0, OPTION_TEXT, "SEQ|TIME",
@@ -43,12 +45,17 @@ static const struct option_spec options[] = {
      offsetof(struct values, from), 0, 0, NULL},
     {"to", 0, OPTION_TEXT, "SEQ|TIME", "and B what was recorded up to this one (default: the last event)",
      offsetof(struct values, to), 0, 0, NULL},
-    {"top", 'n', OPTION_INTEGER, "N", "call sites and size classes of each domain (default 10)",
-     offsetof(struct values, top), 1, 1000000000, NULL},
+    {"top", 'n', OPTION_INTEGER, "N", "entries of each domain (default 10)", offsetof(struct values, top), 1,
+     1000000000, NULL},
     {"all", 'a', OPTION_FLAG, NULL, "all of them, unchanged ones too", offsetof(struct values, all), 0, 0,
      NULL},
-    {"frames", 0, OPTION_INTEGER, "N", "frames of each stack (default 6; with --json all); 0: none",
+    {"frames", 0, OPTION_INTEGER, "N",
+     "frames below each entry (default: by stack 6, with --json all; else none)",
      offsetof(struct values, frames), 0, 1000, NULL},
+    {"full-names", 0, OPTION_FLAG, NULL, "names of functions uncut", offsetof(struct values, full_names), 0,
+     0, NULL},
+    {"width", 'w', OPTION_INTEGER, "N", "columns (default: those of the terminal, else 100)",
+     offsetof(struct values, width), TERMINAL_COLUMNS_MIN, TERMINAL_COLUMNS_MAX, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
     {"events", 'e', OPTION_FLAG, NULL, "are A and B equal, event by event?", offsetof(struct values, events),
      0, 0, NULL},
@@ -108,7 +115,7 @@ static int run_events(struct command_context *context, const struct values *valu
     return result == VARVE_OK ? status : command_fail(context, "%s", message.text);
 }
 
-/* ---- by call site, domain and size class ---- */
+/* ---- by line, domain and size class ---- */
 
 /* Of one database: the two moments. */
 static int find_moments(const struct values *values, struct growth *growth, struct varve_message *message)
@@ -147,19 +154,22 @@ static int run_growth(struct command_context *context, const struct values *valu
 {
     struct varve_message message = {""};
     struct progress progress;
-    int by_default = is_of_one ? (int)GROWTH_BY_LIVE : (int)GROWTH_BY_PEAK;
+    int metric_default = is_of_one ? (int)GROWTH_LEAKED : (int)GROWTH_PEAK;
     struct growth growth = {
         .a = {.database = a, .seq = -1},
         .b = {.database = b, .seq = -1},
-        .options = {.by = (enum growth_by)(values->by == BY_DEFAULT ? by_default : values->by),
+        .options = {.metric = (enum growth_metric)(values->metric == METRIC_DEFAULT ? metric_default
+                                                                                    : values->metric),
+                    .by = (enum diff_by)values->by,
                     .domain = values->domain,
                     .top = values->all ? -1 : values->top,
                     .frames = values->frames},
     };
     int result = VARVE_OK;
 
-    if (is_of_one && growth.options.by == GROWTH_BY_PEAK) {
-        return command_fail(context, "--by peak is of whole runs; between two moments: live, bytes or count");
+    if (is_of_one && growth.options.metric == GROWTH_PEAK) {
+        return command_fail(
+            context, "--metric peak is of whole runs; between two moments: allocated, leaked or count");
     }
     result = check_domain(&growth, &message);
     if (result == VARVE_OK && is_of_one) {
@@ -217,6 +227,10 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (wrong != NULL) {
         return command_fail(context, "%s", wrong);
     }
+    if (values->width > 0) {
+        terminal_set_columns(values->width);
+    }
+    terminal_set_full_names(values->full_names);
     if (database_open(operands->items[0], DATABASE_DERIVED, &a, &message) != VARVE_OK ||
         database_open(operands->items[operands->count - 1], DATABASE_DERIVED, &b, &message) != VARVE_OK) {
         database_close(a);
@@ -232,18 +246,18 @@ static int run(struct command_context *context, const void *values_untyped, cons
 const struct command command_diff = {
     .name = "diff",
     .arguments = "A [B]",
-    .summary = "what grew, is new or went: two runs by call site, size and domain",
+    .summary = "what grew, is new or went: two runs by line, size and domain",
     .purpose =
-        "Compares two runs, or with --from and --to two moments of one, by domain, size class and call site: bytes and "
-        "allocations in all, at the peak and live at the end, in A, in B and the change, the largest change first. Call "
-        "sites are the same where their stacks have the same functions, files and lines. "
+        "Compares two runs, or with --from and --to two moments of one: totals and peak of the resident memory (RSS), then for "
+        "each domain the lines of the program with the largest change, new and gone ones marked, and sizes. Lines are the same "
+        "where function, file and number are; of functions without a source file the module counts instead. "
         "With --events: are two databases the same trace, such as a recording and what varve import made of its LTTng "
         "trace? Events are found by process, ring and number in the ring; all their fields must be equal, stacks too. Row "
         "numbers (id, callsite_id) may differ as long as they belong together one to one; the order of the rows is not "
         "compared. Rows that stand for missing events are counted, not compared. Exit status then: 0 equal, 1 different, "
         "2 an error.",
     .examples = "  varve diff before.db after.db\n"
-                "  varve diff --by live --top 5 before.db after.db\n"
+                "  varve diff --metric leaked --top 5 before.db after.db\n"
                 "  varve diff --from 10s --to 60s server.db        # what grew meanwhile\n"
                 "  varve diff --events trace.db import.db\n",
     .options = options,

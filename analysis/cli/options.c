@@ -223,6 +223,23 @@ static int parse_mode(const struct option_spec *option, const char *text, int *v
     return error;
 }
 
+bool option_names_file(const char *name, size_t length)
+{
+    static const char *const names[] = {"DB", "FILE", "DIR", "TRACE", "LOG", "SOURCE", "A", "[B]"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strlen(names[i]) == length && strncmp(names[i], name, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool option_is_path(const struct option_spec *option)
+{
+    return option->kind == OPTION_TEXT && option_names_file(option->argument, strlen(option->argument));
+}
+
 static int parse_texts(const struct option_spec *option, const char *text, struct option_texts *texts,
                        struct varve_message *message)
 {
@@ -243,6 +260,10 @@ static int parse_value(const struct option_spec *option, const char *text, void 
     case OPTION_INTEGER:
         return parse_integer(option, text, field, message);
     case OPTION_TEXT:
+        if (text[0] == '\0' && option_is_path(option)) {
+            return varve_message_set(message, VARVE_ERROR_INVALID, "--%s needs the name of a file, not ''",
+                                     option->name);
+        }
         memcpy(field, &text, sizeof(text));
         return VARVE_OK;
     case OPTION_TEXTS:
@@ -355,7 +376,8 @@ int options_parse(const struct command *command, int argc, char *const argv[], v
             only_operands = true;
             continue;
         }
-        if (only_operands || word[0] != '-' || word[1] == '\0') {
+        /* "-- " begins a comment of SQL, not an option */
+        if (only_operands || word[0] != '-' || word[1] == '\0' || strncmp(word, "-- ", 3) == 0) {
             if (command->takes_command) {
                 operands->rest = &argv[index];
                 operands->count = argc - index;

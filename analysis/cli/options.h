@@ -7,6 +7,7 @@
 
 #include "analysis/cli/command.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -49,6 +50,9 @@ int options_parse(const struct command *command, int argc, char *const argv[], v
                   struct operands *operands, struct varve_message *message);
 /// A size as OPTION_BYTES takes them. False: it is none.
 bool option_bytes(const char *text, int64_t *bytes_out);
+/// Is it a file, by the name that the help gives an operand or a value?
+bool option_names_file(const char *name, size_t length);
+bool option_is_path(const struct option_spec *option); /* its value is the path of a file */
 /// The nearest of `names` (ends with NULL), or NULL if none is near.
 const char *option_suggest(const char *word, const char *const *names);
 

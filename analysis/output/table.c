@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #define COLUMN_GAP "  "
-
 void table_init(struct table *table, const struct table_column *columns, size_t column_count)
 {
     assert(column_count > 0);
@@ -73,7 +72,7 @@ static size_t fit(struct table *table)
         }
         if (widest != NULL) {
             *widest = *widest - TEXT_COLUMNS_MIN > excess ? *widest - excess : TEXT_COLUMNS_MIN;
-        } else if (columns > 1) {
+        } else if (columns > 1 && !table->keeps_columns) {
             columns--;
         } else {
             break;

@@ -27,6 +27,7 @@ struct table {
     const char *indent;
     size_t
         columns_max; /* of a line: text is cut, and the last columns are left out where that does not do; 0: no limit */
+    bool keeps_columns; /* no column is left out: lines may be wider */
 };
 
 void table_init(struct table *table, const struct table_column *columns, size_t column_count);

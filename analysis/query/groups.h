@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Call sites put together by what --by names (the user's line by default), added up, and ranked. Figures come from the totals
- * of the call sites or from the allocations (groups_load), or from whoever has others:
- *
- *   struct groups *groups = groups_open(database, by);
- *   groups_add(groups, callsite_id, 0, &figures);        // for each call site
- *   groups_rank(groups, CALLSITE_BY_LIVE, top, &list);          // as often as there are rankings
- *   …callsite_list_print, callsite_list_json (callsites.h)…
- *   callsite_list_free(&list); groups_close(groups);
- *
- * Everything is read once, however many rankings follow. Loading ends early on a database error: see database_error.
+ * of the call sites or from the allocations (groups_load), or from whoever has others: groups_open, groups_add for each call site, then groups_rank
+ * as often as there are rankings, whose lists callsites.h prints. Everything is read once, however many rankings follow. Loading ends early on a database error: see database_error.
  */
 #ifndef VARVE_ANALYSIS_QUERY_GROUPS_H
 #define VARVE_ANALYSIS_QUERY_GROUPS_H

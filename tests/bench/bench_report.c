@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A database of 10 M events, made by the code that `varve record` makes one with (derive and store), and what
- * it takes: bytes per event before the derived tables and after, and the time of `varve report` and other
- * questions.
+ * it takes: bytes per event before the derived tables and after, the time of `varve report` and other commands, and of
+ * the ten questions of `varve query --examples`.
  *
  * The events are those of a program with four threads and 5,000 call sites of 12 frames each, some of which
  * are used much more than others; most blocks die young, a few live long, some never end. What is not
@@ -98,6 +98,7 @@ static void event_next(struct maker *maker, struct event *event)
         event->kind = VARVE_KIND_HEAP_FREE;
         event->cause = VARVE_CAUSE_FREE;
         event->addr = maker->live[slot];
+        event->callsite = 1 + random_skewed(random_next(&maker->random), CALLSITES);
         maker->live[slot] = 0;
         return;
     }
@@ -251,8 +252,8 @@ static void database_make(const char *directory, const char *path, uint64_t coun
             stored - begin, now() - stored);
 }
 
-/* Wall time of one question to the database, its answer thrown away. */
-static double question_time(const char *question, const char *path)
+/* Wall time of one question to the database, its answer thrown away; `sql`: NULL, or what the command gets after the path. */
+static double question_time(const char *question, const char *path, const char *sql)
 {
     const char *varve = getenv("VARVE");
     double begin = now();
@@ -263,7 +264,8 @@ static double question_time(const char *question, const char *path)
     if (pid == 0) {
         int null = open("/dev/null", O_WRONLY);
         if (null >= 0 && dup2(null, STDOUT_FILENO) >= 0) {
-            execl(varve != NULL ? varve : VARVE_BUILD_DIR "/varve", "varve", question, path, (char *)NULL);
+            execl(varve != NULL ? varve : VARVE_BUILD_DIR "/varve", "varve", question, path, sql,
+                  (char *)NULL);
         }
         _exit(127);
     }
@@ -280,6 +282,47 @@ static int compare_double(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* The median. */
+static double question_seconds(const char *question, const char *path, const char *sql)
+{
+    double seconds[REPETITIONS];
+
+    for (int k = 0; k < REPETITIONS; k++) {
+        seconds[k] = question_time(question, path, sql);
+    }
+    qsort(seconds, REPETITIONS, sizeof(seconds[0]), compare_double);
+    return seconds[REPETITIONS / 2];
+}
+
+/* Each of the ten questions by itself: a statement ends with an empty line. Their budget is 1 s for 4 M events. */
+static void examples_ask(const char *path, uint64_t count)
+{
+    static char text[65536];
+    FILE *file = fopen(VARVE_SOURCE_DIR "/analysis/query/questions.sql", "r");
+    size_t bytes = file != NULL ? fread(text, 1, sizeof(text) - 1, file) : 0;
+    int asked = 0;
+
+    CHECK(bytes > 0 && bytes < sizeof(text) - 1, "cannot read the questions");
+    fclose(file);
+    for (char *at = text; at != NULL && *at != '\0';) {
+        char *end = strstr(at, "\n\n");
+        char metric[256];
+        int length = 0;
+
+        if (end != NULL) {
+            *end = '\0';
+        }
+        if (strstr(at, "SELECT") != NULL && strncmp(at, "-- ", 3) == 0 && at[3] >= '0' && at[3] <= '9') {
+            length = (int)strcspn(at + 3, "\n");
+            snprintf(metric, sizeof(metric), "question %.*s", length, at + 3);
+            figure(metric, question_seconds("query", path, at), "s", (double)count / 4e6, "");
+            asked++;
+        }
+        at = end != NULL ? end + 2 : NULL;
+    }
+    CHECK(asked == 10, "there are not ten questions");
+}
+
 static void questions_ask(const char *path)
 {
     static const struct {
@@ -288,14 +331,9 @@ static void questions_ask(const char *path)
     } questions[] = {{"report", 3}, {"info", 0}, {"leaks", 0}, {"peak", 0}, {"timeline", 0}};
 
     for (size_t i = 0; i < sizeof(questions) / sizeof(questions[0]); i++) {
-        double seconds[REPETITIONS];
         char metric[64];
-        for (int k = 0; k < REPETITIONS; k++) {
-            seconds[k] = question_time(questions[i].question, path);
-        }
-        qsort(seconds, REPETITIONS, sizeof(seconds[0]), compare_double);
         snprintf(metric, sizeof(metric), "varve %s", questions[i].question);
-        figure(metric, seconds[REPETITIONS / 2], "s", questions[i].target, "");
+        figure(metric, question_seconds(questions[i].question, path, NULL), "s", questions[i].target, "");
     }
 }
 
@@ -313,6 +351,7 @@ int main(int argc, char **argv)
     snprintf(path, sizeof(path), "%s/trace.db", directory);
     database_make(directory, path, count);
     questions_ask(path);
+    examples_ask(path, count);
     unlink(path);
     rmdir(directory);
     return 0;

@@ -111,6 +111,13 @@ INSERT INTO total_stat(process_id, domain, device, allocations, frees, bytes, li
         coalesce(sum(b.size) FILTER (WHERE b.free_ns IS NULL), 0), t.allocated, t.live, t.seq, t.ts_ns, 0, CASE b.domain WHEN 3 THEN 1 ELSE 0 END
     FROM both b JOIN top t ON t.process_id = b.whose AND t.domain = b.domain AND t.device = b.slot AND t.place = 1
     GROUP BY b.whose, b.domain, b.slot;
+INSERT INTO size_stat
+    WITH RECURSIVE class(size) AS (SELECT 1 UNION ALL SELECT size * 2 FROM class WHERE size < 1 << 40)
+    SELECT p.id, a.domain, coalesce(a.device, 0), (SELECT min(c.size) FROM class c WHERE c.size >= a.size), count(*),
+        count(a.free_ns), sum(a.size), sum(a.free_ns IS NULL), sum(iif(a.free_ns IS NULL, a.size, 0)), sum(a.temporary),
+        sum(coalesce(a.free_ns - a.alloc_ns, 0))
+    FROM allocation a JOIN (SELECT 0 AS id UNION SELECT process_id FROM allocation) p ON p.id IN (0, a.process_id)
+    GROUP BY 1, 2, 3, 4;
 INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations,
     peak_bytes, temporary, lifetime_ns)
     SELECT a.callsite_id, a.domain, count(*), count(a.free_ns), sum(a.size), count(*) - count(a.free_ns),

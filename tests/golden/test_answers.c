@@ -27,6 +27,10 @@ static const struct {
     {"report.txt", {"report", "small.db"}},
     {"report.json", {"report", "--json", "small.db"}},
     {"report_short.txt", {"report", "--top", "1", "--frames", "2", "--stacks", "1", "small.db"}},
+    {"report_all.txt", {"report", "--all", "small.db"}},
+    {"report_gpu_all.txt", {"report", "--all", "gpu.db"}},
+    {"report_narrow.txt", {"report", "--width", "60", "small.db"}},
+    {"report_function.txt", {"report", "--by", "function", "--full-names", "small.db"}},
     {"report_lossy.txt", {"report", "--top", "2", "--stacks", "0", "lossy.db"}},
     {"report_lossy.json", {"report", "--top", "1", "--frames", "1", "--json", "lossy.db"}},
     {"report_nothing.txt", {"report", "nothing.db"}},
@@ -44,6 +48,9 @@ static const struct {
     {"leaks.json", {"leaks", "--json", "small.db"}},
     {"leaks_nothing.txt", {"leaks", "nothing.db"}},
     {"peak.txt", {"peak", "small.db"}},
+    {"peak_all.txt", {"peak", "--all", "small.db"}},
+    {"peak_process.txt", {"peak", "--by", "process", "small.db"}},
+    {"peak_size.csv", {"peak", "--by=size", "--csv", "small.db"}},
     {"peak_pid.json", {"peak", "--pid", "4000", "--json", "small.db"}},
     {"peak_pid.csv", {"peak", "--pid=4000", "--top=1", "--csv", "small.db"}},
     {"peak_nothing.txt", {"peak", "nothing.db"}},
@@ -99,12 +106,12 @@ static void copy_log(void)
 static int enter(void **state)
 {
     static const char *const nothing[] = {"nothing.sql", NULL};
-    static const char *const small[] = {"small.sql", NULL};
+    static const char *const small[] = {"small.sql", "user_lines.sql", NULL};
     static const char *const blocks[] = {"blocks.sql", NULL};
-    static const char *const gpu[] = {"gpu.sql", NULL};
-    static const char *const storages[] = {"storages.sql", NULL};
+    static const char *const gpu[] = {"gpu.sql", "user_lines.sql", NULL};
+    static const char *const storages[] = {"storages.sql", "user_lines.sql", NULL};
     static const char *const remat[] = {"remat.sql", NULL};
-    static const char *const lossy[] = {"small.sql", "lossy.sql", NULL};
+    static const char *const lossy[] = {"small.sql", "lossy.sql", "user_lines.sql", NULL};
 
     *state = test_folder_enter();
     trace_database_make("nothing.db", nothing);
@@ -180,6 +187,41 @@ static void test_answers(void **state)
     }
 }
 
+/* The ten questions of `varve query --examples`, one after the other; of GPU memory: with that domain in place of the heap. */
+static void test_questions(void **state)
+{
+    static const struct {
+        const char *name, *database, *domain;
+    } asked[] = {{"questions.csv", "small.db", "'heap'"}, {"questions_block.csv", "gpu.db", "'block'"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
+        struct command_outcome examples = command_run("query", "--examples", asked[i].database, NULL);
+        struct command_outcome outcome;
+        size_t bytes = 2 * strlen(examples.out);
+        char *sql = calloc(1, bytes);
+        size_t used = 0;
+
+        assert_non_null(sql);
+        for (const char *at = examples.out; *at != '\0';) {
+            if (strncmp(at, "'heap'", 6) == 0) {
+                used += (size_t)snprintf(sql + used, bytes - used, "%s", asked[i].domain);
+                at += 6;
+            } else {
+                sql[used++] = *at++;
+            }
+        }
+        outcome = command_run("query", "--csv", asked[i].database, sql, NULL);
+        if (outcome.status != 0) {
+            fail_msg("%s: %s", asked[i].name, outcome.err);
+        }
+        compare(asked[i].name, outcome.out);
+        command_outcome_free(&outcome);
+        command_outcome_free(&examples);
+        free(sql);
+    }
+}
+
 /* Readable at 100 columns: no line of an answer as text is wider. */
 static void test_width(void **state)
 {
@@ -221,12 +263,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_questions),
         cmocka_unit_test(test_width),
         cmocka_unit_test(test_repeatable),
     };
 
     const struct CMUnitTest writing[] = {
         cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_questions),
     };
 
     return getenv("VARVE_GOLDEN_OUT") != NULL ? cmocka_run_group_tests(writing, enter, test_folder_teardown)

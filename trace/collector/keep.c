@@ -74,7 +74,7 @@ int collect_keep_join(struct collector *collector, varve_collect_progress progre
         error = callsites_join(collector->callsites, sizes, joined, progress, context, message);
     }
     if (error == VARVE_OK) {
-        join_callsites(collector->derive, joined, limit);
+        error = join_callsites(collector->derive, joined, limit);
     }
     free(sizes);
     free(joined);

@@ -112,11 +112,15 @@ int derive_step_enter(struct derive_step *step, enum domain domain, struct varve
     struct total *total = list != NULL ? list[slot - slot_first[domain]] : NULL;
     if (total == NULL || event->callsite >= totals->callsite_limit || !has_space(&totals->all.series) ||
         !has_space(&total->series)) {
-        int error = totals_reserve(totals, step->process, slot, event->callsite);
+        int error = totals_reserve(totals, step->process, event->process_id, slot, event->callsite);
         if (error != VARVE_OK) {
             return varve_message_set(message, error, "no memory for totals");
         }
         total = *process_total(step->process, slot);
+    }
+    if (totals->processes > 1 && totals->callsites[event->callsite].owner != total->process_id &&
+        !totals_share_reserve(total)) {
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for totals");
     }
     step->domain = domain;
     step->totals =

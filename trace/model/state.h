@@ -185,6 +185,7 @@ struct derive {
     size_t process_limit;
     struct domain_totals domains[SLOT_LIMIT]; /* by slot */
     uint64_t ended_points;                    /* sample points kept of processes that ended */
+    uint64_t ended_shares;                    /* shares in call sites kept of these */
     uint64_t sizes_refused;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the derivation gathered becomes the tables callsite_stat, total_stat, sample, segment, oom, mark, keyframe and those of
+ * What the derivation gathered becomes the tables callsite_stat, total_stat, size_stat, sample, segment, oom, mark, keyframe and those of
  * the CUDA API and of rematerialization, after those allocations and storages that are not in the database yet (allocations.c, storages.c). Until store_finish sets meta.complete,
  * what is here is not final.
  */
@@ -24,6 +24,7 @@
 #include "trace/store/transaction.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 struct writer {
     struct derive *derive;
@@ -43,8 +44,10 @@ static int row_result(const struct writer *writer, int error)
 /* The slots of a domain that were used. */
 struct slots {
     const struct domain_totals *totals[DEVICE_LIMIT];
+    unsigned numbers[DEVICE_LIMIT]; /* which slots these are */
     unsigned count;
     size_t callsite_limit;
+    uint32_t *owners; /* by call site: the only process that has used it, 0: none; CALLSITE_SHARED: several */
 };
 
 static void slots_gather(const struct derive *derive, enum domain domain, struct slots *slots)
@@ -52,6 +55,7 @@ static void slots_gather(const struct derive *derive, enum domain domain, struct
     for (unsigned device = 0; device < domain_devices(domain); device++) {
         const struct domain_totals *totals = &derive->domains[slot_of(domain, device)];
         if (totals->callsite_limit > 0) {
+            slots->numbers[slots->count] = slot_of(domain, device);
             slots->totals[slots->count++] = totals;
             slots->callsite_limit = totals->callsite_limit > slots->callsite_limit ? totals->callsite_limit
                                                                                    : slots->callsite_limit;
@@ -70,10 +74,65 @@ static int write_callsite(const struct writer *writer, const struct slots *slots
     if (sum.allocations == 0) {
         return VARVE_OK;
     }
+    uint32_t owner = slots->owners[callsite];
     return WRITE_ROW(writer, STATEMENT_CALLSITE_STAT, VALUE(callsite), VALUE(domain), VALUE(sum.allocations),
                      VALUE(sum.frees), VALUE(sum.bytes), VALUE(sum.live_allocations), VALUE(sum.live_bytes),
                      VALUE(sum.peak_allocations), VALUE(sum.peak_bytes), VALUE(sum.temporary),
-                     VALUE(sum.lifetime_ns));
+                     VALUE(sum.lifetime_ns), owner != CALLSITE_SHARED ? VALUE(owner) : VALUE_NULL);
+}
+
+/* Whose each call site is, in all slots of a domain. */
+static bool owners_gather(struct slots *slots)
+{
+    slots->owners = calloc(slots->callsite_limit + 1, sizeof(*slots->owners));
+    for (unsigned i = 0; i < slots->count && slots->owners != NULL; i++) {
+        for (size_t n = 0; n < slots->totals[i]->callsite_limit; n++) {
+            const struct callsite_total *total = &slots->totals[i]->callsites[n];
+            uint32_t owner = total->is_shared ? CALLSITE_SHARED : total->owner;
+            uint32_t *known = &slots->owners[n];
+            if (total->allocations > 0) {
+                *known = *known == 0 || *known == owner ? owner : CALLSITE_SHARED;
+            }
+        }
+    }
+    return slots->owners != NULL;
+}
+
+struct share_writer {
+    const struct writer *writer;
+    const struct slots *slots;
+    enum domain domain;
+};
+
+static bool is_of_several(void *context, uint32_t callsite)
+{
+    const struct share_writer *shares = context;
+    return shares->slots->owners[callsite] == CALLSITE_SHARED;
+}
+
+/* Devices of a domain add up in one row. */
+static int write_share(void *context, uint32_t process_id, uint32_t callsite,
+                       const struct callsite_total *share)
+{
+    const struct share_writer *shares = context;
+    return WRITE_ROW(shares->writer, STATEMENT_CALLSITE_SHARE, VALUE(process_id), VALUE(shares->domain),
+                     VALUE(callsite), VALUE(share->allocations), VALUE(share->frees), VALUE(share->bytes),
+                     VALUE(share->live_allocations), VALUE(share->live_bytes), VALUE(share->peak_allocations),
+                     VALUE(share->peak_bytes), VALUE(share->temporary), VALUE(share->lifetime_ns));
+}
+
+/* What each process has of call sites that several have used. */
+static int write_shares(const struct writer *writer, const struct slots *slots, enum domain domain)
+{
+    struct share_writer shares = {.writer = writer, .slots = slots, .domain = domain};
+    const struct totals_share_reading reading = {
+        .wanted = is_of_several, .take = write_share, .context = &shares};
+    int error = VARVE_OK;
+    for (unsigned i = 0; i < slots->count && error == VARVE_OK; i++) {
+        error = totals_shares_each(slots->totals[i], writer->derive->processes, writer->derive->process_limit,
+                                   slots->numbers[i], &reading);
+    }
+    return error;
 }
 
 static int write_callsites(const struct writer *writer)
@@ -82,9 +141,16 @@ static int write_callsites(const struct writer *writer)
     for (unsigned domain = DOMAIN_HEAP; domain < DOMAIN_LIMIT; domain++) {
         struct slots slots = {0};
         slots_gather(writer->derive, domain, &slots);
+        if (!owners_gather(&slots)) {
+            return varve_message_set(writer->message, VARVE_ERROR_NO_MEMORY, "no memory for call sites");
+        }
         for (size_t i = 0; i < slots.callsite_limit && error == VARVE_OK; i++) {
             error = write_callsite(writer, &slots, domain, (uint32_t)i);
         }
+        if (error == VARVE_OK) {
+            error = write_shares(writer, &slots, domain);
+        }
+        free(slots.owners);
     }
     return error;
 }
@@ -99,6 +165,22 @@ static int write_total(const struct writer *writer, uint32_t process_id, unsigne
         VALUE(total->live_bytes), VALUE(total->peak_bytes), VALUE(total->peak_allocations),
         has_peak ? VALUE(total->peak_seq) : VALUE_NULL, has_peak ? VALUE(total->peak_ns) : VALUE_NULL,
         VALUE(total->temporary), VALUE(total->failed));
+}
+
+static int write_sizes(const struct writer *writer, uint32_t process_id, unsigned slot,
+                       const struct total *total)
+{
+    int error = VARVE_OK;
+    for (unsigned i = 0; i < SIZE_CLASSES && error == VARVE_OK; i++) {
+        const struct size_total *size = &total->sizes[i];
+        if (size->allocations > 0) {
+            error = WRITE_ROW(writer, STATEMENT_SIZE_STAT, VALUE(process_id), VALUE(slot_domain(slot)),
+                              VALUE(slot_device(slot)), VALUE(INT64_C(1) << i), VALUE(size->allocations),
+                              VALUE(size->frees), VALUE(size->bytes), VALUE(size->live_allocations),
+                              VALUE(size->live_bytes), VALUE(size->temporary), VALUE(size->lifetime_ns));
+        }
+    }
+    return error;
 }
 
 static int write_samples(const struct writer *writer, uint32_t process_id, unsigned slot,
@@ -134,6 +216,9 @@ static int write_process(const struct writer *writer, uint32_t process_id,
         }
         series_end(&total->series, total->series.limit);
         error = write_total(writer, process_id, slot, total);
+        if (error == VARVE_OK) {
+            error = write_sizes(writer, process_id, slot, total);
+        }
         if (error == VARVE_OK) {
             error = write_samples(writer, process_id, slot, &total->series);
         }
@@ -427,16 +512,17 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
     }
     if (error == VARVE_OK) {
         /* Empty but for what an earlier attempt left. */
-        error = writer_execute(store,
-                               "DELETE FROM callsite_stat; DELETE FROM total_stat;"
-                               "DELETE FROM sample; DELETE FROM segment; DELETE FROM oom; DELETE FROM mark;"
-                               "DELETE FROM keyframe; DELETE FROM process_device; DELETE FROM device_event;"
-                               "DELETE FROM device_call_stat; DELETE FROM device_memory;"
-                               "DELETE FROM stream_stat; DELETE FROM remat_event; DELETE FROM operator_stat;"
-                               "DELETE FROM eviction_stat; DELETE FROM remat_storage_stat;"
-                               "DELETE FROM remat_budget; DELETE FROM remat_failure_stat;"
-                               "DELETE FROM remat_blocked_stat;",
-                               message);
+        error = writer_execute(
+            store,
+            "DELETE FROM callsite_stat; DELETE FROM callsite_share; DELETE FROM total_stat; DELETE FROM size_stat;"
+            "DELETE FROM sample; DELETE FROM segment; DELETE FROM oom; DELETE FROM mark;"
+            "DELETE FROM keyframe; DELETE FROM process_device; DELETE FROM device_event;"
+            "DELETE FROM device_call_stat; DELETE FROM device_memory;"
+            "DELETE FROM stream_stat; DELETE FROM remat_event; DELETE FROM operator_stat;"
+            "DELETE FROM eviction_stat; DELETE FROM remat_storage_stat;"
+            "DELETE FROM remat_budget; DELETE FROM remat_failure_stat;"
+            "DELETE FROM remat_blocked_stat;",
+            message);
     }
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && error == VARVE_OK; i++) {
         error = parts[i](&writer);

@@ -128,12 +128,25 @@ CREATE TABLE callsite_stat(callsite_id INTEGER NOT NULL, domain INTEGER NOT NULL
     frees INTEGER NOT NULL, bytes INTEGER NOT NULL, live_allocations INTEGER NOT NULL, live_bytes INTEGER NOT NULL,
     peak_allocations INTEGER NOT NULL, peak_bytes INTEGER NOT NULL, -- live at the peak of the domain, of each device
     temporary INTEGER NOT NULL, lifetime_ns INTEGER NOT NULL,       -- lifetimes of the freed ones, added up
+    process_id INTEGER,                                             -- the only one that used it; NULL: see callsite_share
     PRIMARY KEY(callsite_id, domain)) STRICT, WITHOUT ROWID;
+-- Of call sites that several processes used, what each of them has; process_id 0: processes that had ended, together, once there
+-- were a million rows of such.
+CREATE TABLE callsite_share(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, callsite_id INTEGER NOT NULL,
+    allocations INTEGER NOT NULL, frees INTEGER NOT NULL, bytes INTEGER NOT NULL, live_allocations INTEGER NOT NULL,
+    live_bytes INTEGER NOT NULL, peak_allocations INTEGER NOT NULL, peak_bytes INTEGER NOT NULL, temporary INTEGER NOT NULL,
+    lifetime_ns INTEGER NOT NULL, PRIMARY KEY(process_id, domain, callsite_id)) STRICT, WITHOUT ROWID;
 CREATE TABLE total_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL,
     allocations INTEGER NOT NULL, frees INTEGER NOT NULL, bytes INTEGER NOT NULL, live_allocations INTEGER NOT NULL,
     live_bytes INTEGER NOT NULL, peak_bytes INTEGER NOT NULL, peak_allocations INTEGER NOT NULL,
     peak_seq INTEGER, peak_ns INTEGER, temporary INTEGER NOT NULL, failed INTEGER NOT NULL,
     PRIMARY KEY(process_id, domain, device)) STRICT, WITHOUT ROWID;
+-- The same by size: above half of up_to_bytes, a power of two, up to it.
+CREATE TABLE size_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL,
+    up_to_bytes INTEGER NOT NULL, allocations INTEGER NOT NULL, frees INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    live_allocations INTEGER NOT NULL, live_bytes INTEGER NOT NULL, temporary INTEGER NOT NULL,
+    lifetime_ns INTEGER NOT NULL, -- lifetimes of the freed ones, added up
+    PRIMARY KEY(process_id, domain, device, up_to_bytes)) STRICT, WITHOUT ROWID;
 -- Every event while a trace is short, else evenly thinned: allocated_max is the maximum since the row before.
 CREATE TABLE sample(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL, seq INTEGER NOT NULL,
     ts_ns INTEGER NOT NULL, allocated INTEGER NOT NULL, allocated_max INTEGER NOT NULL, active INTEGER,

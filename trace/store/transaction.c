@@ -42,7 +42,17 @@ static const char *const statement_sql[STATEMENT_BATCH] = {
     [STATEMENT_SYMBOL] = "INSERT INTO symbol VALUES",
     [STATEMENT_MAIN_END] = "UPDATE process SET main_end_seq = ?2, main_end_ns = ?3 WHERE id = ?1",
     [STATEMENT_TOTAL_STAT] = "INSERT INTO total_stat VALUES",
+    [STATEMENT_SIZE_STAT] = "INSERT INTO size_stat VALUES",
     [STATEMENT_CALLSITE_STAT] = "INSERT INTO callsite_stat VALUES",
+    [STATEMENT_CALLSITE_SHARE] =
+        ("INSERT INTO callsite_share VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+         " ON CONFLICT DO UPDATE SET allocations = allocations + excluded.allocations,"
+         " frees = frees + excluded.frees, bytes = bytes + excluded.bytes,"
+         " live_allocations = live_allocations + excluded.live_allocations,"
+         " live_bytes = live_bytes + excluded.live_bytes,"
+         " peak_allocations = peak_allocations + excluded.peak_allocations,"
+         " peak_bytes = peak_bytes + excluded.peak_bytes, temporary = temporary + excluded.temporary,"
+         " lifetime_ns = lifetime_ns + excluded.lifetime_ns"),
     [STATEMENT_SAMPLE] = "INSERT INTO sample VALUES",
     [STATEMENT_SEGMENT] = "INSERT INTO segment VALUES",
     [STATEMENT_OOM] = "INSERT INTO oom VALUES",
@@ -65,6 +75,7 @@ static const char *const statement_sql[STATEMENT_BATCH] = {
 sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement, unsigned count)
 {
     static const char marks[] = "?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?";
+    _Static_assert(sizeof(marks) == 2 * VALUES_MAX, "a mark for each value");
     const char *sql = statement >= STATEMENT_BATCH ? image_insert_sql(statement - STATEMENT_BATCH)
                                                    : statement_sql[statement];
     char whole[128];

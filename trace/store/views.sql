@@ -93,6 +93,21 @@ CREATE VIEW callsite_total AS
         LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id)
     WHERE t.domain <> 7;
 
+-- The same of each process: rows of a call site add up to that of callsite_total, also at the peak, which is that of all processes.
+CREATE VIEW callsite_total_process AS
+    SELECT t.process_id, p.pid, u.function AS user_function, u.file AS user_file, u.line AS user_line, t.callsite_id,
+        d.name AS domain, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_allocations, t.peak_bytes,
+        t.temporary, CASE WHEN t.frees > 0 THEN t.lifetime_ns / t.frees END AS mean_lifetime_ns,
+        s.function, s.file, s.line, s.module, s.is_python, u.module AS user_module, u.is_python AS user_is_python
+    FROM (SELECT process_id, callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations,
+            peak_bytes, temporary, lifetime_ns FROM callsite_stat WHERE process_id IS NOT NULL
+        UNION ALL SELECT nullif(process_id, 0), callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes,
+            peak_allocations, peak_bytes, temporary, lifetime_ns FROM callsite_share) t
+        JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id
+        LEFT JOIN callsite c ON c.id = t.callsite_id LEFT JOIN symbol s ON s.id = c.symbol_id
+        LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id)
+    WHERE t.domain <> 7;
+
 -- Per domain and device: all processes together. peak_*: when the sum of all processes was largest, for the first time.
 CREATE VIEW total AS
     SELECT d.name AS domain, t.device, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes, t.peak_bytes,
@@ -104,6 +119,18 @@ CREATE VIEW total_process AS
     SELECT t.process_id, p.pid, d.name AS domain, t.device, t.allocations, t.frees, t.bytes, t.live_allocations,
         t.live_bytes, t.peak_bytes, t.peak_allocations, t.peak_seq, t.peak_ns, t.temporary, t.failed
     FROM total_stat t JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id
+    WHERE t.process_id <> 0 AND t.domain <> 7;
+
+-- By size, above half of up_to_bytes, a power of two, up to it.
+CREATE VIEW size_total AS
+    SELECT d.name AS domain, t.device, t.up_to_bytes, t.allocations, t.frees, t.bytes, t.live_allocations, t.live_bytes,
+        t.temporary, CASE WHEN t.frees > 0 THEN t.lifetime_ns / t.frees END AS mean_lifetime_ns
+    FROM size_stat t JOIN domain d ON d.code = t.domain WHERE t.process_id = 0 AND t.domain <> 7;
+
+CREATE VIEW size_total_process AS
+    SELECT t.process_id, p.pid, d.name AS domain, t.device, t.up_to_bytes, t.allocations, t.frees, t.bytes, t.live_allocations,
+        t.live_bytes, t.temporary, CASE WHEN t.frees > 0 THEN t.lifetime_ns / t.frees END AS mean_lifetime_ns
+    FROM size_stat t JOIN domain d ON d.code = t.domain LEFT JOIN process p ON p.id = t.process_id
     WHERE t.process_id <> 0 AND t.domain <> 7;
 
 -- What was live at the peak of all processes together, by call site and domain; of several devices each has its own peak.
@@ -210,8 +237,9 @@ CREATE VIEW data_loss AS
 -- these views are here.
 
 -- Moments by process: what was allocated after from_ns (-1: ever) and live at at_ns; tenths are those of begin_ns to end_ns; exit_ns: the
--- process's end. A process image that another one replaced (exec) has left nothing: it is counted, and no sign of a leak. Of a recording that kept totals only, what exit handlers freed is not known: the end then. `varve leaks` with --at,
--- --from, --to or --pid has a temporary view of this name in place of this one.
+-- process's end. A process image that another one replaced (exec) has left nothing: it is counted, and no sign of a leak. Of a
+-- recording that kept totals only, what exit handlers freed is not known: the end then. `varve leaks` with --at, --from, --to or --pid
+-- has a temporary view of this name in place of this one.
 CREATE VIEW leak_moment AS
     SELECT p.id AS process_id, p.pid, coalesce(p.start_ns, 0) AS begin_ns,
         coalesce(iif(k.totals, NULL, p.main_end_ns), p.exit_ns) AS end_ns,
@@ -255,63 +283,94 @@ CREATE VIEW leak_tenth AS
 
 -- By domain and line, what was live at the moment of leak_moment: live_allocations, live_bytes; live_1 to live_9 and live_bytes_1 to
 -- live_bytes_9: at the end of the first tenths. score, 0 to 1: the larger of growth (in number) and byte_growth. Both are products of
---   - how evenly it grew: what stayed from each tenth on, that is its growth below which it never fell again, by the number of tenths
---     that are as uneven (the inverse of the sum of the squares of their shares): 0: all in one tenth, 1: the same in all ten;
---   - whether it still grows: a quarter, and three quarters times the growth of the last three tenths by that of all, 1 at most;
+--   - how evenly it grew from the tenth on in which it began (with a fiftieth of what is live): by the number of tenths that are as
+--     uneven (the inverse of the sum of the squares of their shares) both in what stayed from each tenth on, that is the least that there
+--     ever was later, and, of the number, in when the live ones were made; the smaller of the two: 0 where one tenth has all, 1 where
+--     all of them have the same;
+--   - whether it still grows: a quarter, and three quarters times the growth of the last three tenths (two or one, of a line that began
+--     late) by that of as many on average, 1 at most;
+--   - how steadily: what is live by the sum of all rises and falls from tenth to tenth, which is 1 where it never fell;
 --   - how many blocks say so: n / (n + 8) of the live ones, and for bytes of those that were live at the end of any tenth;
+--   - for how long: a fifth for each tenth since it began, 1 at most;
 --   - whether the process ran for long: 1 from a quarter of the longest run on, below in proportion. Short helpers are all start.
 -- So a leak in each step of the work has nearly 1, a table that is made first and kept 0, a cache that has filled a tenth or two.
--- pattern: 'growing', 'stopped' (it grew, and not in the last three tenths), 'late' (most in the last tenths), 'early' (nearly all in the
+-- pattern: 'growing', 'stopped' (it grew, and no longer does), 'late' (it began in the last two tenths), 'early' (nearly all in the
 -- first tenth), or 'mixed'; by_bytes: it is that of the bytes, whose growth is larger by a quarter.
 -- is_library: no line of the user's code, but the interpreter's, the standard library's or an installed package's. allocations: of the
 -- line in the whole recording; callsite_id: of the largest block.
 CREATE VIEW leak_line AS
     WITH line AS (
             SELECT domain, user_symbol_id, sum(blocks) AS blocks,
-                sum(iif(made_in <= 1 AND freed_in > 1, blocks, 0)) AS n_1, sum(iif(made_in <= 2 AND freed_in > 2, blocks,
-                0)) AS n_2, sum(iif(made_in <= 3 AND freed_in > 3, blocks, 0)) AS n_3, sum(iif(made_in <= 4 AND freed_in > 4,
-                blocks, 0)) AS n_4, sum(iif(made_in <= 5 AND freed_in > 5, blocks, 0)) AS n_5,
-                sum(iif(made_in <= 6 AND freed_in > 6, blocks, 0)) AS n_6, sum(iif(made_in <= 7 AND freed_in > 7, blocks,
-                0)) AS n_7, sum(iif(made_in <= 8 AND freed_in > 8, blocks, 0)) AS n_8, sum(iif(made_in <= 9 AND freed_in > 9,
-                blocks, 0)) AS n_9, sum(iif(made_in <= 10 AND freed_in > 10, blocks, 0)) AS n_10,
-                sum(iif(made_in <= 1 AND freed_in > 1, bytes, 0)) AS b_1, sum(iif(made_in <= 2 AND freed_in > 2, bytes,
-                0)) AS b_2, sum(iif(made_in <= 3 AND freed_in > 3, bytes, 0)) AS b_3, sum(iif(made_in <= 4 AND freed_in > 4,
-                bytes, 0)) AS b_4, sum(iif(made_in <= 5 AND freed_in > 5, bytes, 0)) AS b_5,
-                sum(iif(made_in <= 6 AND freed_in > 6, bytes, 0)) AS b_6, sum(iif(made_in <= 7 AND freed_in > 7, bytes,
-                0)) AS b_7, sum(iif(made_in <= 8 AND freed_in > 8, bytes, 0)) AS b_8, sum(iif(made_in <= 9 AND freed_in > 9,
-                bytes, 0)) AS b_9, sum(iif(made_in <= 10 AND freed_in > 10, bytes, 0)) AS b_10,
+                sum(iif(freed_in = 11, 1.0 * blocks * blocks, 0)) AS made_squares,
+                sum(iif(made_in <= 1 AND freed_in > 1, blocks, 0)) AS n_1,
+                sum(iif(made_in <= 2 AND freed_in > 2, blocks, 0)) AS n_2,
+                sum(iif(made_in <= 3 AND freed_in > 3, blocks, 0)) AS n_3,
+                sum(iif(made_in <= 4 AND freed_in > 4, blocks, 0)) AS n_4,
+                sum(iif(made_in <= 5 AND freed_in > 5, blocks, 0)) AS n_5,
+                sum(iif(made_in <= 6 AND freed_in > 6, blocks, 0)) AS n_6,
+                sum(iif(made_in <= 7 AND freed_in > 7, blocks, 0)) AS n_7,
+                sum(iif(made_in <= 8 AND freed_in > 8, blocks, 0)) AS n_8,
+                sum(iif(made_in <= 9 AND freed_in > 9, blocks, 0)) AS n_9,
+                sum(iif(made_in <= 10 AND freed_in > 10, blocks, 0)) AS n_10,
+                sum(iif(made_in <= 1 AND freed_in > 1, bytes, 0)) AS b_1, sum(iif(made_in <= 2 AND freed_in > 2, bytes, 0)) AS b_2,
+                sum(iif(made_in <= 3 AND freed_in > 3, bytes, 0)) AS b_3, sum(iif(made_in <= 4 AND freed_in > 4, bytes, 0)) AS b_4,
+                sum(iif(made_in <= 5 AND freed_in > 5, bytes, 0)) AS b_5, sum(iif(made_in <= 6 AND freed_in > 6, bytes, 0)) AS b_6,
+                sum(iif(made_in <= 7 AND freed_in > 7, bytes, 0)) AS b_7, sum(iif(made_in <= 8 AND freed_in > 8, bytes, 0)) AS b_8,
+                sum(iif(made_in <= 9 AND freed_in > 9, bytes, 0)) AS b_9,
+                sum(iif(made_in <= 10 AND freed_in > 10, bytes, 0)) AS b_10,
                 min(iif(freed_in = 11, first_ns, NULL)) AS first_ns, max(iif(freed_in = 11, last_ns, NULL)) AS last_ns,
                 max(iif(freed_in = 11, run_ns, 0)) AS run_ns, max(iif(freed_in = 11, largest, 0)) AS largest
             FROM leak_tenth GROUP BY domain, user_symbol_id HAVING n_10 > 0),
         low AS (
             SELECT *,
-                min(n_1, n_2, n_3, n_4, n_5, n_6, n_7, n_8, n_9, n_10) AS ln_1, min(n_2, n_3, n_4, n_5, n_6, n_7, n_8, n_9,
-                n_10) AS ln_2, min(n_3, n_4, n_5, n_6, n_7, n_8, n_9, n_10) AS ln_3, min(n_4, n_5, n_6, n_7, n_8, n_9,
-                n_10) AS ln_4, min(n_5, n_6, n_7, n_8, n_9, n_10) AS ln_5, min(n_6, n_7, n_8, n_9, n_10) AS ln_6, min(n_7, n_8,
-                n_9, n_10) AS ln_7, min(n_8, n_9, n_10) AS ln_8, min(n_9, n_10) AS ln_9,
-                min(b_1, b_2, b_3, b_4, b_5, b_6, b_7, b_8, b_9, b_10) AS lb_1, min(b_2, b_3, b_4, b_5, b_6, b_7, b_8, b_9,
-                b_10) AS lb_2, min(b_3, b_4, b_5, b_6, b_7, b_8, b_9, b_10) AS lb_3, min(b_4, b_5, b_6, b_7, b_8, b_9,
-                b_10) AS lb_4, min(b_5, b_6, b_7, b_8, b_9, b_10) AS lb_5, min(b_6, b_7, b_8, b_9, b_10) AS lb_6, min(b_7, b_8,
-                b_9, b_10) AS lb_7, min(b_8, b_9, b_10) AS lb_8, min(b_9, b_10) AS lb_9
+                min(n_1, n_2, n_3, n_4, n_5, n_6, n_7, n_8, n_9, n_10) AS ln_1,
+                min(n_2, n_3, n_4, n_5, n_6, n_7, n_8, n_9, n_10) AS ln_2, min(n_3, n_4, n_5, n_6, n_7, n_8, n_9, n_10) AS ln_3,
+                min(n_4, n_5, n_6, n_7, n_8, n_9, n_10) AS ln_4, min(n_5, n_6, n_7, n_8, n_9, n_10) AS ln_5,
+                min(n_6, n_7, n_8, n_9, n_10) AS ln_6, min(n_7, n_8, n_9, n_10) AS ln_7, min(n_8, n_9, n_10) AS ln_8,
+                min(n_9, n_10) AS ln_9,
+                min(b_1, b_2, b_3, b_4, b_5, b_6, b_7, b_8, b_9, b_10) AS lb_1,
+                min(b_2, b_3, b_4, b_5, b_6, b_7, b_8, b_9, b_10) AS lb_2, min(b_3, b_4, b_5, b_6, b_7, b_8, b_9, b_10) AS lb_3,
+                min(b_4, b_5, b_6, b_7, b_8, b_9, b_10) AS lb_4, min(b_5, b_6, b_7, b_8, b_9, b_10) AS lb_5,
+                min(b_6, b_7, b_8, b_9, b_10) AS lb_6, min(b_7, b_8, b_9, b_10) AS lb_7, min(b_8, b_9, b_10) AS lb_8,
+                min(b_9, b_10) AS lb_9
             FROM line),
         even AS (
             SELECT *,
-                1.0 * n_10 * n_10 / (1.0 * ln_1 * ln_1 + 1.0 * (ln_2 - ln_1) * (ln_2 - ln_1) + 1.0 * (ln_3 - ln_2) * (ln_3 - ln_2)
+                min(1.0 * n_10 * n_10 / made_squares, 1.0 * n_10 * n_10 / (
+                    1.0 * ln_1 * ln_1 + 1.0 * (ln_2 - ln_1) * (ln_2 - ln_1) + 1.0 * (ln_3 - ln_2) * (ln_3 - ln_2)
                     + 1.0 * (ln_4 - ln_3) * (ln_4 - ln_3) + 1.0 * (ln_5 - ln_4) * (ln_5 - ln_4) + 1.0 * (ln_6 - ln_5) * (ln_6 - ln_5)
                     + 1.0 * (ln_7 - ln_6) * (ln_7 - ln_6) + 1.0 * (ln_8 - ln_7) * (ln_8 - ln_7) + 1.0 * (ln_9 - ln_8) * (ln_9 - ln_8)
-                    + 1.0 * (n_10 - ln_9) * (n_10 - ln_9)) AS tenths,
-                iif(b_10 = 0, 1.0, 1.0 * b_10 * b_10 / (1.0 * lb_1 * lb_1 + 1.0 * (lb_2 - lb_1) * (lb_2 - lb_1) + 1.0 * (lb_3 - lb_2) * (lb_3 - lb_2)
+                    + 1.0 * (n_10 - ln_9) * (n_10 - ln_9))) AS tenths,
+                iif(b_10 = 0, 1.0, 1.0 * b_10 * b_10 / (
+                    1.0 * lb_1 * lb_1 + 1.0 * (lb_2 - lb_1) * (lb_2 - lb_1) + 1.0 * (lb_3 - lb_2) * (lb_3 - lb_2)
                     + 1.0 * (lb_4 - lb_3) * (lb_4 - lb_3) + 1.0 * (lb_5 - lb_4) * (lb_5 - lb_4) + 1.0 * (lb_6 - lb_5) * (lb_6 - lb_5)
                     + 1.0 * (lb_7 - lb_6) * (lb_7 - lb_6) + 1.0 * (lb_8 - lb_7) * (lb_8 - lb_7) + 1.0 * (lb_9 - lb_8) * (lb_9 - lb_8)
                     + 1.0 * (b_10 - lb_9) * (b_10 - lb_9))) AS byte_tenths,
-                min(1.0, (n_10 - ln_7) / (0.3 * n_10)) AS recent, iif(b_10 = 0, 0.0, min(1.0, (b_10 - lb_7) / (0.3 * b_10))) AS byte_recent
+                1.0 * n_10 / (
+                    n_1 + abs(n_2 - n_1) + abs(n_3 - n_2) + abs(n_4 - n_3) + abs(n_5 - n_4) + abs(n_6 - n_5)
+                    + abs(n_7 - n_6) + abs(n_8 - n_7) + abs(n_9 - n_8) + abs(n_10 - n_9)) AS steadiness,
+                iif(b_10 = 0, 0.0, 1.0 * b_10 / (
+                    b_1 + abs(b_2 - b_1) + abs(b_3 - b_2) + abs(b_4 - b_3) + abs(b_5 - b_4) + abs(b_6 - b_5)
+                    + abs(b_7 - b_6) + abs(b_8 - b_7) + abs(b_9 - b_8) + abs(b_10 - b_9))) AS byte_steadiness,
+                CASE WHEN 50 * ln_1 > n_10 THEN 10 WHEN 50 * ln_2 > n_10 THEN 9 WHEN 50 * ln_3 > n_10 THEN 8 WHEN 50 * ln_4 > n_10 THEN 7
+                    WHEN 50 * ln_5 > n_10 THEN 6 WHEN 50 * ln_6 > n_10 THEN 5 WHEN 50 * ln_7 > n_10 THEN 4 WHEN 50 * ln_8 > n_10 THEN 3
+                    WHEN 50 * ln_9 > n_10 THEN 2 ELSE 1 END AS span
             FROM low),
+        recent AS (
+            SELECT *,
+                min(1.0, 1.0 * (n_10 - CASE WHEN span > 8 THEN ln_7 WHEN span > 4 THEN ln_8 ELSE ln_9 END) * span
+                    / n_10 / CASE WHEN span > 8 THEN 3 WHEN span > 4 THEN 2 ELSE 1 END) AS recent,
+                iif(b_10 = 0, 0.0, min(1.0, 1.0 * (b_10 - CASE WHEN span > 8 THEN lb_7 WHEN span > 4 THEN lb_8 ELSE lb_9 END) * span
+                    / b_10 / CASE WHEN span > 8 THEN 3 WHEN span > 4 THEN 2 ELSE 1 END)) AS byte_recent,
+                min(1.0, (tenths - 1) / max(1, span - 1)) AS evenness, min(1.0, (byte_tenths - 1) / max(1, span - 1)) AS byte_evenness
+            FROM even),
         weighed AS (
-            SELECT e.*, min(1.0, 4.0 * e.run_ns / m.run_ns) AS weight
-            FROM even e CROSS JOIN (SELECT max(1, max(end_ns - begin_ns)) AS run_ns FROM leak_moment WHERE moment <> 'exec') m),
+            SELECT e.*, min(1.0, span / 5.0) * min(1.0, 4.0 * e.run_ns / m.run_ns) AS weight
+            FROM recent e CROSS JOIN (SELECT max(1, max(end_ns - begin_ns)) AS run_ns FROM leak_moment WHERE moment <> 'exec') m),
         scored AS (
-            SELECT *, (tenths - 1) / 9 * (0.25 + 0.75 * recent) * n_10 / (n_10 + 8.0) * weight AS growth,
-                (byte_tenths - 1) / 9 * (0.25 + 0.75 * byte_recent) * blocks / (blocks + 8.0) * weight AS byte_growth
+            SELECT *, evenness * (0.25 + 0.75 * recent) * steadiness * n_10 / (n_10 + 8.0) * weight AS growth,
+                byte_evenness * (0.25 + 0.75 * byte_recent) * byte_steadiness * blocks / (blocks + 8.0) * weight
+                    AS byte_growth
             FROM weighed),
         grown AS (
             SELECT *, byte_growth > 1.25 * growth AS by_bytes FROM scored)
@@ -319,10 +378,10 @@ CREATE VIEW leak_line AS
         s.module AS user_module, s.is_python AS user_is_python, n_10 AS live_allocations, b_10 AS live_bytes, t.allocations,
         max(growth, byte_growth) AS score, growth, byte_growth, by_bytes,
         CASE WHEN iif(by_bytes, lb_1, ln_1) >= 0.9 * iif(by_bytes, b_10, n_10) THEN 'early'
-            WHEN iif(by_bytes, byte_tenths, tenths) >= 4 AND iif(by_bytes, byte_recent, recent) >= 0.5
-                THEN 'growing'
+            WHEN span > 2 AND iif(by_bytes, byte_evenness, evenness) >= 0.33 AND iif(by_bytes, byte_recent, recent) >= 0.5
+                    AND iif(by_bytes, byte_steadiness, steadiness) >= 0.7 THEN 'growing'
+            WHEN span <= 2 THEN 'late'
             WHEN iif(by_bytes, byte_recent, recent) < 0.1 THEN 'stopped'
-            WHEN iif(by_bytes, byte_recent, recent) >= 1 THEN 'late'
             ELSE 'mixed' END AS pattern,
         CASE WHEN s.user_rank IN (1, 2) THEN s.module GLOB '/lib*' OR s.module GLOB '/usr/lib*' OR s.module GLOB '/usr/local/lib*'
                 OR s.module GLOB '*/python[0-9]*' OR s.module GLOB '*/libpython*'

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Both sides become rows of one table: what a part (a domain, a size class, a stack) has of each figure, in A and in B. Of
+ * Both sides become rows of one table: what a part (a domain, a size class, a line or stack) has of each figure, in A and in B. Of
  * whole traces domains and call sites come from their totals, size classes from the allocations; of beginnings all comes
  * from the allocations.
  */
@@ -10,6 +10,7 @@
 #include "analysis/output/json.h"
 #include "analysis/base/memory.h"
 #include "analysis/output/table.h"
+#include "analysis/output/terminal.h"
 #include "analysis/query/callsites.h"
 #include "analysis/query/db.h"
 #include "analysis/query/diff/stacks.h"
@@ -24,13 +25,18 @@
 #include <string.h>
 
 #define FRAMES_TEXT 6
+#define SIZES_TEXT 5    /* size classes of a domain */
+#define LINE_FIGURES 52 /* columns before what a line is about */
+
+const char *const growth_by_names[] = {"line", "function", "stack", "module", NULL};
+const char *const growth_metric_names[] = {"peak", "allocated", "leaked", "count", NULL};
 
 /* ---- the comparison ---- */
 
 enum part {
     PART_DOMAIN, /* key 0 */
     PART_SIZE,   /* key: the largest size of the class, a power of two */
-    PART_STACK,  /* key: number of a stack; 0: none was recorded */
+    PART_LINE,   /* key: number of a line or stack (stacks.h); 0: none was recorded */
 };
 
 static const char classes_sql[] =
@@ -55,12 +61,11 @@ static const char classes_sql[] =
 /* Of whole traces. Each device has its own peak. */
 #define WHOLE_SIDE(side)                                                                                                                             \
     USAGE(side)                                                                                                                                      \
-    "INSERT INTO usage_" side " SELECT 0, domain, 0, NULL, " SUMS " FROM " side                                                                      \
-    ".total GROUP BY domain;"                                                                                                   \
+    "INSERT INTO usage_" side " SELECT 0, domain, 0, NULL, " SUMS " FROM " side ".total GROUP BY domain;"                                            \
     "CREATE TABLE moment_" side                                                                                                                      \
     "(domain INTEGER, device INTEGER, seq INTEGER, PRIMARY KEY(domain, device));"                                                                    \
     "INSERT OR IGNORE INTO moment_" side " SELECT d.code, t.device, t.peak_seq FROM " side                                                           \
-    ".total t JOIN " side ".domain d ON d.name = t.domain;"                                                                   \
+    ".total t JOIN " side ".domain d ON d.name = t.domain;"                                                                                          \
     "INSERT INTO usage_" side " SELECT 1, d.name, " CLASS_OF(                                                                                        \
         "s.size") ", NULL, " SUMS " FROM ("                                                                                                          \
                   "SELECT x.domain AS domain, x.size AS size, sum(x.size) AS bytes, count(*) AS allocations, "                                       \
@@ -134,7 +139,7 @@ int growth_compare(struct growth *growth, struct progress *progress, struct varv
         return result;
     }
     database_watch(growth->two, progress, "comparing");
-    diff_stacks_make(growth->two, DIFF_FRAMES_SOURCE);
+    diff_lines_make(growth->two, growth->options.by);
     database_execute(growth->two, classes_sql);
     if (growth->a.seq < 0) {
         database_execute(growth->two, whole_sql);
@@ -186,14 +191,13 @@ struct rows {
 };
 
 static const struct {
-    const char *key, *words;
+    const char *words;
     enum figure order, bytes, allocations;
 } measures[] = {
-    [GROWTH_BY_PEAK] = {"peak", "at the peak", FIGURE_PEAK_BYTES, FIGURE_PEAK_BYTES, FIGURE_PEAK_ALLOCATIONS},
-    [GROWTH_BY_LIVE] = {"live", "live at the end", FIGURE_LIVE_BYTES, FIGURE_LIVE_BYTES,
-                        FIGURE_LIVE_ALLOCATIONS},
-    [GROWTH_BY_BYTES] = {"bytes", "allocated", FIGURE_BYTES, FIGURE_BYTES, FIGURE_ALLOCATIONS},
-    [GROWTH_BY_COUNT] = {"count", "allocations", FIGURE_ALLOCATIONS, FIGURE_BYTES, FIGURE_ALLOCATIONS},
+    [GROWTH_PEAK] = {"at the peak", FIGURE_PEAK_BYTES, FIGURE_PEAK_BYTES, FIGURE_PEAK_ALLOCATIONS},
+    [GROWTH_ALLOCATED] = {"allocated", FIGURE_BYTES, FIGURE_BYTES, FIGURE_ALLOCATIONS},
+    [GROWTH_LEAKED] = {"live at the end", FIGURE_LIVE_BYTES, FIGURE_LIVE_BYTES, FIGURE_LIVE_ALLOCATIONS},
+    [GROWTH_COUNT] = {"allocations", FIGURE_ALLOCATIONS, FIGURE_BYTES, FIGURE_ALLOCATIONS},
 };
 
 static bool has_peak(const struct growth *growth)
@@ -201,9 +205,9 @@ static bool has_peak(const struct growth *growth)
     return growth->a.seq < 0;
 }
 
-static const char *words_of(const struct growth *growth, enum growth_by by)
+static const char *words_of(const struct growth *growth, enum growth_metric metric)
 {
-    return !has_peak(growth) && by == GROWTH_BY_LIVE ? "live" : measures[by].words;
+    return !has_peak(growth) && metric == GROWTH_LEAKED ? "live" : measures[metric].words;
 }
 
 static const char *state_of(const struct row *row)
@@ -236,7 +240,7 @@ static void rows_load(struct rows *rows, const struct growth *growth, enum part 
         "SELECT key, coalesce(callsite_a, -1), coalesce(callsite_b, -1), a_0, a_1, a_2, a_3, a_4, a_5, b_0, b_1, b_2, "
         "b_3, b_4, b_5 FROM change WHERE part = ?1 AND domain = ?2 ORDER BY abs(CASE ?3 WHEN 0 THEN b_0 - a_0 "
         "WHEN 1 THEN b_1 - a_1 WHEN 2 THEN b_2 - a_2 ELSE b_4 - a_4 END) DESC, abs(b_0 - a_0) DESC, key";
-    enum figure order = measures[growth->options.by].order;
+    enum figure order = measures[growth->options.metric].order;
     struct cursor cursor;
     size_t capacity = 0;
 
@@ -293,16 +297,36 @@ static void each_domain(const struct growth *growth,
     cursor_close(&cursor);
 }
 
-/* Where a row's stack was recorded: in B, unless it is gone. */
+/* Where a row was recorded: in B, unless it is gone. What a row by function or module does not say, its location has not. */
 static struct callsite_row location_of(const struct growth *growth, const struct row *row,
                                        struct database **database_out)
 {
     int side = row->callsites[1] > 0 ? 1 : 0;
     struct callsite_row location = {.id = row->callsites[side] > 0 ? row->callsites[side] : 0};
+    struct group_location *user = &location.user;
 
     *database_out = side == 1 ? growth->b.database : growth->a.database;
     callsite_location_load(&location, *database_out);
+    if (growth->options.by == DIFF_BY_FUNCTION || growth->options.by == DIFF_BY_MODULE) {
+        user->line = 0;
+    }
+    if (growth->options.by == DIFF_BY_MODULE) {
+        if (user->module == NULL) {
+            user->module = user->file;
+            user->file = NULL;
+        }
+        free(user->function);
+        free(user->file);
+        user->function = NULL;
+        user->file = NULL;
+    }
     return location;
+}
+
+/* Peak of the resident memory as the kernel counted it; -1: unknown. Moments have none. */
+static int64_t rss_of(const struct growth_side *side)
+{
+    return side->seq < 0 ? database_integer(side->database, "SELECT rss_bytes FROM rss_peak", -1) : -1;
 }
 
 /* ---- text ---- */
@@ -336,14 +360,14 @@ static void add_figures(struct table *table, const struct row *row, enum figure 
 
 static void add_domain(void *context, const struct growth *growth, const char *domain)
 {
-    static const enum growth_by order[] = {GROWTH_BY_BYTES, GROWTH_BY_PEAK, GROWTH_BY_LIVE};
+    static const enum growth_metric order[] = {GROWTH_PEAK, GROWTH_ALLOCATED, GROWTH_LEAKED};
     struct growth all = *growth;
     struct rows rows;
 
     all.options.top = -1;
     rows_load(&rows, &all, PART_DOMAIN, domain);
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]) && rows.count > 0; i++) {
-        if (order[i] != GROWTH_BY_PEAK || has_peak(growth)) {
+        if (order[i] != GROWTH_PEAK || has_peak(growth)) {
             table_add(context, domain);
             table_add(context, words_of(growth, order[i]));
             add_figures(context, rows.items, measures[order[i]].bytes, measures[order[i]].allocations);
@@ -352,9 +376,27 @@ static void add_domain(void *context, const struct growth *growth, const char *d
     free(rows.items);
 }
 
+static void add_rss(struct table *table, const struct growth *growth)
+{
+    int64_t a = rss_of(&growth->a);
+    int64_t b = rss_of(&growth->b);
+
+    if (a < 0 || b < 0) {
+        return;
+    }
+    table_add(table, "RSS");
+    table_add(table, "at its peak");
+    table_add(table, format_bytes(a).text);
+    table_add(table, format_bytes(b).text);
+    table_add(table, with_sign((int64_t)((uint64_t)b - (uint64_t)a), format_bytes).text);
+    for (int i = 0; i < 3; i++) {
+        table_add(table, "");
+    }
+}
+
 static void print_domains(FILE *out, const struct growth *growth)
 {
-    static const struct table_column columns[] = {{"domain", false}, {"", false}, FIGURE_COLUMNS};
+    static const struct table_column columns[] = {{"", false}, {"", false}, FIGURE_COLUMNS};
     struct table table;
 
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
@@ -362,6 +404,7 @@ static void print_domains(FILE *out, const struct growth *growth)
     each_domain(growth, add_domain, &table);
     fputc('\n', out);
     if (table.cell_count > 0) {
+        add_rss(&table, growth);
         table_print(&table, out, true);
     } else {
         fputs("  no allocation was recorded in either\n", out);
@@ -369,97 +412,101 @@ static void print_domains(FILE *out, const struct growth *growth)
     table_free(&table);
 }
 
+static void print_rest(FILE *out, const struct rows *rows, int64_t shown, const char *what)
+{
+    if (shown < rows->count_all) {
+        fprintf(out, "  … %s more %s (--all has all)\n", format_count(rows->count_all - shown).text, what);
+    }
+}
+
 static void print_sizes(FILE *out, const struct growth *growth, const struct rows *rows)
 {
     static const struct table_column columns[] = {{"size up to", true}, FIGURE_COLUMNS};
+    size_t count = growth->options.top < 0 || rows->count < SIZES_TEXT ? rows->count : SIZES_TEXT;
     struct table table;
 
+    if (count == 0) {
+        return;
+    }
+    fputc('\n', out);
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
-    for (size_t i = 0; i < rows->count; i++) {
+    for (size_t i = 0; i < count; i++) {
         table_add(&table, format_bytes(rows->items[i].key).text);
-        add_figures(&table, &rows->items[i], measures[growth->options.by].bytes,
-                    measures[growth->options.by].allocations);
+        add_figures(&table, &rows->items[i], measures[growth->options.metric].bytes,
+                    measures[growth->options.metric].allocations);
     }
     table_print(&table, out, true);
     table_free(&table);
+    print_rest(out, rows, (int64_t)count, "size classes");
 }
 
 static void print_stack(FILE *out, const struct growth *growth, const struct row *row)
 {
-    int64_t frames = growth->options.frames < 0 ? FRAMES_TEXT : growth->options.frames;
-    struct database *database;
-    struct callsite_row location = location_of(growth, row, &database);
+    bool is_stack = growth->options.by == DIFF_BY_STACK;
+    int64_t frames = growth->options.frames >= 0 ? growth->options.frames : is_stack ? FRAMES_TEXT : 0;
 
-    callsite_stack_print(out, database, &location, frames);
-    callsite_location_free(&location);
+    if (frames > 0) {
+        struct database *database;
+        struct callsite_row location = location_of(growth, row, &database);
+
+        callsite_stack_print(out, database, &location, frames);
+        callsite_location_free(&location);
+    }
 }
 
-static void print_callsite(FILE *out, const struct growth *growth, const struct row *row, size_t number)
+/* A line: figures, then what the row is about. */
+static void print_line(FILE *out, const struct growth *growth, const struct row *row)
 {
-    enum figure bytes = measures[growth->options.by].bytes;
-    enum figure allocations = measures[growth->options.by].allocations;
-    const char *before = "  [";
+    enum figure bytes = measures[growth->options.metric].bytes;
+    enum figure allocations = measures[growth->options.metric].allocations;
+    const char *state = state_of(row);
+    struct database *database;
+    struct callsite_row location = location_of(growth, row, &database);
+    char *name =
+        callsite_entry_name(&location, growth->options.by == DIFF_BY_MODULE ? GROUP_BY_MODULE : GROUP_BY_LINE,
+                            terminal_columns() > LINE_FIGURES + 16 ? terminal_columns() - LINE_FIGURES : 16);
 
-    fprintf(out, "%4zu.  %s: %s ", number, direction_of(row, measures[growth->options.by].order),
-            with_sign(change_of(row, bytes), format_bytes).text);
-    fprintf(out, "(%s to %s), ", format_bytes(row->figures[0][bytes]).text,
-            format_bytes(row->figures[1][bytes]).text);
-    fprintf(out, "%s allocation%s ", with_sign(change_of(row, allocations), format_count).text,
-            change_of(row, allocations) == 1 || change_of(row, allocations) == -1 ? "" : "s");
-    fprintf(out, "(%s to %s)", format_count(row->figures[0][allocations]).text,
-            format_count(row->figures[1][allocations]).text);
-    for (int side = 0; side < 2; side++) {
-        if (row->callsites[side] > 0) {
-            fprintf(out, "%s#%" PRId64 " in %c", before, row->callsites[side], "AB"[side]);
-            before = ", ";
-        }
-    }
-    fputs(before[0] == ',' ? "]\n" : "\n", out);
+    fprintf(out, "  %10s %9s %9s ", with_sign(change_of(row, bytes), format_bytes).text,
+            format_bytes(row->figures[0][bytes]).text, format_bytes(row->figures[1][bytes]).text);
+    fprintf(out, "%11s  %-4s  %s\n", with_sign(change_of(row, allocations), format_count).text,
+            state != NULL ? state : "", name);
+    free(name);
+    callsite_location_free(&location);
     print_stack(out, growth, row);
 }
 
-static void print_rest(FILE *out, const struct rows *rows, const char *what)
+static void print_lines(FILE *out, const struct growth *growth, const struct rows *rows, const char *noun)
 {
-    if ((int64_t)rows->count < rows->count_all) {
-        fprintf(out, "       and %s more %s (--all has all)\n",
-                format_count(rows->count_all - (int64_t)rows->count).text, what);
+    fprintf(out, "  %10s %9s %9s %11s\n", "change", "in A", "in B", "allocations");
+    for (size_t i = 0; i < rows->count; i++) {
+        print_line(out, growth, &rows->items[i]);
     }
-}
-
-static void print_title(FILE *out, const struct growth *growth, const char *domain, const char *what)
-{
-    fprintf(out, "\n%s: %s by change%s %s\n", domain, what,
-            growth->options.by == GROWTH_BY_COUNT ? " of" : " of bytes",
-            words_of(growth, growth->options.by));
+    print_rest(out, rows, (int64_t)rows->count, noun);
 }
 
 static void print_domain(void *context, const struct growth *growth, const char *domain)
 {
+    static const char *const nouns[][2] = {
+        {"line", "lines"}, {"function", "functions"}, {"stack", "stacks"}, {"module", "modules"}};
+    const char *const *noun = nouns[growth->options.by];
     FILE *out = context;
     struct rows rows;
 
-    rows_load(&rows, growth, PART_SIZE, domain);
-    if (rows.count > 0) {
-        print_title(out, growth, domain, "sizes");
-        print_sizes(out, growth, &rows);
-        print_rest(out, &rows, "size classes");
-    }
-    free(rows.items);
-    rows_load(&rows, growth, PART_STACK, domain);
+    rows_load(&rows, growth, PART_LINE, domain);
+    fprintf(out, "\n%s, %s, by %s: ", domain, words_of(growth, growth->options.metric), noun[0]);
     if (rows.count_all == 0) {
-        fprintf(out, "\n%s: no call site changed\n", domain);
+        fputs("no change\n", out);
     } else {
-        print_title(out, growth, domain, "call sites");
-        fprintf(out, "  %s new, ", format_count(rows.added).text);
+        fprintf(out, "%s new, ", format_count(rows.added).text);
         fprintf(out, "%s gone, ", format_count(rows.gone).text);
         fprintf(out, "%s grew, ", format_count(rows.grown).text);
         fprintf(out, "%s shrank\n", format_count(rows.shrunk).text);
-        for (size_t i = 0; i < rows.count; i++) {
-            print_callsite(out, growth, &rows.items[i], i + 1);
-        }
-        print_rest(out, &rows, "call sites");
+        print_lines(out, growth, &rows, noun[1]);
     }
+    free(rows.items);
+    rows_load(&rows, growth, PART_SIZE, domain);
+    print_sizes(out, growth, &rows);
     free(rows.items);
 }
 
@@ -522,25 +569,29 @@ static void add_row(struct cJSON *object, const struct growth *growth, const str
     json_add(object, "change", figures_json(growth, changes));
 }
 
-static struct cJSON *callsite_json(const struct growth *growth, const struct row *row)
+static struct cJSON *line_json(const struct growth *growth, const struct row *row)
 {
     struct cJSON *object = json_object();
     struct database *database;
     struct callsite_row location = location_of(growth, row, &database);
-    struct stack stack;
+    const struct group_location *user = &location.user;
 
-    json_text(object, "state", direction_of(row, measures[growth->options.by].order));
+    json_text(object, "state", direction_of(row, measures[growth->options.metric].order));
     json_integer_or_null(object, "callsite_a", row->callsites[0]);
     json_integer_or_null(object, "callsite_b", row->callsites[1]);
     add_row(object, growth, row);
-    json_text(object, "function", location.innermost.function);
-    json_text(object, "file", location.innermost.file);
-    json_integer_or_null(object, "line", location.innermost.line > 0 ? location.innermost.line : -1);
-    json_text(object, "module", location.innermost.module);
-    json_bool(object, "is_python", location.innermost.is_python);
-    stack_load(&stack, database, location.id);
-    json_add(object, "frames", stack_json(&stack, growth->options.frames));
-    stack_free(&stack);
+    json_text(object, "function", user->function);
+    json_text(object, "file", user->file);
+    json_integer_or_null(object, "line", user->line > 0 ? user->line : -1);
+    json_text(object, "module", user->module);
+    json_bool(object, "is_python", user->is_python);
+    if (growth->options.by == DIFF_BY_STACK) {
+        struct stack stack;
+
+        stack_load(&stack, database, location.id);
+        json_add(object, "frames", stack_json(&stack, growth->options.frames));
+        stack_free(&stack);
+    }
     callsite_location_free(&location);
     return object;
 }
@@ -549,7 +600,7 @@ static void add_domain_json(void *context, const struct growth *growth, const ch
 {
     struct cJSON *object = json_object();
     struct cJSON *sizes = json_array();
-    struct cJSON *callsites = json_array();
+    struct cJSON *lines = json_array();
     struct growth all = *growth;
     struct rows rows;
 
@@ -571,16 +622,16 @@ static void add_domain_json(void *context, const struct growth *growth, const ch
     json_integer(object, "sizes_all", rows.count_all);
     json_add(object, "sizes", sizes);
     free(rows.items);
-    rows_load(&rows, growth, PART_STACK, domain);
+    rows_load(&rows, growth, PART_LINE, domain);
     for (size_t i = 0; i < rows.count; i++) {
-        json_append(callsites, callsite_json(growth, &rows.items[i]));
+        json_append(lines, line_json(growth, &rows.items[i]));
     }
-    json_integer(object, "callsites_all", rows.count_all);
+    json_integer(object, "entries_all", rows.count_all);
     json_integer(object, "new", rows.added);
     json_integer(object, "gone", rows.gone);
     json_integer(object, "grew", rows.grown);
     json_integer(object, "shrank", rows.shrunk);
-    json_add(object, "callsites", callsites);
+    json_add(object, "entries", lines);
     free(rows.items);
     json_append(context, object);
 }
@@ -595,6 +646,7 @@ static struct cJSON *side_json(const struct growth_side *side)
     json_integer(object, "ts_ns",
                  side->seq >= 0 ? event_time_ns(side->database, side->seq)
                                 : report_duration_ns(side->database));
+    json_integer_or_null(object, "rss_peak_bytes", rss_of(side));
     report_loss_load(&loss, side->database);
     json_bool(object, "nothing_lost", report_is_lossless(&loss));
     return object;
@@ -607,7 +659,8 @@ void growth_json(FILE *out, const struct growth *growth)
 
     json_add(object, "a", side_json(&growth->a));
     json_add(object, "b", side_json(&growth->b));
-    json_text(object, "by", measures[growth->options.by].key);
+    json_text(object, "by", growth_by_names[growth->options.by]);
+    json_text(object, "metric", growth_metric_names[growth->options.metric]);
     each_domain(growth, add_domain_json, domains);
     json_add(object, "domains", domains);
     json_print(object, out);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What grew, what is new and what went between two runs, or between two moments of one: by domain, by size class and by call
- * site, in bytes and allocations, in all, at the peak and live at the end. Call sites are the same where their frames have
- * the same functions, files and lines. Called by cli/diff.c.
+ * What grew, what is new and what went between two runs, or between two moments of one: by domain, by size class and by the
+ * user's line (or its function or module, or by whole stacks), in bytes and allocations, in all, at the peak and live at the end.
+ * Lines are the same where their function, file and number are. Called by cli/diff.c.
  */
 #ifndef VARVE_ANALYSIS_QUERY_DIFF_GROWTH_H
 #define VARVE_ANALYSIS_QUERY_DIFF_GROWTH_H
+
+#include "analysis/query/diff/stacks.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,11 +21,11 @@ struct database;
 struct progress;
 struct varve_message;
 
-enum growth_by {
-    GROWTH_BY_PEAK,  /* bytes live at the peak of the domain */
-    GROWTH_BY_LIVE,  /* bytes live at the end */
-    GROWTH_BY_BYTES, /* bytes allocated in all */
-    GROWTH_BY_COUNT, /* allocations */
+enum growth_metric {
+    GROWTH_PEAK,      /* bytes live at the peak of the domain */
+    GROWTH_ALLOCATED, /* bytes allocated in all */
+    GROWTH_LEAKED,    /* bytes live at the end */
+    GROWTH_COUNT,     /* allocations */
 };
 
 /* A trace, or its beginning up to an event. */
@@ -33,10 +35,11 @@ struct growth_side {
 };
 
 struct growth_options {
-    enum growth_by by;
+    enum growth_metric metric;
+    enum diff_by by;
     const char *domain; /* NULL: all, but for those that repeat another */
     int64_t top;        /* rows of each list; < 0: all, unchanged ones too */
-    int64_t frames;     /* of each stack; < 0: as suits the format */
+    int64_t frames;     /* of each stack; < 0: as suits the format, with other entries than stacks none */
 };
 
 struct growth {
@@ -44,6 +47,9 @@ struct growth {
     struct growth_options options;
     struct database *two; /* both, and the tables of the comparison */
 };
+
+extern const char *const growth_by_names[]; /* of enum diff_by; ends with NULL */
+extern const char *const growth_metric_names[];
 
 /// Compare growth->a and growth->b as growth->options say; both are whole or both are not. Errors: those of the databases.
 int growth_compare(struct growth *growth, struct progress *progress, struct varve_message *message);

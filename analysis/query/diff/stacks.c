@@ -237,3 +237,29 @@ void diff_stacks_make(struct database *two, enum diff_frames frames)
     map_free(&tree.numbers);
     free(tree.nodes);
 }
+
+/* A path without its folders. */
+#define NAME_OF(path) "replace(" path ", rtrim(" path ", replace(" path ", '/', '')), '')"
+#define UNNAMED "function IS NULL AND file IS NULL"
+#define WHERE_OF "CASE WHEN file IS NULL THEN quote(" NAME_OF("module") ") ELSE quote(file) END"
+#define USER_LINES(side)                                                                          \
+    "INSERT INTO stack_" side " SELECT c.id, s.number FROM " side ".callsite c JOIN symbol_" side \
+    " s ON s.id = coalesce(c.user_symbol_id, c.symbol_id);"
+
+void diff_lines_make(struct database *two, enum diff_by by)
+{
+    static const char *const make_sql[] = {
+        [DIFF_BY_LINE] = MAKE("CASE WHEN " UNNAMED " THEN quote(" NAME_OF(
+            "module") ") ELSE quote(function) || ',' || " WHERE_OF " || ',' || coalesce(line, 0) END"),
+        [DIFF_BY_FUNCTION] = MAKE("CASE WHEN " UNNAMED " THEN quote(" NAME_OF(
+            "module") ") ELSE quote(function) || ',' || " WHERE_OF " END"),
+        [DIFF_BY_MODULE] = MAKE("coalesce(" NAME_OF("module") ", file, '')"),
+    };
+
+    if (by == DIFF_BY_STACK) {
+        diff_stacks_make(two, DIFF_FRAMES_SOURCE);
+        return;
+    }
+    database_execute(two, make_sql[by]);
+    database_execute(two, USER_LINES("a") USER_LINES("b"));
+}

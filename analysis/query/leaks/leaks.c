@@ -22,13 +22,15 @@
 #include <string.h>
 
 #define TEXT_COLUMN 7
+#define PLACE_COLUMN (11 + 2 * (LEAK_TENTHS - 1))
 
 #define SERIES(name) \
     name "_1, " name "_2, " name "_3, " name "_4, " name "_5, " name "_6, " name "_7, " name "_8, " name "_9, "
 
+/* place: of the default domains, which may be of the same memory, a line is shown once, where it looks more like a leak. */
 static const char line_sql[] =
     "SELECT live_allocations, live_bytes, domain, pattern, CAST(round(score * 1000) AS INTEGER), by_bytes, is_library, "
-    "coalesce(allocations, -1), first_ns, last_ns, coalesce(callsite_id, 0), " SERIES("live") SERIES("live_bytes") "user_symbol_id FROM leak_line "
+    "coalesce(allocations, -1), first_ns, last_ns, coalesce(callsite_id, 0), " SERIES("live") SERIES("live_bytes") "row_number() OVER (PARTITION BY user_symbol_id ORDER BY score DESC, domain DESC) AS place FROM leak_line "
     "WHERE domain = ?1 OR ?1 IS NULL AND domain IN ('heap', 'python') "
     "ORDER BY round(score, 1) DESC, is_library, live_bytes DESC, user_symbol_id, domain";
 
@@ -75,10 +77,14 @@ int leak_list_load(struct leak_list *list, struct database *database, const stru
     cursor_open(&cursor, database, line_sql);
     cursor_bind_text(&cursor, 1, query->domain);
     while (cursor_next(&cursor)) {
+        bool is_object = query->domain == NULL && strcmp(cursor_name(&cursor, 2), "python") == 0;
+
+        *(is_object ? &list->object_bytes : &list->bytes) += cursor_integer(&cursor, 1);
+        *(is_object ? &list->objects : &list->allocations) += cursor_integer(&cursor, 0);
+        if (cursor_integer(&cursor, PLACE_COLUMN) > 1) {
+            continue;
+        }
         list->count_all++;
-        list->allocations += cursor_integer(&cursor, 0);
-        list->bytes += cursor_integer(&cursor, 1);
-        list->has_python = list->has_python || (query->domain == NULL && strcmp(cursor_name(&cursor, 2), "python") == 0);
         if (list->count_all <= query->top) {
             list->rows = memory_resize(list->rows, (list->count + 1) * sizeof(list->rows[0]));
             read_line(&list->rows[list->count], &cursor);
@@ -165,11 +171,11 @@ void leak_evidence(char *text, size_t bytes, const struct leak_line *line)
                  amount(line, 0).text, unit, amount(line, 4).text, amount(line, 9).text, growing_tenths(series),
                  series[9] > series[8] ? "still growing at the end" : "none in the last");
     } else if (strcmp(line->pattern, "early") == 0) {
-        snprintf(text, bytes, ", %s of them after the first tenth of the run: no growth to speak of",
-                 line->by_bytes ? format_bytes(series[0]).text : format_share(series[0], live).text);
+        snprintf(text, bytes, ": %s%s after 10 %% of the run, %s at the end: hardly any growth since", amount(line, 0).text, unit,
+                 amount(line, 9).text);
     } else if (strcmp(line->pattern, "stopped") == 0) {
-        snprintf(text, bytes, ": %s%s after %d %% of the run, %s at the end: it grew, and no longer does", amount(line, filled_tenths(series) - 1).text,
-                 unit, filled_tenths(series) * 10, amount(line, 9).text);
+        snprintf(text, bytes, ": %s%s after %d %% of the run, %s at the end: hardly any growth since",
+                 amount(line, filled_tenths(series) - 1).text, unit, filled_tenths(series) * 10, amount(line, 9).text);
     } else {
         snprintf(text, bytes, ": %s%s after half of the run, %s after 90 %% of it, %s at the end", amount(line, 4).text, unit,
                  amount(line, 8).text, amount(line, 9).text);
@@ -180,19 +186,22 @@ void leak_evidence(char *text, size_t bytes, const struct leak_line *line)
 
 static const char *domain_name(const struct leak_list *list, const struct leak_query *query)
 {
-    return query->domain != NULL ? query->domain : list->has_python ? "heap and python" : "heap";
+    return query->domain != NULL ? query->domain : list->objects > 0 ? "heap and python" : "heap";
 }
 
 static void print_head(FILE *out, const struct leak_list *list, const struct leak_query *query)
 {
     terminal_style(out, TERMINAL_TITLE);
     if (list->count_all == 0) {
-        fputs("Nothing", out);
+        fprintf(out, "Nothing of %s", domain_name(list, query));
     } else {
-        fprintf(out, "%s in %s allocation%s", format_bytes_exact(list->bytes).text, format_count(list->allocations).text,
-                plural(list->allocations));
+        fprintf(out, "%s in %s allocation%s of %s", format_bytes_exact(list->bytes).text, format_count(list->allocations).text,
+                plural(list->allocations), query->domain != NULL ? query->domain : "heap");
     }
-    fprintf(out, " of %s", domain_name(list, query));
+    if (list->objects > 0) {
+        fprintf(out, ", %s in %s object%s of Python", format_bytes_exact(list->object_bytes).text,
+                format_count(list->objects).text, plural(list->objects));
+    }
     if (query->pid > 0) {
         fprintf(out, ", process %" PRId64, query->pid);
     }
@@ -258,7 +267,7 @@ void leak_list_print(FILE *out, struct database *database, const struct leak_lis
     }
     print_head(out, list, query);
     for (size_t i = 0; i < list->count; i++) {
-        print_line(out, database, &list->rows[i], i + 1, list->has_python, frames);
+        print_line(out, database, &list->rows[i], i + 1, list->objects > 0, frames);
     }
 }
 
@@ -316,6 +325,10 @@ struct cJSON *leak_list_json(struct database *database, const struct leak_list *
     json_add(object, "moment", leak_moment_json(&list->moment));
     json_integer(object, "bytes", list->bytes);
     json_integer(object, "allocations", list->allocations);
+    if (list->objects > 0) {
+        json_integer(object, "python_bytes", list->object_bytes);
+        json_integer(object, "python_allocations", list->objects);
+    }
     json_bool(object, "nothing_lost", report_is_lossless(&loss));
     json_bool(object, "only_live_kept", list->moment.only_live);
     json_integer(object, "lines_all", list->count_all);

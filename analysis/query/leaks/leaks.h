@@ -40,7 +40,7 @@ struct leak_line {
 };
 
 struct leak_query {
-    const char *domain; /* NULL: heap, and python where the recording has it */
+    const char *domain; /* NULL: heap, and python where the recording has it, each line in one of them */
     int64_t pid, top;   /* 0: all processes */
     const char *at, *from, *to; /* NULL: the default */
 };
@@ -51,7 +51,7 @@ struct leak_list {
     size_t count;
     int64_t count_all;          /* rows that a list without limit would have */
     int64_t allocations, bytes; /* of all of them */
-    bool has_python;            /* of the default domain: some are of domain python */
+    int64_t objects, object_bytes; /* of the default domains, those of python apart: larger ones are in heap as well */
 };
 
 /// Owner: the caller, by leak_list_free, after an error too. Errors: of leak_moment_make; loading ends early on a database error.

@@ -107,11 +107,11 @@ static void print_processes(FILE *out, struct database *database, bool is_all)
     };
     static const struct query query = {
         .sql =
-            "SELECT t.pid, coalesce(p.executable, ''), t.domain || CASE WHEN t.device > 0 THEN ', GPU ' || t.device "
+            "SELECT t.pid, replace(p.executable, rtrim(p.executable, replace(p.executable, '/', '')), ''), t.domain || CASE WHEN t.device > 0 THEN ', GPU ' || t.device "
             "ELSE '' END, t.bytes, t.peak_bytes, t.live_bytes, t.allocations FROM total_process t JOIN process p "
             "ON p.id = t.process_id ORDER BY t.peak_bytes DESC, t.process_id, t.domain LIMIT ?1",
         .columns = columns,
-        .kinds = "nptbbbc",
+        .kinds = "nttbbbc",
     };
     int64_t processes = database_integer(database, "SELECT processes FROM recording", 0);
 
@@ -381,6 +381,7 @@ struct cJSON *report_json(struct database *database, const struct report_options
         }
     }
     json_text(object, "by", group_by_names[options->by]);
+    json_integer_or_null(object, "rss_peak_bytes", database_integer(database, "SELECT rss_bytes FROM rss_peak", -1));
     json_add(object, "totals", report_totals_json(database));
     json_add(object, "domains", domains);
     if (report_has_gpu(database)) {

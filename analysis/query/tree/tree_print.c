@@ -130,6 +130,7 @@ static void print_frame(struct printer *printer, size_t number, const char *inde
         terminal_columns() > used + FRAME_COLUMNS_MIN ? terminal_columns() - used : FRAME_COLUMNS_MIN;
     const char *function = frame->function;
     char location[4 * TERMINAL_COLUMNS_MAX] = "";
+    char unresolved[400];
     size_t others;
 
     if (frame->file != NULL) {
@@ -137,14 +138,16 @@ static void print_frame(struct printer *printer, size_t number, const char *inde
 
         format_path(file, sizeof(file), frame->file, left / 2);
         snprintf(location, sizeof(location), frame->line > 0 ? "  %s:%" PRId64 : "  %s", file, frame->line);
-    } else if (frame->module != NULL) {
+    } else if (frame->module != NULL && function != NULL) {
         char module[120];
 
         format_head(module, sizeof(module), base_name(frame->module), left / 3 < 28 ? left / 3 : 28);
         snprintf(location, sizeof(location), "  (%s)", module);
     }
     if (function == NULL) {
-        function = frame->is_missing ? "(no stack)" : "(unresolved)";
+        snprintf(unresolved, sizeof(unresolved), "unresolved code in %.300s",
+                 frame->module != NULL ? base_name(frame->module) : "an unknown module");
+        function = frame->is_missing ? "(no stack was recorded)" : unresolved;
     }
     others = format_width(location);
     fputs(indent, printer->out);

@@ -35,6 +35,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define ENDED_SHARES_MAX (UINT64_C(1) << 20)
 #define NUMBER_LIMIT ((uint32_t)1 << 26) /* of threads and processes; more is a damaged ring */
 
 static struct derive_process *process_get(struct derive *derive, uint32_t process_id)
@@ -87,6 +88,7 @@ static void process_free(struct derive_process *process)
         for (unsigned i = 0; process->totals[domain] != NULL && i < domain_devices(domain); i++) {
             if (process->totals[domain][i] != NULL) {
                 series_free(&process->totals[domain][i]->series);
+                totals_shares_free(&process->totals[domain][i]->shares);
                 free(process->totals[domain][i]);
             }
         }
@@ -174,6 +176,9 @@ void derive_process_end(struct derive *derive, uint32_t process_id)
             if (total != NULL) {
                 series_end(&total->series, ended_limit(derive));
                 derive->ended_points += total->series.count;
+                derive->ended_shares += total->shares.count;
+                totals_process_end(&derive->domains[slot_of(domain, i)], total,
+                                   derive->ended_shares <= ENDED_SHARES_MAX, derive->last_seq);
             }
         }
     }

@@ -5,6 +5,7 @@
  */
 #include "trace/model/derive/join.h"
 
+#include "trace/error.h"
 #include "trace/model/domain.h"
 #include "trace/model/scratch.h"
 #include "trace/model/state.h"
@@ -80,11 +81,15 @@ void join_sizes(const struct derive *derive, uint8_t *sizes, size_t limit)
     storage_sizes(derive, sizes, limit);
 }
 
-void join_callsites(struct derive *derive, const uint32_t *joined, size_t limit)
+int join_callsites(struct derive *derive, const uint32_t *joined, size_t limit)
 {
     for (unsigned slot = 1; slot < SLOT_LIMIT; slot++) {
         struct domain_totals *totals = &derive->domains[slot];
+        int error = totals_join_shares(totals, derive->processes, derive->process_limit, slot, joined, limit);
 
+        if (error != VARVE_OK) {
+            return error;
+        }
         for (size_t i = 0; i < limit && i < totals->callsite_limit; i++) {
             if (joined[i] != i) {
                 totals_join(totals, (uint32_t)i, joined[i]);
@@ -98,4 +103,5 @@ void join_callsites(struct derive *derive, const uint32_t *joined, size_t limit)
             scratch_touch(&derive->scratch, id)->callsite = joined[row->callsite];
         }
     }
+    return VARVE_OK;
 }

@@ -23,7 +23,7 @@ enum join_size {
 /// `sizes[n]`: enum join_size of call site n, below `limit`; what is larger already stays so.
 void join_sizes(const struct derive *derive, uint8_t *sizes, size_t limit);
 /// From here on the figures of call site n, below `limit`, are those of `joined[n]`, and so are its live allocations; no event
-/// may follow.
-void join_callsites(struct derive *derive, const uint32_t *joined, size_t limit);
+/// may follow. Errors: VARVE_ERROR_NO_MEMORY.
+int join_callsites(struct derive *derive, const uint32_t *joined, size_t limit);
 
 #endif

@@ -183,7 +183,8 @@ static int api_reserve(const struct api_step *step, struct varve_message *messag
                     ? VARVE_OK
                     : VARVE_ERROR_NO_MEMORY;
     for (size_t i = 0; i < api->slot_count && error == VARVE_OK; i++) {
-        error = totals_reserve(&derive->domains[api->slots[i]], step->step->process, api->slots[i], 0);
+        error = totals_reserve(&derive->domains[api->slots[i]], step->step->process,
+                               step->step->event->process_id, api->slots[i], 0);
     }
     if (error != VARVE_OK) {
         return varve_message_set(message, error, "no memory for one more allocation of the device API");

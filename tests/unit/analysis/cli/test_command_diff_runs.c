@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve diff` of two runs, and of two moments of one, made by hand: which call sites are the same, what is new, gone, grown
+ * `varve diff` of two runs, and of two moments of one, made by hand: which lines are the same, what is new, gone, grown
  * and shrunk by each of the figures, the sums of domains and size classes, limits, and bad use.
  */
 #include <stdarg.h>
@@ -97,31 +97,58 @@ static void test_peak(void **state)
 {
     (void)state;
     expect(ARGUMENTS("a.db", "b.db"),
-           WORDS("A  a.db", "B  b.db",
-                 "heap    allocated          1.23 KiB  5.98 KiB  +4.75 KiB                 4     5      +1",
-                 "heap    at the peak        1.14 KiB  5.86 KiB", "heap    live at the end",
-                 "sizes by change of bytes at the peak", "8.00 KiB         0 B  4.88 KiB",
-                 "call sites by change of bytes at the peak", "0 new, 1 gone, 1 grew, 1 shrank",
-                 "1.  grew: +4.88 KiB (100 B to 4.98 KiB), +1 allocation (1 to 2)", "[#1 in A, #5 in B]",
-                 "load  load.c:7", "main  main.c:12", "2.  shrank: -100 B (1000 B to 900 B)",
-                 "[#2 in A, #7 in B]", "3.  gone: -64 B (64 B to 0 B), -1 allocation (1 to 0)", "[#3 in A]",
-                 "old  old.c:9"));
+           WORDS("A  a.db", "B  b.db", "heap  at the peak        1.14 KiB  5.86 KiB",
+                 "heap  allocated          1.23 KiB  5.98 KiB  +4.75 KiB                 4     5      +1\n",
+                 "heap  live at the end", "heap, at the peak, by line: 0 new, 1 gone, 1 grew, 1 shrank\n",
+                 "   +4.88 KiB     100 B  4.98 KiB          +1        load  load.c:7\n",
+                 "      -100 B    1000 B     900 B           0        keep  keep.c:8\n",
+                 "       -64 B      64 B       0 B          -1  gone  old  old.c:9\n", "size up to",
+                 "8.00 KiB         0 B  4.88 KiB"));
 }
 
 static void test_other_orders(void **state)
 {
     (void)state;
-    expect(ARGUMENTS("--by", "live", "a.db", "b.db"),
-           WORDS("1 new, 0 gone, 1 grew, 1 shrank", "1.  grew", "2.  new: +128 B", "[#8 in B]",
-                 "3.  shrank: -100 B"));
-    expect(ARGUMENTS("--by=bytes", "--frames=0", "b.db", "a.db"),
-           WORDS("1.  shrank: -4.79 KiB", "load  load.c:7  (a)\n   2.  gone: -128 B"));
-    expect(ARGUMENTS("--by=count", "--top=1", "a.db", "b.db"),
-           WORDS("size classes (--all has all)", "call sites by change of allocations",
-                 "1.  new: +128 B (0 B to 128 B), +2 allocations", "and 1 more call sites (--all has all)"));
-    expect(ARGUMENTS("--all", "--by=count", "a.db", "b.db"),
-           WORDS("1.  new", "2.  gone", "3.  same: +4.79 KiB", "load", "4.  same: -100 B", "keep"));
-    expect(ARGUMENTS("a.db", "a.db"), WORDS("heap: no call site changed"));
+    expect(ARGUMENTS("--metric", "leaked", "a.db", "b.db"),
+           WORDS("1 new, 0 gone, 1 grew, 1 shrank", "+2  new   fresh  new.c:9", "-100 B"));
+    expect(ARGUMENTS("--metric=allocated", "--frames=2", "b.db", "a.db"),
+           WORDS("  -4.79 KiB", "load  load.c:7\n       load  load.c:7  (a)\n       main", "-128 B",
+                 "gone  fresh"));
+    expect(ARGUMENTS("--metric=count", "--top=1", "a.db", "b.db"),
+           WORDS("heap, allocations, by line: 1 new, 1 gone, 0 grew, 0 shrank\n",
+                 "+128 B       0 B     128 B          +2  new   fresh", "… 1 more lines (--all has all)",
+                 "more size classes (--all has all)"));
+    expect(ARGUMENTS("--all", "--metric=count", "a.db", "b.db"),
+           WORDS("new   fresh", "gone  old", "load", "keep"));
+    expect(ARGUMENTS("a.db", "a.db"), WORDS("heap, at the peak, by line: no change"));
+}
+
+/* Lines are those of the user, whatever allocates within them, and one for all stacks that lead there. */
+static void test_by(void **state)
+{
+    (void)state;
+    make("c.db", a_sql);
+    make("d.db", a_sql);
+    sql_run(
+        "d.db",
+        "UPDATE symbol SET line = line + 1; UPDATE symbol SET user_rank = 0 WHERE id = 3;"
+        "UPDATE callsite SET user_symbol_id = 1 WHERE id = 2; UPDATE symbol SET function = NULL, file = NULL, line = NULL, "
+        "module = '/elsewhere/a' WHERE id = 4");
+    expect(ARGUMENTS("--by=line", "c.db", "d.db"),
+           WORDS("3 new, 3 gone, 0 grew", "gone  keep  keep.c:8", "new   main  main.c:13",
+                 "gone  load  load.c:7", "new   load  load.c:8", "new   unresolved code in a",
+                 "gone  old  old.c:9"));
+    expect(ARGUMENTS("--by=function", "c.db", "d.db"),
+           WORDS("2 new, 2 gone, 0 grew", "gone  keep  keep.c\n", "new   main  main.c\n"));
+    expect(ARGUMENTS("--by=module", "c.db", "d.db"), WORDS("heap, at the peak, by module: no change"));
+    expect(ARGUMENTS("--by=module", "--all", "c.db", "d.db"),
+           WORDS("1.14 KiB  1.14 KiB           0        /a\n"));
+    expect(ARGUMENTS("--by=stack", "a.db", "b.db"),
+           WORDS("by stack: 0 new, 1 gone, 1 grew, 1 shrank",
+                 "load  load.c:7\n       load  load.c:7  (b)\n       main"));
+    sql_run("d.db", "UPDATE process SET peak_rss_bytes = 2048");
+    sql_run("c.db", "UPDATE process SET peak_rss_bytes = 4096");
+    expect(ARGUMENTS("c.db", "d.db"), WORDS("RSS   at its peak        4.00 KiB  2.00 KiB  -2.00 KiB"));
 }
 
 static void test_json(void **state)
@@ -130,15 +157,16 @@ static void test_json(void **state)
     expect(
         ARGUMENTS("--json", "a.db", "b.db"),
         WORDS(
-            "{\"a\":{\"database\":\"a.db\",\"seq\":null,",
-            "\"by\":\"peak\",\"domains\":[{\"domain\":\"heap\",",
+            "{\"a\":{\"database\":\"a.db\",\"seq\":null,", "\"rss_peak_bytes\":null,",
+            "\"by\":\"line\",\"metric\":\"peak\",\"domains\":[{\"domain\":\"heap\",",
             ("\"a\":{\"bytes\":1264,\"allocations\":4,\"live_bytes\":1100,\"live_allocations\":2,\"peak_bytes\":1164,"
              "\"peak_allocations\":3}"),
             "\"change\":{\"bytes\":4864,", "\"sizes_all\":3,\"sizes\":[{\"size_max\":8192,",
-            "\"callsites_all\":3,\"new\":0,\"gone\":1,\"grew\":1,\"shrank\":1",
+            "\"entries_all\":3,\"new\":0,\"gone\":1,\"grew\":1,\"shrank\":1",
             "{\"state\":\"grew\",\"callsite_a\":1,\"callsite_b\":5,", "\"function\":\"load\"",
-            "\"frames\":[{\"depth\":0", "\"state\":\"shrank\"",
-            "\"state\":\"gone\",\"callsite_a\":3,\"callsite_b\":null"));
+            "\"state\":\"shrank\"", "\"state\":\"gone\",\"callsite_a\":3,\"callsite_b\":null"));
+    expect(ARGUMENTS("--json", "--by=stack", "a.db", "b.db"),
+           WORDS("\"by\":\"stack\"", "\"frames\":[{\"depth\":0"));
 }
 
 static void test_moments(void **state)
@@ -146,10 +174,10 @@ static void test_moments(void **state)
     (void)state;
     expect(ARGUMENTS("--from=3", "--to=9us", "a.db"),
            WORDS("A  a.db, up to event 3 at 3.00 us", "B  a.db, up to event 9 at 9.00 us", "allocated",
-                 "live ", "call sites by change of bytes live", "1 new, 0 gone",
-                 "1.  new: +1000 B (0 B to 1000 B)"));
+                 "live ", "heap, live, by line: 1 new, 0 gone",
+                 "+1000 B       0 B    1000 B          +1  new   keep"));
     expect(ARGUMENTS("--json", "--to", "6", "a.db"),
-           WORDS("\"seq\":0,", "\"seq\":6,\"ts_ns\":6000", "\"by\":\"live\"", "\"peak_bytes\":null",
+           WORDS("\"seq\":0,", "\"seq\":6,\"ts_ns\":6000", "\"metric\":\"leaked\"", "\"peak_bytes\":null",
                  "\"live_bytes\":1164,"));
 }
 
@@ -160,7 +188,7 @@ static void test_bad_use(void **state)
         {"diff", "--from=1", "a.db", "b.db"},
         {"diff", "--from=9", "--to=2", "a.db"},
         {"diff", "--from=99", "a.db"},
-        {"diff", "--from=1", "--by=peak", "a.db"},
+        {"diff", "--from=1", "--metric=peak", "a.db"},
         {"diff", "--from=1", "--events", "a.db"},
         {"diff", "--quiet", "a.db", "b.db"},
         {"diff", "--tables", "a.db", "b.db"},
@@ -176,7 +204,7 @@ static void test_bad_use(void **state)
     (void)state;
     file_write("text.db", "no database at all", 18);
     make("damaged.db", a_sql);
-    sql_run("damaged.db", "DROP TABLE stack_node_row");
+    sql_run("damaged.db", "DROP TABLE symbol");
     make("cut.db", a_sql);
     sql_run("cut.db", "DELETE FROM meta WHERE key = 'complete'");
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
@@ -188,7 +216,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_peak),    cmocka_unit_test(test_other_orders), cmocka_unit_test(test_json),
-        cmocka_unit_test(test_moments), cmocka_unit_test(test_bad_use),
+        cmocka_unit_test(test_moments), cmocka_unit_test(test_by),           cmocka_unit_test(test_bad_use),
     };
 
     return cmocka_run_group_tests(tests, enter, test_folder_teardown);

@@ -175,7 +175,7 @@ static void test_table(void **state)
     fclose(out);
     assert_string_equal(text, "> name           n  last\n"
                               "> a              1  x\n"
-                              "> löng name  12345  \n"
+                              "> löng name  12345\n"
                               "> b              2  y \n");
     free(text);
 }

@@ -193,13 +193,96 @@ static void test_standard_input(void **state)
     command_outcome_free(&outcome);
 }
 
+static void assert_said(struct command_outcome outcome, int status, const char *const *words)
+{
+    for (; *words != NULL; words++) {
+        if (outcome.status != status || strstr(status == 0 ? outcome.out : outcome.err, *words) == NULL) {
+            fail_msg("no '%s': status %d, out '%s', err '%s'", *words, outcome.status, outcome.out,
+                     outcome.err);
+        }
+    }
+    command_outcome_free(&outcome);
+}
+
+#define SAID(status, outcome, ...) assert_said(outcome, status, (const char *const[]){__VA_ARGS__, NULL})
+
+static void test_misspelt(void **state)
+{
+    (void)state;
+    SAID(2, command_run("query", "small.db", "SELECT * FROM callsit_total", NULL),
+         "no such table: callsit_total", "did you mean callsite_total?");
+    SAID(2, command_run("query", "small.db", "SELECT t.user_funtion FROM callsite_total t", NULL),
+         "no such column: t.user_funtion", "did you mean user_function?");
+    /* a name is looked for in the tables that the SQL names: this one is of others */
+    SAID(2, command_run("query", "small.db", "SELECT bytes_askd FROM meta", NULL),
+         "no such column: bytes_askd, in:");
+    SAID(2, command_run("query", "small.db", "SELECT * FROM qqqqqqqqqq", NULL),
+         "no such table: qqqqqqqqqq, in:");
+    SAID(2, command_run("query", "small.db", NULL), "missing argument SQL",
+         "usage: varve query [OPTIONS] DB SQL");
+}
+
+static void test_schema(void **state)
+{
+    (void)state;
+    SAID(0, command_run("query", "--schema", "small.db", NULL), "views\n", "\ntables\n",
+         "  peak_time             when the most bytes were live, per domain and device\n");
+    SAID(0, command_run("query", "--schema", "small.db", "PEAK", NULL),
+         "view peak: what was live at the peak of all processes together, per call site and domain\n",
+         "  bytes                 bytes live then\n");
+    SAID(0, command_run("query", "--schema", "--csv", "small.db", "mark", NULL),
+         "name,type,meaning\nid,integer,", "begin_ns,integer,when it began\n");
+    SAID(0, command_run("query", "--schema", "--json", "small.db", NULL),
+         "{\"name\":\"total\",\"type\":\"view\"");
+    SAID(2, command_run("query", "--schema", "small.db", "totl", NULL),
+         "no such table: totl; did you mean total?");
+    SAID(2, command_run("query", "--schema", "small.db", "x' OR 1 OR '", NULL),
+         "no such table: x' OR 1 OR '");
+    sql_run("small.db", "CREATE TABLE \"it's %s\"(a)");
+    SAID(2, command_run("query", "--schema", "small.db", "it's %s", NULL), "no such table: it's %s");
+    sql_run("small.db", "DROP TABLE \"it's %s\"");
+    SAID(2, command_run("query", "--schema", "--examples", "small.db", NULL), "mutually exclusive");
+}
+
+static void test_vertical(void **state)
+{
+    (void)state;
+    assert_query("--vertical",
+                 "SELECT 1 AS a, NULL AS longer, char(10, 27) || 'x' AS c UNION ALL SELECT 2, x'ff', 'y'",
+                 "row 1\n  a       1\n  longer  NULL\n  c        ?x\n\n"
+                 "row 2\n  a       2\n  longer  X'ff'\n  c       y\n");
+    SAID(2, command_run("query", "--vertical", "--csv", "small.db", "SELECT 1", NULL), "mutually exclusive");
+}
+
+/* What it prints is SQL that it takes. */
+static void test_examples(void **state)
+{
+    struct command_outcome outcome = command_run("query", "--examples", "small.db", NULL);
+
+    (void)state;
+    assert_int_equal(outcome.status, 0);
+    assert_non_null(strstr(outcome.out, "\n-- 10. "));
+    SAID(0, command_run("query", "--csv", "small.db", outcome.out, NULL), "user_function,", "up_to_bytes,",
+         "freed_by,");
+    command_outcome_free(&outcome);
+    SAID(2, command_run("query", "--examples", "small.db", "SELECT 1", NULL),
+         "unexpected argument 'SELECT 1'");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_writing_is_refused), cmocka_unit_test(test_reading_is_allowed),
-        cmocka_unit_test(test_wrong_sql),          cmocka_unit_test(test_values),
-        cmocka_unit_test(test_several_statements), cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_writing_is_refused),
+        cmocka_unit_test(test_reading_is_allowed),
+        cmocka_unit_test(test_wrong_sql),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_several_statements),
+        cmocka_unit_test(test_many_rows),
         cmocka_unit_test(test_standard_input),
+        cmocka_unit_test(test_misspelt),
+        cmocka_unit_test(test_schema),
+        cmocka_unit_test(test_vertical),
+        cmocka_unit_test(test_examples),
     };
 
     return cmocka_run_group_tests(tests, test_folder_small_setup, test_folder_teardown);

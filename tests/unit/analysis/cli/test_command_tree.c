@@ -125,7 +125,7 @@ static void test_options(void **state)
                  WORDS("400 B   57.1 %           4  ├ main  main.c:12", "└ … 1 more"));
     expect_words(ANSWER("tree", "--metric=allocated", "--all", "t.db"),
                  WORDS("heap, allocated: 5.57 KiB (5,700)", "├ main", "xmalloc  wrap.c:5", "└ main",
-                       "(unresolved)  (strange.so)\n", "(unresolved)  (strange.so)\n"));
+                       "unresolved code in strange.so\n", "unresolved code in strange.so\n"));
     expect_words(ANSWER("tree", "--metric=leaked", "--domain=heap", "t.db"),
                  WORDS("never freed: 250 B in 1 allocation\n", "begin", "main.c:14", "load"));
     expect(ANSWER("tree", "--domain=mmap", "t.db"), "mmap, at the peak: 0 B in 0 allocations\n");
@@ -216,7 +216,7 @@ static void test_unnamed(void **state)
            "heap, at the peak: 1000 B in 7 allocations, 6.00 us after the start\n"
            "\n"
            "     bytes    share allocations  called, calls\n"
-           "    1000 B  100.0 %           7  (unresolved)  (a)\n");
+           "    1000 B  100.0 %           7  unresolved code in a\n");
 }
 
 static void test_nothing(void **state)
@@ -233,7 +233,7 @@ static void test_nothing(void **state)
            "no call site has a stack: they were not recorded\n"
            "\n"
            "     bytes    share allocations  called, calls\n"
-           "    1000 B  100.0 %           7  (no stack)\n");
+           "    1000 B  100.0 %           7  (no stack was recorded)\n");
 }
 
 /* Rows that no recording writes: each is answered, or refused with a line. */

@@ -131,8 +131,7 @@ static void write_run(const char *path, bool with_duplicate, bool misses_one)
 
 static char *report(const char *option)
 {
-    struct command_outcome outcome = option != NULL ? command_run("report", option, "run.db", NULL)
-                                                    : command_run("report", "run.db", NULL);
+    struct command_outcome outcome = command_run("report", option, "run.db", NULL);
     char *text = outcome.out;
 
     if (outcome.status != 0 || outcome.err[0] != '\0') {
@@ -174,7 +173,7 @@ static void test_text(void **state)
 
     (void)state;
     write_run("run.db", false, false);
-    text = report(NULL);
+    text = report("--all");
     assert_says(text, "GPU 0 Fake ?[31mGPU, 1.00 GiB\n process 77 (rank 2)\n");
     assert_says(text, " 0 77 device 0 1 0 20.0 MiB 20.0 MiB 20.0 MiB\n");
     assert_says(text, " 0 77 device 3 1 1 30.0 MiB 30.0 MiB 0 B\n");
@@ -221,7 +220,7 @@ static void test_duplicate(void **state)
 
     (void)state;
     write_run("run.db", true, false);
-    text = report(NULL);
+    text = report("--all");
     assert_says(text, "it recorded in 1 process (API version 130001)\n");
     assert_says(text, "CUDA recorder and CUPTI recorded the same 2 allocations\n");
     assert_says(text, " 0 cudaMalloc 2 0 400 us "); /* not twice */
@@ -231,7 +230,7 @@ static void test_duplicate(void **state)
     assert_says(text, "\"agree\":true,\"by_cuda\":2,\"by_cupti\":2,\"differences\":[]");
     free(text);
     write_run("run.db", true, true);
-    text = report(NULL);
+    text = report("--all");
     assert_says(text, "the CUDA recorder has 2 allocations, CUPTI 1; they differ in 1:\n");
     assert_says(text, " 77 0 0x7f0010000000 30.0 MiB 1 0\n");
     free(text);
@@ -250,11 +249,11 @@ static void test_nothing(void **state)
     assert_null(strstr(text, "\"gpu\""));
     free(text);
     sql_run("run.db", "INSERT INTO device(id, name) VALUES (0, NULL)");
-    text = report(NULL);
+    text = report("--all");
     assert_says(text, "GPU 0 (no name)\n");
     free(text);
     sql_run("run.db", "DROP VIEW device_call; DROP VIEW cupti_state; DROP VIEW stream_total");
-    text = report(NULL);
+    text = report("--all");
     assert_null(strstr(text, "GPU"));
     free(text);
 }

@@ -180,7 +180,7 @@ static void test_text(void **state)
 
     (void)state;
     write_run("run.db", true);
-    text = run_command("report", NULL, NULL);
+    text = run_command("report", "--all", NULL);
     chapter = strstr(text, "\nRematerialization\n");
     assert_non_null(chapter);
     assert_says(chapter,
@@ -199,7 +199,7 @@ static void test_text(void **state)
     assert_true(lines <= 25);
     free(text);
     write_run("run.db", false);
-    text = run_command("report", NULL, NULL);
+    text = run_command("report", "--all", NULL);
     assert_null(strstr(text, "did not get"));
     free(text);
 }
@@ -264,14 +264,14 @@ static void test_nothing(void **state)
     (void)state;
     unlink("run.db");
     trace_database_make("run.db", scripts);
-    text = run_command("report", NULL, NULL);
+    text = run_command("report", "--all", NULL);
     assert_null(strstr(text, "Rematerialization"));
     free(text);
     text = run_command("report", "--json", NULL);
     assert_null(strstr(text, "\"rematerialization\""));
     free(text);
     sql_run("run.db", "DROP VIEW remat_total; DROP VIEW operator_total; DROP TABLE operator_stat");
-    text = run_command("report", NULL, NULL);
+    text = run_command("report", "--all", NULL);
     assert_null(strstr(text, "Rematerialization"));
     free(text);
 }

@@ -168,7 +168,7 @@ static void test_sums(void **state)
 
             joined[n] = random_below(&random, 3) == 0 || joined[into] != into ? n : into;
         }
-        join_callsites(lab->derive, joined, SITES + 1);
+        assert_int_equal(join_callsites(lab->derive, joined, SITES + 1), VARVE_OK);
         expect_sums(lab, &model, joined);
         expect_rows(lab, &model, joined);
         assert_int_equal(derive_check(lab->derive, &message), VARVE_OK);

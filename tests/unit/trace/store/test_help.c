@@ -64,7 +64,7 @@ static void test_both_ways(void **state)
 static void test_meanings(void **state)
 {
     expect_no_rows(*state,
-                   "SELECT name, column FROM help WHERE length(trim(meaning)) < 2 OR length(meaning) > 200");
+                   "SELECT name, column FROM help WHERE length(trim(meaning)) < 2 OR length(meaning) > 250");
     expect_no_rows(*state,
                    "SELECT name, column FROM help WHERE meaning <> trim(meaning) OR meaning LIKE '%.'");
     /* a name of a table in the words is one that is there */

@@ -71,8 +71,8 @@ static void test_native(void **state)
         enum varve_frame_rank rank;
     } cases[] = {
         {"malloc", NULL, "/usr/lib/x86_64-linux-gnu/libc.so.6", VARVE_FRAME_PLUMBING},
-        {"main", "main.c", "/home/me/a.out", VARVE_FRAME_SOURCE},
-        {"main", NULL, "/home/me/a.out", VARVE_FRAME_NAMED},
+        {"main", "main.c", "/opt/me/a.out", VARVE_FRAME_SOURCE},
+        {"main", NULL, "/opt/me/a.out", VARVE_FRAME_NAMED},
         {NULL, NULL, "/usr/bin/git", VARVE_FRAME_UNNAMED},
         {NULL, NULL, NULL, VARVE_FRAME_UNNAMED},
         {NULL, NULL, "/lib/x86_64-linux-gnu/libc.so.6", VARVE_FRAME_PLUMBING},
@@ -81,18 +81,18 @@ static void test_native(void **state)
         {"g_malloc0", NULL, "/usr/lib/libglib-2.0.so.0", VARVE_FRAME_PLUMBING},
         {"operator new(unsigned long)", NULL, "/usr/lib/libstdc++.so.6", VARVE_FRAME_PLUMBING},
         {"std::vector<int, std::allocator<int> >::push_back(int const&)",
-         "/usr/include/c++/12/bits/stl_vector.h", "/home/me/a.out", VARVE_FRAME_PLUMBING},
-        {"void std::vector<int>::_M_realloc_insert<int>(int)", NULL, "/home/me/a.out", VARVE_FRAME_PLUMBING},
-        {"cache::insert(std::string const&)", "cache.cc", "/home/me/a.out", VARVE_FRAME_SOURCE},
-        {"my::vec_grow()", "vec.cc", "/home/me/a.out", VARVE_FRAME_SOURCE},
-        {"alloc::vec::Vec<T>::push", "/rustc/90b35a6/library/alloc/src/vec/mod.rs", "/home/me/app",
+         "/usr/include/c++/12/bits/stl_vector.h", "/opt/me/a.out", VARVE_FRAME_PLUMBING},
+        {"void std::vector<int>::_M_realloc_insert<int>(int)", NULL, "/opt/me/a.out", VARVE_FRAME_PLUMBING},
+        {"cache::insert(std::string const&)", "cache.cc", "/opt/me/a.out", VARVE_FRAME_SOURCE},
+        {"my::vec_grow()", "vec.cc", "/opt/me/a.out", VARVE_FRAME_SOURCE},
+        {"alloc::vec::Vec<T>::push", "/rustc/90b35a6/library/alloc/src/vec/mod.rs", "/opt/me/app",
          VARVE_FRAME_PLUMBING},
-        {"app::parse", "src/main.rs", "/home/me/app", VARVE_FRAME_SOURCE},
+        {"app::parse", "src/main.rs", "/opt/me/app", VARVE_FRAME_SOURCE},
         {"PyDataMem_UserNEW", NULL, "/usr/lib/python3/dist-packages/numpy/core/_multiarray_umath.so",
          VARVE_FRAME_PLUMBING},
         {"_PyEval_EvalFrameDefault", NULL, "/usr/bin/python3.11", VARVE_FRAME_PLUMBING},
         {"varve_storage_empty", "storage.c", "/opt/lib/libvarve.so.1", VARVE_FRAME_PLUMBING},
-        {"__libc_start_main", NULL, "/home/me/static", VARVE_FRAME_PLUMBING},
+        {"__libc_start_main", NULL, "/opt/me/static", VARVE_FRAME_PLUMBING},
     };
     struct varve_plumbing *plumbing;
     (void)state;
@@ -114,16 +114,17 @@ static void test_python(void **state)
         const char *file;
         enum varve_frame_rank rank;
     } cases[] = {
-        {"/home/me/train.py", VARVE_FRAME_USER},
+        {"/opt/me/train.py", VARVE_FRAME_USER},
         {"train.py", VARVE_FRAME_USER},
         {"/tmp/ipykernel_12/3.py", VARVE_FRAME_USER},
         {"<string>", VARVE_FRAME_GENERATED},
         {"<ipython-input-3-abc>", VARVE_FRAME_GENERATED},
-        {"<frozen importlib._bootstrap>", VARVE_FRAME_LIBRARY},
+        {"<frozen importlib._bootstrap>", VARVE_FRAME_PLUMBING},
+        {"<frozen runpy>", VARVE_FRAME_LIBRARY},
         {"/usr/lib/python3.11/json/decoder.py", VARVE_FRAME_LIBRARY},
         {"/usr/lib/python3/dist-packages/numpy/core/numeric.py", VARVE_FRAME_LIBRARY},
-        {"/home/me/venv/lib/python3.12/site-packages/flask/app.py", VARVE_FRAME_LIBRARY},
-        {"/home/me/miniconda3/lib/python3.10/threading.py", VARVE_FRAME_LIBRARY},
+        {"/opt/me/venv/lib/python3.12/site-packages/flask/app.py", VARVE_FRAME_LIBRARY},
+        {"/opt/me/miniconda3/lib/python3.10/threading.py", VARVE_FRAME_LIBRARY},
         {NULL, VARVE_FRAME_LIBRARY},
     };
     struct varve_plumbing *plumbing;

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# Only with an unsanitized command: it starts the program hundreds of times.
+"""All commands where something is in the way: an output that is full, closed or misplaced, and names of functions that are long,
+missing or hostile. Which commands there are is taken from `varve help`."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+
+LOG = os.path.join(recording.ROOT, "tests", "golden", "training.log")
+COMPILER = os.environ.get("CC") or shutil.which("cc")
+MARK = "evil_name_of_a_function"
+EVIL = b"\x1b[31m\x07\nname\x9b\xff\\'\"<&>"
+
+
+def usages():
+    """(command, its operands as the help names them) of all commands."""
+    names = re.findall(r"^  ([a-z]+) +\S", recording.varve("help").out, re.MULTILINE)
+    for name in names:
+        if name != "varve":
+            usage = recording.varve("help", name).out.splitlines()[0]
+            yield name, usage.split("[OPTIONS]", 1)[1].split()
+
+
+def about(database):
+    """A command line for each command that reads a database and answers on standard output."""
+    values = {"DB": database, "TRACE": database, "A": database, "[B]": database, "SQL": "SELECT * FROM events",
+              "[SQL]": "SELECT * FROM events"}
+    for name, operands in usages():
+        if operands and all(one in values for one in operands) and name != "export":
+            yield [name, *(values[one] for one in operands), *(["-o", "-"] if name == "flamegraph" else [])]
+
+
+class Outputs(recording.Case):
+    def assert_reason(self, outcome, command):
+        self.assertEqual(outcome.returncode, 2, (command, outcome))
+        self.assertEqual(len(outcome.err.splitlines()), 1, (command, outcome))
+
+    def test_standard_output(self):
+        """Full or closed: status 2 and a line, never 0 where nothing was written."""
+        self.record(recording.program("churn"), "--ops", "100", options=["--stacks", "none"])
+        commands = [one for one in about(self.path) if one[0] != "replay"]
+        self.assertGreater(len(commands), 8)
+        commands += [["help"], ["help", "report"], ["report", "--help"], ["--version"], ["doctor"], ["completion", "bash"], ["dtr", LOG]]
+        for command in commands:
+            with self.subTest(command), open("/dev/full", "wb", buffering=0) as full:
+                process = subprocess.run([recording.VARVE, *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+                self.assert_reason(recording.Outcome(process.returncode, "", process.stderr), command)
+                closed = recording.run(["sh", "-c", 'exec "$@" >&-', "sh", recording.VARVE, *command])
+                self.assert_reason(closed, command)
+
+    def test_files_while_descriptors_are_closed(self):
+        """What is opened does not become the standard output: a file holds its content only."""
+        self.record(*[recording.VARVE, "dtr", "--mode", "allocator", "--ratio", "1", "-o", self.path + ".play", LOG], options=recording.PLAIN)
+        made = [os.path.join(self.folder, name) for name in ("open.pickle", "closed.pickle")]
+        for path, redirection in zip(made, ("", "<&- >&- 2>&-")):
+            outcome = recording.run(["sh", "-c", f'exec "$@" {redirection}', "sh", recording.VARVE, "export", self.path + ".play",
+                                     "-o", path])
+            self.assertEqual(outcome.returncode, 0, outcome)
+        with open(made[0], "rb") as one, open(made[1], "rb") as other:
+            self.assertEqual(one.read(), other.read())
+
+    def test_places_that_cannot_be_written(self):
+        self.record(*[recording.VARVE, "dtr", "--mode", "allocator", "--ratio", "1", "-o", self.path + ".play", LOG], options=recording.PLAIN)
+        before = sorted(os.listdir(self.folder))
+        for command in (["export", self.path + ".play"], ["replay", self.path + ".play"], ["dtr", "--ratio", "1", LOG],
+                        ["record", "--", "true"]):
+            for place in (os.path.join(self.folder, "missing", "x"), self.path + "/x", self.folder, "/dev/full", ""):
+                with self.subTest((command, place)):
+                    outcome = recording.varve(command[0], "-o", place, *command[1:])
+                    self.assert_refused(outcome, os.path.dirname(place) or "--output")
+            self.assertEqual(sorted(os.listdir(self.folder)), before)
+
+
+class Names(recording.Case):
+    """Names of functions as a compiler never makes them."""
+
+    def setUp(self):
+        super().setUp()
+        if not COMPILER:
+            self.skipTest("no C compiler")
+
+    def record_function(self, name, *flags, change=None):
+        source = os.path.join(self.folder, "program.c")
+        target = os.path.join(self.folder, "program")
+        with open(source, "w", encoding="ascii") as stream:
+            stream.write("#include <stdlib.h>\nvoid *kept[10];\n"
+                         f"__attribute__((noinline)) void {name}(int i) {{ kept[i % 10] = malloc(1000 + i); }}\n"
+                         f"int main(void) {{ for (int i = 0; i < 100; i++) {{ {name}(i); }} return kept[0] == 0; }}\n")
+        subprocess.run([COMPILER, "-O1", "-fno-builtin", *flags, "-o", target, source], check=True)
+        if change:
+            with open(target, "rb") as stream:
+                image = stream.read()
+            self.assertIn(MARK.encode(), image)
+            with open(target, "wb") as stream:
+                stream.write(image.replace(MARK.encode(), change))
+        self.record(target, options=["--stacks", "native"])
+        self.open()
+
+    def answers(self):
+        """Each command answers, in text that a terminal can show, of a size that a person can read: those texts by command."""
+        texts = {}
+        for command in about(self.path):
+            if command[0] in ("replay", "query"):
+                continue
+            process = subprocess.run([recording.VARVE, *command], capture_output=True, check=False, timeout=recording.TIMEOUT_S)
+            with self.subTest(command):
+                self.assertEqual((process.returncode, process.stderr), (0, b""))
+                text = process.stdout.decode("utf-8")
+                bad = [one for one in text if one != "\n" and (ord(one) < 32 or 127 <= ord(one) < 160)]
+                self.assertEqual(bad, [])
+                self.assertLess(len(text), 100_000)
+                texts[command[0]] = text
+        return texts
+
+    def test_a_megabyte(self):
+        name = "f" + "x" * (1 << 20)
+        self.record_function(name, "-g")
+        self.assertEqual(self.one("SELECT max(length(function)) FROM frame"), len(name))
+        self.assertIn("fxxxxxxxx", self.answers()["leaks"])
+
+    def test_control_characters(self):
+        self.record_function(MARK, change=EVIL[:len(MARK)].ljust(len(MARK), b"z"))
+        self.assertEqual(self.one("SELECT count(*) > 0 FROM frame WHERE function LIKE '%name%' AND module LIKE '%program'"), 1)
+        self.assertIn("name", self.answers()["leaks"])
+
+    def test_no_symbols(self):
+        """Unresolved code is called that, with its module."""
+        self.record_function(MARK, "-s")
+        self.assertEqual(self.one("SELECT count(*) FROM frame WHERE module LIKE '%/program' AND function IS NOT NULL"), 0)
+        texts = self.answers()
+        self.assertIn("program", texts["report"])
+        self.assertIn("program", texts["leaks"])
+
+
+if __name__ == "__main__":
+    recording.main()

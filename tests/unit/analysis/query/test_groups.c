@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Call sites in groups: each way to group adds up to the view total, entries are what they should be, and what stands in a database
+ * made by anybody neither drives the terminal nor makes a line wider than asked for.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "support/command.h"
+
+#include "analysis/output/format.h"
+#include "analysis/query/callsites.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const scripts[] = {"small.sql", "user_lines.sql", NULL};
+
+static struct database *open_database(const char *path)
+{
+    struct varve_message message = {""};
+    struct database *database = NULL;
+
+    if (database_open(path, DATABASE_DERIVED, &database, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+    return database;
+}
+
+static int64_t total(struct database *database, const char *domain, const char *column)
+{
+    char sql[200];
+
+    snprintf(sql, sizeof(sql), "SELECT sum(%s) FROM total WHERE domain = '%s'", column, domain);
+    return database_integer(database, sql, -1);
+}
+
+/* ---- sums ---- */
+
+static void check_sums(struct database *database, enum group_by by, const char *domain)
+{
+    static const struct {
+        enum callsite_rank rank;
+        const char *bytes, *allocations;
+    } figures[] = {
+        {CALLSITE_BY_PEAK, "peak_bytes", "peak_allocations"},
+        {CALLSITE_BY_BYTES, "bytes", "allocations"},
+        {CALLSITE_BY_LIVE, "live_bytes", "live_allocations"},
+        {CALLSITE_BY_TEMPORARY, NULL, "temporary"},
+    };
+    struct groups *groups = groups_open(database, by);
+
+    groups_load(groups, domain);
+    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
+        struct callsite_list list;
+        int64_t allocations = total(database, domain, figures[i].allocations);
+
+        groups_rank(groups, figures[i].rank, 1, &list);
+        if (figures[i].bytes != NULL && list.sum_bytes != total(database, domain, figures[i].bytes)) {
+            fail_msg("%s by %s: %lld bytes in %s", domain, group_by_names[by], (long long)list.sum_bytes,
+                     figures[i].bytes);
+        }
+        if (list.sum_allocations != allocations) {
+            fail_msg("%s by %s: %lld, not %lld in %s", domain, group_by_names[by],
+                     (long long)list.sum_allocations, (long long)allocations, figures[i].allocations);
+        }
+        assert_true(list.count <= 1 && (list.count_all > 0) == (allocations > 0));
+        callsite_list_free(&list);
+    }
+    groups_close(groups);
+}
+
+static void test_sums(void **state)
+{
+    struct database *database;
+
+    (void)state;
+    trace_database_make("sums.db", scripts);
+    database = open_database("sums.db");
+    for (int by = 0; by < GROUP_BY_COUNT; by++) {
+        check_sums(database, (enum group_by)by, "heap");
+        check_sums(database, (enum group_by)by, "mmap");
+    }
+    assert_int_equal(database_error(database, NULL), VARVE_OK);
+    database_close(database);
+}
+
+/* ---- entries ---- */
+
+static struct callsite_list load(const char *path, enum group_by by, enum callsite_rank rank)
+{
+    struct database *database = open_database(path);
+    struct groups *groups = groups_open(database, by);
+    struct callsite_list list;
+
+    groups_load(groups, "heap");
+    groups_rank(groups, rank, 100, &list);
+    groups_close(groups);
+    database_close(database);
+    return list;
+}
+
+static void assert_entry(const struct callsite_list *list, size_t index, const char *name, int64_t callsites)
+{
+    char *text;
+
+    assert_true(index < list->count);
+    text = callsite_entry_name(&list->rows[index], list->by, 100);
+    assert_string_equal(text, name);
+    assert_int_equal(list->rows[index].callsites, callsites);
+    free(text);
+}
+
+/* Another line of load_batch, a second stack of the first line, and a second unresolved call site of a module. */
+static void make_lines(const char *path)
+{
+    trace_database_make(path, scripts);
+    sql_run(
+        path,
+        "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) VALUES "
+        "(20, 'load_batch', (SELECT file FROM symbol WHERE id = 8), 11, NULL, 1, 0, 6);"
+        "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (30, 10, 20, NULL), (31, 10, 8, NULL), "
+        "(32, NULL, 11, 70000);"
+        "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) VALUES (10, 30, 2, 20, 20), "
+        "(11, 31, 2, 8, 8), (12, 32, 1, 11, 11);"
+        "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
+        "peak_allocations, peak_bytes, temporary, lifetime_ns) VALUES (10, 1, 2, 2, 400000000, 0, 0, 0, 0, 0, 9), "
+        "(11, 1, 1, 1, 200000000, 0, 0, 0, 0, 0, 9), (12, 1, 1, 0, 100000000, 1, 100000000, 0, 0, 0, 0)");
+}
+
+static void test_entries(void **state)
+{
+    static const char file[] =
+        "/srv/app/very/long/path/of/a/package/with/many/folders/data/loader/batches.py";
+    struct callsite_list list;
+    char name[200];
+
+    (void)state;
+    make_lines("lines.db");
+    list = load("lines.db", GROUP_BY_LINE, CALLSITE_BY_BYTES);
+    assert_int_equal(list.callsites_all, 8);
+    assert_int_equal(list.count_all, 6);
+    snprintf(name, sizeof(name), "load_batch  %s:11", file);
+    assert_entry(&list, 0, name, 1);
+    snprintf(name, sizeof(name), "load_batch  %s:10", file);
+    assert_entry(&list, 1, name, 2);
+    assert_int_equal(list.rows[1].id, 11); /* the one with most */
+    assert_int_equal(list.rows[1].figures.bytes, 200000000 + 20971520);
+    assert_entry(&list, 2, "unresolved code in libmystery.so", 2);
+    callsite_list_free(&list);
+    list = load("lines.db", GROUP_BY_LINE, CALLSITE_BY_LIVE);
+    assert_entry(&list, 0, "unresolved code in libmystery.so", 2);
+    assert_int_equal(list.rows[0].id, 12);
+    callsite_list_free(&list);
+    list = load("lines.db", GROUP_BY_FUNCTION, CALLSITE_BY_BYTES);
+    assert_int_equal(list.count_all, 5);
+    snprintf(name, sizeof(name), "load_batch  %s", file);
+    assert_entry(&list, 0, name, 3);
+    callsite_list_free(&list);
+    list = load("lines.db", GROUP_BY_STACK, CALLSITE_BY_BYTES);
+    assert_int_equal(list.count_all, 8);
+    callsite_list_free(&list);
+    list = load("lines.db", GROUP_BY_MODULE, CALLSITE_BY_BYTES);
+    assert_entry(&list, 0, file, 3);
+    assert_entry(&list, 1, "/opt/app/lib/libmystery.so", 2);
+    callsite_list_free(&list);
+}
+
+static void test_entries_of_allocations(void **state)
+{
+    struct callsite_list list;
+
+    (void)state;
+    trace_database_make("entries.db", scripts);
+    sql_run(
+        "entries.db",
+        "UPDATE allocation_row SET thread_id = (SELECT t.id FROM thread t WHERE t.tid = allocation_row.tid)");
+    list = load("entries.db", GROUP_BY_PROCESS, CALLSITE_BY_BYTES);
+    assert_int_equal(list.count_all, 2);
+    assert_string_equal(list.rows[0].name, "pid 4000  python3.11");
+    assert_int_equal(list.rows[1].figures.allocations, 10);
+    callsite_list_free(&list);
+    list = load("entries.db", GROUP_BY_THREAD, CALLSITE_BY_BYTES);
+    assert_int_equal(list.count_all, 3);
+    assert_string_equal(list.rows[0].name, "tid 4002 of pid 4000  loader");
+    callsite_list_free(&list);
+    list = load("entries.db", GROUP_BY_SIZE, CALLSITE_BY_COUNT);
+    assert_string_equal(list.rows[0].name, "up to 128 B");
+    callsite_list_free(&list);
+    assert_int_equal(groups_size_key(0), 0);
+    assert_int_equal(groups_size_key(64), 64);
+    assert_int_equal(groups_size_key(65), 128);
+    assert_int_equal(groups_size_key(INT64_MAX), INT64_C(1) << 62);
+}
+
+static void test_not_kept(void **state)
+{
+    (void)state;
+    trace_database_make("totals.db", scripts);
+    sql_run("totals.db",
+            "INSERT INTO meta VALUES ('keep', 'totals'); DELETE FROM allocation WHERE free_ns IS NOT NULL");
+    command_refused(command_run("peak", "--by", "process", "totals.db", NULL), "peak", "--keep totals");
+    command_refused(command_run("report", "--by=size", "totals.db", NULL), "report", "--keep totals");
+}
+
+/* ---- anybody's names ---- */
+
+static void assert_lines(const char *text, size_t columns, const char *what)
+{
+    char *copy = strdup(text);
+    char *rest = copy;
+    char *line;
+
+    assert_non_null(copy);
+    while ((line = strsep(&rest, "\n")) != NULL) {
+        size_t width = format_width(line);
+
+        for (const char *at = line; *at != '\0'; at++) {
+            if ((unsigned char)*at < ' ' || *at == 0x7f) {
+                fail_msg("%s: a control character: %.200s", what, line);
+            }
+        }
+        if (width > columns) {
+            fail_msg("%s at %zu: %zu columns: %.300s", what, columns, width, line);
+        }
+    }
+    free(copy);
+}
+
+static void make_hostile(const char *path)
+{
+    make_lines(path);
+    sql_run(
+        path,
+        "UPDATE symbol SET function = replace(hex(zeroblob(500000)), '00', 'ab') WHERE id = 20;"
+        "UPDATE symbol SET function = char(27) || '[31mred' || char(10) || char(7), file = 'a' || char(10) || 'b' || "
+        "char(27) || ']0;x' WHERE id = 8;"
+        "UPDATE symbol SET module = '/lib/' || replace(hex(zeroblob(400)), '0', 'm') || char(13) WHERE id = 11;"
+        "UPDATE process SET executable = '/bin/' || char(27) || replace(hex(zeroblob(300)), '0', 'p')");
+}
+
+static void test_hostile(void **state)
+{
+    static const char *const widths[] = {"60", "100", "200"};
+    static const char *const arguments[][4] = {
+        {"report", NULL},          {"report", "--all", NULL},      {"report", "--by=function", NULL},
+        {"report", "--by=module"}, {"peak", "--by=process", NULL}, {"peak", "--all", NULL},
+    };
+
+    (void)state;
+    make_hostile("hostile.db");
+    for (size_t i = 0; i < sizeof(arguments) / sizeof(arguments[0]); i++) {
+        for (size_t w = 0; w < 3; w++) {
+            const char *const line[] = {arguments[i][0], "--width",       widths[w],
+                                        "hostile.db",    arguments[i][1], NULL};
+            struct command_outcome outcome = command_run_list(line);
+
+            assert_int_equal(outcome.status, 0);
+            assert_lines(outcome.out, (size_t)atoi(widths[w]), arguments[i][0]);
+            command_outcome_free(&outcome);
+        }
+    }
+    struct command_outcome outcome = command_run("report", "--full-names", "hostile.db", NULL);
+
+    assert_int_equal(outcome.status, 0);
+    assert_true(strlen(outcome.out) > 1000000); /* uncut, as asked for */
+    assert_null(strchr(outcome.out, '\033'));
+    command_outcome_free(&outcome);
+}
+
+/* A heap run with mappings fits on two screens, however much there is. */
+static void test_two_screens(void **state)
+{
+    struct command_outcome outcome;
+    size_t lines = 0;
+
+    (void)state;
+    make_lines("long.db");
+    sql_run(
+        "long.db",
+        "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) WITH RECURSIVE n(i) AS "
+        "(SELECT 100 UNION ALL SELECT i + 1 FROM n WHERE i < 300) SELECT i, 'f' || i, 'f.c', i, '/bin/f', 0, 0, 3 FROM n;"
+        "INSERT INTO stack_node(id, parent_id, symbol_id, pc) SELECT id, 3, id, id FROM symbol WHERE id >= 100;"
+        "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) SELECT id, id, 4, id, id FROM symbol "
+        "WHERE id >= 100;"
+        "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
+        "peak_allocations, peak_bytes, temporary, lifetime_ns) SELECT id, 1 + id % 2, 9, 1, 1 << 40, 8, (id * 7 % 101) << 30, "
+        "7, (id * 11 % 101) << 30, id * 13 % 101, 5 FROM symbol WHERE id >= 100;"
+        "INSERT INTO total_stat SELECT id, 1, 0, 1, 0, id, 1, id, id, 1, 1, 1, 0, 0 FROM symbol WHERE id >= 100;"
+        "INSERT INTO process(id, pid) SELECT id, id FROM symbol WHERE id >= 100");
+    outcome = command_run("report", "long.db", NULL);
+    assert_int_equal(outcome.status, 0);
+    for (const char *at = outcome.out; *at != '\0'; at++) {
+        lines += *at == '\n' ? 1 : 0;
+    }
+    if (lines > 80 || lines < 50) {
+        fail_msg("%zu lines: %s", lines, outcome.out);
+    }
+    command_outcome_free(&outcome);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_entries),
+        cmocka_unit_test(test_entries_of_allocations),
+        cmocka_unit_test(test_not_kept),
+        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_two_screens),
+    };
+
+    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
+}
