@@ -72,6 +72,7 @@ struct details {
     struct failed_request requests[DETAILS_MAX];
     struct failure failures[DETAILS_MAX];
     uint64_t segment_bytes[DETAILS_MAX]; /* of the segment that the request needed */
+    uint64_t room[DETAILS_MAX];          /* that the memory limit left; 0 also if none is known */
     size_t count;
     uint64_t max_split_size;
     struct owners *owners;
@@ -90,6 +91,22 @@ static void read_config(struct database *database, struct varve_alloc_config *co
     free(text);
 }
 
+/* Reserved bytes that were allowed, which only a replay's database says; 0: unknown. */
+static uint64_t limit_of(struct database *database)
+{
+    static const char *const keys[] = {"replay.memory_limit", "replay.capacity"};
+    uint64_t limit = 0;
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        char *text = database_meta(database, keys[i]);
+        uint64_t bytes = text != NULL ? strtoull(text, NULL, 10) : 0;
+
+        limit = bytes != 0 && (limit == 0 || bytes < limit) ? bytes : limit;
+        free(text);
+    }
+    return limit;
+}
+
 static void want_blocks(struct owners *owners, const struct failed_request *request,
                         const struct failure_freeing *freeing)
 {
@@ -103,6 +120,7 @@ static int load_details(struct details *details, struct database *database, int6
 {
     struct varve_alloc_config config;
     struct cursor cursor;
+    uint64_t limit = limit_of(database);
     int error = VARVE_OK;
 
     *details = (struct details){.owners = owners_new(), .numbers = numbers_of(database)};
@@ -122,6 +140,9 @@ static int load_details(struct details *details, struct database *database, int6
         };
         details->segment_bytes[details->count] = varve_alloc_segment_size(NULL, &config, request->rounded);
         error = failure_load(&details->failures[details->count], database, request, message);
+        details->room[details->count] = limit > details->failures[details->count].reserved
+                                            ? limit - details->failures[details->count].reserved
+                                            : 0;
         want_blocks(details->owners, request, &details->failures[details->count].freeing);
         details->count++;
     }
@@ -142,11 +163,6 @@ static uint64_t all_free(const struct failure *failure)
     return failure->own.bytes + failure->others.bytes;
 }
 
-static uint64_t largest_free(const struct failure *failure)
-{
-    return failure->own.largest > failure->others.largest ? failure->own.largest : failure->others.largest;
-}
-
 static struct format_text blocks_text(uint64_t count)
 {
     struct format_text text;
@@ -156,27 +172,37 @@ static struct format_text blocks_text(uint64_t count)
     return text;
 }
 
-static void print_reason(FILE *out, const struct failure *failure, const struct failed_request *request,
-                         uint64_t segment_bytes)
+static void print_reason(FILE *out, const struct details *details, size_t index)
 {
+    const struct failure *failure = &details->failures[index];
+    uint64_t rounded = details->requests[index].rounded;
+    uint64_t room = details->room[index];
     uint64_t unused = all_free(failure);
 
-    if (failure->own.largest >= request->rounded) {
+    if (failure->own.largest >= rounded) {
         fputs("  a free block is large enough, but was not when the pool was searched, or max_split_size_mb "
               "keeps it\n",
               out);
-    } else if (unused >= request->rounded) {
-        fprintf(out, "  fragmentation: what is free is enough, but the largest block is %s too small\n",
-                format_bytes((int64_t)(request->rounded > largest_free(failure)
-                                           ? request->rounded - largest_free(failure)
-                                           : request->rounded - failure->own.largest))
-                    .text);
+    } else if (unused >= rounded) {
+        fprintf(out, "  fragmentation: what is free is enough, but its largest block is %s too small\n",
+                format_bytes((int64_t)(rounded - failure->own.largest)).text);
+    } else if (unused + room >= rounded) {
+        fprintf(
+            out,
+            "  fragmentation: %s free and %s not reserved yet are enough, but not in one piece\n",
+            format_bytes((int64_t)unused).text, format_bytes((int64_t)room).text);
+    } else if (room > 0) {
+        fprintf(
+            out,
+            "  not enough memory: all that is free or not reserved yet is %s less than the request\n",
+            format_bytes((int64_t)(rounded - unused - room)).text);
     } else {
-        fprintf(out, "  not enough memory: all that is free is %s less than the request\n",
-                format_bytes((int64_t)(request->rounded - unused)).text);
+        fprintf(out,
+                "  not enough memory in what is reserved: all that is free is %s less than the request\n",
+                format_bytes((int64_t)(rounded - unused)).text);
     }
     fprintf(out, "  and no segment of %s could be had from the device (or under the memory limit)\n",
-            format_bytes((int64_t)segment_bytes).text);
+            format_bytes((int64_t)details->segment_bytes[index]).text);
 }
 
 static bool is_usable(const struct details *details, const struct failed_request *request, uint64_t block)
@@ -233,11 +259,10 @@ static void print_remedies(FILE *out, const struct details *details, size_t inde
     } else if (failure->freeing.blocks > 0 && is_usable(details, request, failure->freeing.result)) {
         print_freeing(out, details, request, &failure->freeing);
     }
-    if (all_free(failure) >= request->rounded) {
-        fprintf(out,
-                "    the %s that are free, in one piece: varve replay --conf expandable_segments:True tries "
-                "that\n",
-                format_bytes((int64_t)all_free(failure)).text);
+    if (all_free(failure) + details->room[index] >= request->rounded) {
+        fprintf(out, "    %s free%s in one piece: try varve replay --conf expandable_segments:True\n",
+                format_bytes((int64_t)(all_free(failure) + details->room[index])).text,
+                details->room[index] > 0 ? " or not reserved yet" : "");
     }
 }
 
@@ -256,7 +281,7 @@ static void print_memory(FILE *out, const struct details *details, size_t index)
     fprintf(out, "  free in its pool (%s, stream %u): %s in %s, the largest %s\n", pool,
             (unsigned)request->stream, format_bytes((int64_t)failure->own.bytes).text,
             blocks_text(failure->own.blocks).text, format_bytes_exact((int64_t)failure->own.largest).text);
-    print_reason(out, failure, request, details->segment_bytes[index]);
+    print_reason(out, details, index);
 }
 
 /* Of a request whose memory is not looked at: what its event says. */
@@ -378,6 +403,8 @@ static struct cJSON *memory_json(const struct details *details, size_t index)
     json_integer(object, "largest_with_pending", (int64_t)failure->with_pending);
     json_integer(object, "block_needed", (int64_t)request->rounded);
     json_integer(object, "segment_needed", (int64_t)details->segment_bytes[index]);
+    json_integer_or_null(object, "may_be_reserved",
+                         details->room[index] > 0 ? (int64_t)details->room[index] : -1);
     json_add(object, "freeing",
              failure->freeing.blocks > 0 && is_usable(details, request, failure->freeing.result)
                  ? freeing_json(details, request, &failure->freeing)

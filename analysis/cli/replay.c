@@ -350,6 +350,12 @@ static int write_database(const struct values *values, const char *path, const s
     }
     varve_writer_meta_text(writer, "replay.source", path);
     varve_writer_meta_text(writer, "replay.policy", values->policy != NULL ? values->policy : "pytorch");
+    if (values->memory_limit != 0) {
+        varve_writer_meta_integer(writer, "replay.memory_limit", values->memory_limit);
+    }
+    if (values->capacity != 0) {
+        varve_writer_meta_integer(writer, "replay.capacity", values->capacity);
+    }
     replay->writer = history_writer_new(writer, history);
     error = replay_settings(history, values->conf, &settings, message);
     if (error == VARVE_OK) {

@@ -244,8 +244,8 @@ void history_add_rest(struct history_device *device, size_t event, uint32_t text
 
 void history_add_skipped(struct history_device *device, uint32_t text)
 {
-    device->skipped =
-        memory_grow(device->skipped, &device->skipped_capacity, device->skipped_count, sizeof(device->skipped[0]));
+    device->skipped = memory_grow(device->skipped, &device->skipped_capacity, device->skipped_count,
+                                  sizeof(device->skipped[0]));
     device->skipped[device->skipped_count++] =
         (struct history_entry){.event = device->event_count, .text = text};
 }

@@ -107,7 +107,8 @@ static bool check_max_split(const struct facts *facts, char *reason)
         facts->largest_segment >= facts->config.max_split_size) {
         return false;
     }
-    snprintf(reason, REPLAY_REASON_BYTES, "no block can be that large: the largest segment that a request needs is %s",
+    snprintf(reason, REPLAY_REASON_BYTES,
+             "no block can be that large: the largest segment that a request needs is %s",
              format_bytes((int64_t)facts->largest_segment).text);
     return true;
 }
@@ -168,7 +169,8 @@ static bool check_non_split_rounding(const struct facts *facts, char *reason)
     if (facts->config.max_split_size != VARVE_ALLOC_UNLIMITED) {
         return false;
     }
-    snprintf(reason, REPLAY_REASON_BYTES, "it is about requests of max_split_size_mb and more, and that is not set");
+    snprintf(reason, REPLAY_REASON_BYTES,
+             "it is about requests of max_split_size_mb and more, and that is not set");
     return true;
 }
 
@@ -211,7 +213,8 @@ static bool check_research(const struct facts *facts, char *reason)
 static bool check_lock(const struct facts *facts, char *reason)
 {
     (void)facts;
-    snprintf(reason, REPLAY_REASON_BYTES, "it is about threads that wait for each other: decisions are the same");
+    snprintf(reason, REPLAY_REASON_BYTES,
+             "it is about threads that wait for each other: decisions are the same");
     return true;
 }
 
@@ -225,7 +228,8 @@ static bool check_backend(const struct facts *facts, char *reason)
 static bool check_pinned(const struct facts *facts, char *reason)
 {
     (void)facts;
-    snprintf(reason, REPLAY_REASON_BYTES, "it is about pinned memory of the host, which is not in the history");
+    snprintf(reason, REPLAY_REASON_BYTES,
+             "it is about pinned memory of the host, which is not in the history");
     return true;
 }
 

@@ -167,7 +167,8 @@ void rest_add(struct snapshot_reader *reader, struct pickle_value key, struct pi
 
 uint32_t rest_take(struct snapshot_reader *reader)
 {
-    uint32_t number = history_text(reader->history, reader->rest.count > 0 ? reader->rest.bytes : "", reader->rest.count);
+    uint32_t number =
+        history_text(reader->history, reader->rest.count > 0 ? reader->rest.bytes : "", reader->rest.count);
 
     reader->rest.count = 0;
     return number;

@@ -300,7 +300,8 @@ static void take_unknown(struct snapshot_reader *reader, struct pickle_object *c
     if (is_forgettable(reader, item)) {
         if (reader->unknown_bytes < UNKNOWN_BYTES_MAX && rest_value(reader, item, &text)) {
             reader->unknown_bytes += history_text_bytes(reader->history, text);
-            pickle_replace(&reader->pickle.memory, pickle_object(&reader->pickle.memory, item), TAG_REST, text);
+            pickle_replace(&reader->pickle.memory, pickle_object(&reader->pickle.memory, item), TAG_REST,
+                           text);
             pickle_retain(&reader->pickle.memory, item);
             pickle_object_add(container, &item, 1);
             return;

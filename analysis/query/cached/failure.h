@@ -36,10 +36,10 @@ struct failure_freeing {
 };
 
 struct failure {
-    bool is_known;                   /* the trace has the state of that allocator */
+    bool is_known;                    /* the trace has the state of that allocator */
     uint64_t reserved, used, pending; /* bytes */
-    struct failure_free own, others; /* of the request's pool and stream, of all the rest */
-    uint64_t with_pending;           /* the largest block of its own, if all pending blocks had been free */
+    struct failure_free own, others;  /* of the request's pool and stream, of all the rest */
+    uint64_t with_pending;            /* the largest block of its own, if all pending blocks had been free */
     struct failure_freeing freeing;
 };
 
