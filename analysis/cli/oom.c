@@ -187,15 +187,12 @@ static void print_reason(FILE *out, const struct details *details, size_t index)
         fprintf(out, "  fragmentation: what is free is enough, but its largest block is %s too small\n",
                 format_bytes((int64_t)(rounded - failure->own.largest)).text);
     } else if (unused + room >= rounded) {
-        fprintf(
-            out,
-            "  fragmentation: %s free and %s not reserved yet are enough, but not in one piece\n",
-            format_bytes((int64_t)unused).text, format_bytes((int64_t)room).text);
+        fprintf(out, "  fragmentation: %s free and %s not reserved yet are enough, but not in one piece\n",
+                format_bytes((int64_t)unused).text, format_bytes((int64_t)room).text);
     } else if (room > 0) {
-        fprintf(
-            out,
-            "  not enough memory: all that is free or not reserved yet is %s less than the request\n",
-            format_bytes((int64_t)(rounded - unused - room)).text);
+        fprintf(out,
+                "  not enough memory: all that is free or not reserved yet is %s less than the request\n",
+                format_bytes((int64_t)(rounded - unused - room)).text);
     } else {
         fprintf(out,
                 "  not enough memory in what is reserved: all that is free is %s less than the request\n",
