@@ -312,40 +312,31 @@ void database_execute(struct database *database, const char *sql)
     }
 }
 
-/* The first statement only: what follows it in a text of the file is the file's. */
-void database_make_view(struct database *database, const char *sql)
+/* A cursor takes the first statement only, whatever a damaged file has there. */
+void database_copy_views(struct database *database, const char *name)
 {
-    sqlite3_stmt *statement = NULL;
+    static const char create[] = "CREATE VIEW ";
+    struct cursor read, make;
 
-    database_execute(database, "PRAGMA query_only = 0");
-    if (database->error == VARVE_OK &&
-        (sqlite3_prepare_v2(database->sqlite, sql, -1, &statement, NULL) != SQLITE_OK ||
-         sqlite3_step(statement) != SQLITE_DONE)) {
-        set_error(database, false);
+    cursor_open(&read, database,
+                "SELECT sql FROM main.sqlite_schema WHERE type = 'view' AND (?1 IS NULL OR name = ?1)");
+    cursor_bind_text(&read, 1, name);
+    while (cursor_next(&read)) {
+        const char *sql = cursor_name(&read, 0);
+        size_t bytes = strlen(sql) + sizeof("CREATE TEMP VIEW ");
+        char *text;
+
+        if (strncmp(sql, create, strlen(create)) != 0) {
+            continue;
+        }
+        text = memory_resize(NULL, bytes);
+        snprintf(text, bytes, "CREATE TEMP VIEW %s", sql + strlen(create));
+        cursor_open(&make, database, text);
+        cursor_next(&make);
+        cursor_close(&make);
+        free(text);
     }
-    sqlite3_finalize(statement);
-    database_execute(database, "PRAGMA query_only = 1");
-}
-
-void database_copy_view(struct database *database, const char *name)
-{
-    static const char begin[] = "CREATE VIEW ";
-    char *sql = NULL;
-    struct cursor cursor;
-
-    cursor_open(&cursor, database, "SELECT sql FROM main.sqlite_schema WHERE type = 'view' AND name = ?1");
-    cursor_bind_text(&cursor, 1, name);
-    if (cursor_next(&cursor) && strncmp(cursor_name(&cursor, 0), begin, strlen(begin)) == 0) {
-        const char *rest = cursor_name(&cursor, 0) + strlen(begin);
-
-        sql = memory_resize(NULL, strlen(rest) + sizeof("CREATE TEMP VIEW "));
-        sprintf(sql, "CREATE TEMP VIEW %s", rest);
-    }
-    cursor_close(&cursor);
-    if (sql != NULL) {
-        database_make_view(database, sql);
-    }
-    free(sql);
+    cursor_close(&read);
 }
 
 void database_close(struct database *database)

@@ -35,11 +35,9 @@ int database_open_two(const char *a, const char *b, struct database **database_o
                       struct varve_message *message);
 /// Statements whose rows nobody wants. Errors as of cursors: database_error gives them.
 void database_execute(struct database *database, const char *sql);
-/// Make a temporary view: for statements that come after, it stands before one of the same name in the file.
-void database_make_view(struct database *database, const char *sql);
-/// Make the view `name` of the file once more, as a temporary one, from its text: names in it mean the temporary views that there are.
-/// Nothing if there is none.
-void database_copy_view(struct database *database, const char *name);
+/// Make the view `name` of the file (NULL: all views) once more, as a temporary one, from its text: names in it mean the temporary tables
+/// and views that there are, and statements that come after see it in place of the file's. Between PRAGMA query_only = 0 and 1.
+void database_copy_views(struct database *database, const char *name);
 /// How long SQLite may compute for each database that is opened from now on, by the clock of the thread; 0:
 /// as long as it wants. Cursors end with an error then. At first DATABASE_TIMEOUT_NS.
 void database_set_timeout(int64_t ns);

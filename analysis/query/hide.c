@@ -170,7 +170,8 @@ static size_t write_callsites(const struct lines *lines, struct database *databa
     size_t count = 0, shown = 0;
 
     cursor_open(&read, database, "SELECT id, coalesce(node_id, 0) FROM main.callsite");
-    cursor_open(&write, database, "UPDATE temp.callsite SET user_symbol_id = coalesce(nullif(?2, 0), symbol_id) WHERE id = ?1");
+    cursor_open(&write, database,
+                "UPDATE temp.callsite SET user_symbol_id = coalesce(nullif(?2, 0), symbol_id) WHERE id = ?1");
     while (cursor_next(&read)) {
         const int64_t node = cursor_integer(&read, 1);
         const uint32_t user = node > 0 && (size_t)node < lines->node_limit ? lines->users[node] : 0;
@@ -185,30 +186,6 @@ static size_t write_callsites(const struct lines *lines, struct database *databa
     cursor_close(&read);
     cursor_close(&write);
     return shown == 0 ? count : 0;
-}
-
-static void copy_views(struct database *database)
-{
-    static const char create[] = "CREATE VIEW ";
-    struct cursor read, make;
-
-    cursor_open(&read, database, "SELECT sql FROM main.sqlite_schema WHERE type = 'view'");
-    while (cursor_next(&read)) {
-        const char *sql = cursor_text(&read, 0);
-        const size_t bytes = sql != NULL ? strlen(sql) + sizeof("CREATE TEMP VIEW ") : 0;
-        char *text;
-
-        if (sql == NULL || strncmp(sql, create, strlen(create)) != 0) {
-            continue;
-        }
-        text = memory_resize(NULL, bytes);
-        snprintf(text, bytes, "CREATE TEMP VIEW %s", sql + strlen(create));
-        cursor_open(&make, database, text); /* one statement, whatever a damaged file has there */
-        cursor_next(&make);
-        cursor_close(&make);
-        free(text);
-    }
-    cursor_close(&read);
 }
 
 int database_hide(struct database *database, const char *const *patterns, size_t count, size_t *all_out,
@@ -239,7 +216,7 @@ int database_hide(struct database *database, const char *const *patterns, size_t
             "INSERT INTO temp.callsite SELECT id, node_id, depth, symbol_id, NULL FROM main.callsite;");
         write_symbols(&lines, database);
         *all_out = write_callsites(&lines, database);
-        copy_views(database);
+        database_copy_views(database, NULL);
         database_execute(database, "COMMIT; PRAGMA query_only = 1;");
         error = database_error(database, message);
     }

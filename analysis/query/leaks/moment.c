@@ -79,9 +79,13 @@ static void make_views(struct database *database, const struct leak_moment *mome
              : moment->at == LEAK_AT_END ? "iif(moment = 'exec', moment, 'end')"
                                          : "moment",
              pid, pid, end, moment->from_ns, condition);
-    database_make_view(database, sql);
-    database_copy_view(database, "leak_tenth");
-    database_copy_view(database, "leak_line");
+    /* --hide has made all views of the file temporary */
+    database_execute(database, "PRAGMA query_only = 0; DROP VIEW IF EXISTS temp.leak_moment;"
+                               "DROP VIEW IF EXISTS temp.leak_tenth; DROP VIEW IF EXISTS temp.leak_line");
+    database_execute(database, sql);
+    database_copy_views(database, "leak_tenth");
+    database_copy_views(database, "leak_line");
+    database_execute(database, "PRAGMA query_only = 1");
 }
 
 static void load_processes(struct leak_moment *moment, struct database *database)

@@ -113,6 +113,18 @@ static void test_moments(void **state)
     }
 }
 
+/* Both make views anew. */
+static void test_hidden(void **state)
+{
+    struct command_outcome outcome =
+        command_run("leaks", "--hide", "leak", "--at=500ms", "--top=100", "made.db", NULL);
+
+    (void)state;
+    assert_int_equal(outcome.status, 0);
+    assert_non_null(strstr(outcome.out, "261 allocations live"));
+    command_outcome_free(&outcome);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -136,10 +148,8 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_score),
-        cmocka_unit_test(test_series),
-        cmocka_unit_test(test_moments),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_score),  cmocka_unit_test(test_series),  cmocka_unit_test(test_moments),
+        cmocka_unit_test(test_hidden), cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, setup, test_folder_teardown);
 }
