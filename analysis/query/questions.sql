@@ -49,20 +49,21 @@ FROM (SELECT id FROM allocation WHERE domain = (SELECT code FROM domain WHERE na
     LEFT JOIN callsite c ON c.id = a.callsite_id LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id)
 ORDER BY a.size DESC, a.id;
 
--- 9. Who frees what the line that allocates most has allocated, and is it another thread?
+-- 9. Which threads and lines free what the line that allocates most has allocated? (A line is NULL where frees have no stacks.)
 WITH line AS (
         SELECT coalesce(c.user_symbol_id, c.symbol_id) AS symbol_id FROM callsite_stat t JOIN callsite c ON c.id = t.callsite_id
         WHERE t.domain = (SELECT code FROM domain WHERE name = 'heap') GROUP BY 1 ORDER BY sum(t.bytes) DESC LIMIT 1),
     freed AS (
-        SELECT f.callsite_id, count(*) AS frees, sum(a.size) AS bytes, sum(f.tid <> a.tid) AS by_other_threads
+        SELECT f.callsite_id, f.thread_id, count(*) AS frees, sum(a.size) AS bytes, sum(f.tid <> a.tid) AS of_other_threads
         FROM allocation a JOIN event f ON f.seq = a.free_requested_seq
         WHERE a.domain = (SELECT code FROM domain WHERE name = 'heap') AND a.callsite_id IN (SELECT id FROM callsite
             WHERE coalesce(user_symbol_id, symbol_id) = (SELECT symbol_id FROM line))
-        GROUP BY f.callsite_id)
-SELECT u.function AS freed_by, u.file AS freed_in, u.line AS freed_at_line, sum(f.frees) AS frees, sum(f.bytes) AS bytes,
-    sum(f.by_other_threads) AS by_other_threads
-FROM freed f LEFT JOIN callsite c ON c.id = f.callsite_id LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id)
-GROUP BY u.id ORDER BY bytes DESC LIMIT 20;
+        GROUP BY f.callsite_id, f.thread_id)
+SELECT h.pid, h.tid, h.name AS thread, u.function AS freed_by, u.file AS freed_in, u.line AS freed_at_line,
+    sum(f.frees) AS frees, sum(f.bytes) AS bytes, sum(f.of_other_threads) AS of_other_threads
+FROM freed f LEFT JOIN thread h ON h.id = f.thread_id LEFT JOIN callsite c ON c.id = f.callsite_id
+    LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id)
+GROUP BY h.id, u.id ORDER BY bytes DESC LIMIT 20;
 
 -- 10. Which segments of a caching allocator are held by few blocks at the end, and which line made the largest of these?
 SELECT s.device, s.addr, s.size AS segment_bytes, sum(a.size) AS block_bytes, count(*) AS blocks, max(a.size) AS largest,
