@@ -243,7 +243,9 @@ static size_t find_callers(const struct stack *stack, size_t at, struct link *li
             continue;
         }
         if (same_text(before->function, frame->function) && same_text(before->file, frame->file)) {
-            links[count > 0 ? count - 1 : 0].times += count > 0 ? 1 : 0;
+            if (count > 0) {
+                links[count - 1].times++;
+            }
             continue;
         }
         if (count == CALLERS) {

@@ -275,7 +275,8 @@ static void test_hostile(void **state)
     command_outcome_free(&outcome);
     outcome = command_run("report", "--json", "--width", "60", "hostile.db", NULL);
     assert_int_equal(outcome.status, 0);
-    assert_true(strchr(outcome.out, '\n') == outcome.out + strlen(outcome.out) - 1); /* one line, never folded */
+    assert_true(strchr(outcome.out, '\n') ==
+                outcome.out + strlen(outcome.out) - 1); /* one line, never folded */
     command_outcome_free(&outcome);
 }
 
