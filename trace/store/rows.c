@@ -30,12 +30,12 @@ int store_meta_integer(struct store *store, const char *key, int64_t value)
 
 int store_process(struct store *store, const struct store_process *row)
 {
-    return ROWS_WRITE(store, STATEMENT_PROCESS, VALUE(row->id), VALUE(row->pid),
-                      value_least(1, row->parent_pid), value_least(1, row->parent_id),
-                      value_least(0, row->rank), VALUE(row->executable), VALUE(row->command_line),
-                      VALUE(row->start_ns), value_least(0, row->end_ns), VALUE(row->end_cause),
-                      value_least(0, row->exit_status), VALUE(row->exec_path), VALUE(row->unattached),
-                      VALUE(row->unattached_bytes), value_least(1, row->peak_rss_bytes), VALUE_NULL, VALUE_NULL);
+    return ROWS_WRITE(
+        store, STATEMENT_PROCESS, VALUE(row->id), VALUE(row->pid), value_least(1, row->parent_pid),
+        value_least(1, row->parent_id), value_least(0, row->rank), VALUE(row->executable),
+        VALUE(row->command_line), VALUE(row->start_ns), value_least(0, row->end_ns), VALUE(row->end_cause),
+        value_least(0, row->exit_status), VALUE(row->exec_path), VALUE(row->unattached),
+        VALUE(row->unattached_bytes), value_least(1, row->peak_rss_bytes), VALUE_NULL, VALUE_NULL);
 }
 
 int store_rss(struct store *store, uint32_t process_id, int64_t ts_ns, uint64_t bytes, uint64_t bytes_max)
