@@ -284,7 +284,7 @@ enum varve_stacks {
     VARVE_STACKS_ALL = 3,
 };
 
-/// `stage` is a word such as "recording", "draining", "symbols", "indexes"; total 0 = unknown.
+/// `stage` is a word such as "recording", "writing events", "symbols", "summarising"; total 0 = unknown.
 typedef void (*varve_collect_progress)(void *context, const char *stage, uint64_t done, uint64_t total);
 
 /// Calls `take` for ranges of record numbers, each number in one range, until every record that the LTTng traces

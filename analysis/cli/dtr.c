@@ -269,7 +269,7 @@ static int answer_play(struct command_context *context, const struct values *val
                        const struct dtr_subject *subject, struct varve_message *message)
 {
     struct dtr_result result = {.status = DTR_OOM};
-    /* people want to know at once what a program will have to be told by its figures */
+    /* for people in words; programs derive it from the figures */
     bool is_hopeless = subject->options->budget < subject->description.bound_bytes && !values->json;
     int error = VARVE_OK;
 
@@ -379,13 +379,13 @@ static const char *wrong_together(const struct values *values)
         return "--budget, --ratio and --sweep are mutually exclusive";
     }
     if (values->mode == 0 && (values->policy != NULL || values->conf != NULL)) {
-        return "--policy and --conf are about an allocator: they want --mode allocator";
+        return "--policy and --conf are settings of the allocator: they need --mode allocator";
     }
     if (values->plot != NULL && values->sweep == NULL) {
-        return "--plot draws a sweep: it wants --sweep LO:HI:STEP";
+        return "--plot draws a sweep: it needs --sweep LO:HI:STEP";
     }
     if (values->output != NULL && values->budget == NULL && values->ratio == NULL) {
-        return "-o keeps one play: it wants --budget or --ratio";
+        return "-o writes one play: it needs --budget or --ratio";
     }
     return NULL;
 }
@@ -407,7 +407,7 @@ static int read_heuristic(const struct values *values, const struct varve_remat_
         ((*heuristic_out)->is_window || (*heuristic_out)->has_free_neighbours)) {
         return varve_message_set(
             message, VARVE_ERROR_INVALID,
-            "heuristic %s looks at an allocator's free blocks: it wants --mode allocator", values->heuristic);
+            "heuristic %s looks at an allocator's free blocks: it needs --mode allocator", values->heuristic);
     }
     return error;
 }
@@ -469,7 +469,7 @@ const struct command command_dtr = {
         ".zst. It is played under memory budgets: what does not fit is evicted, by a heuristic, and computed again when it is "
         "needed. Without --budget, --ratio or --sweep: what the log needs by itself, what ten budgets cost, and the smallest that "
         "was found to work. With one budget: what it costs, and where it ends if it does not work. A sweep says which budgets work "
-        "and which do not, what they cost, and where the runs of neighbours part. Ratio 1 is the peak of the log without a budget "
+        "and which do not, what they cost, and the first eviction that differs between neighbouring budgets. Ratio 1 is the peak of the log without a budget "
         "when everything goes once it is released.",
     .examples =
         "  varve dtr train.log.xz\n"

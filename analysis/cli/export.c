@@ -118,7 +118,7 @@ const struct command command_export = {
     .purpose =
         "Writes the history of the caching allocators in TRACE, a database or a PyTorch snapshot, as a file "
         "of another tool. `--to pytorch` gives a pickle (protocol 4) like that of "
-        "torch.cuda.memory._dump_snapshot, for pytorch.org/memory_viz and its relatives.",
+        "torch.cuda.memory._dump_snapshot, for pytorch.org/memory_viz and similar viewers.",
     .examples = "  varve export run.db --to pytorch -o run.pickle\n"
                 "  varve export snapshot.pickle.zst --to pytorch -o plain.pickle\n",
     .options = options,

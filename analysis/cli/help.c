@@ -60,7 +60,7 @@ void help_print(FILE *out)
 {
     format_print_wrapped(
         out,
-        "varve records every heap allocation of a program into an SQLite database, and says where the "
+        "varve records every memory allocation of a program into an SQLite database, and shows where the "
         "memory went.",
         0);
     fputs("\nusage: varve COMMAND [OPTIONS] …\n\n", out);

@@ -65,8 +65,9 @@ static int pytorch_run(struct command_context *context, const struct values *val
                 format_count((int64_t)result.events).text, format_count((int64_t)result.callsites).text,
                 format_count((int64_t)result.segments).text);
         if (result.starts_late) {
-            fputs("the snapshot was recorded late: what was there before was worked out from its end\n",
-                  context->out);
+            fputs(
+                "the snapshot begins in the middle of the run: what was live before was derived from its end\n",
+                context->out);
         }
     }
     return 0;
@@ -106,7 +107,7 @@ static void ctf_json(struct command_context *context, const struct values *value
     json_integer(object, "discarded_events", result->discarded_events);
     json_integer(object, "discarded_packets", result->discarded_packets);
     json_integer(object, "unknown_events", result->unknown_events);
-    json_integer(object, "foreign_events", result->other_events);
+    json_integer(object, "other_events", result->other_events);
     json_print(object, context->out);
 }
 
@@ -168,14 +169,15 @@ const struct command command_import = {
     .name = "import",
     .arguments = "SOURCE",
     .summary = "make a trace database of an LTTng trace or a snapshot of PyTorch's allocator",
-    .purpose = "A folder: the LTTng (CTF) traces in it, at any depth, as varve record --lttng leaves them in "
-               "DB.ctf. The database is the one that varve record would have written itself. What LTTng "
-               "discarded is counted in it; a damaged trace is refused. babeltrace2 must be there. A file: a "
-               "snapshot of PyTorch's allocator as torch.cuda.memory._dump_snapshot wrote it (.pickle, also "
-               ".xz, .gz, .zst); nothing in it is executed. Events, call sites, settings and the segments at "
-               "the end go into the database. PyTorch has no block sizes in its events: they are those of "
-               "the requests. For exact blocks, splits and merges use varve replay SNAPSHOT -o trace.db "
-               "instead.",
+    .purpose =
+        "A folder: the LTTng (CTF) traces in it, at any depth, as varve record --lttng leaves them in "
+        "DB.ctf. The database is the one that varve record would have written itself. What LTTng "
+        "discarded is counted in it; a damaged trace is refused. babeltrace2 must be installed. A file: a "
+        "snapshot of PyTorch's allocator as torch.cuda.memory._dump_snapshot wrote it (.pickle, also "
+        ".xz, .gz, .zst); nothing in it is executed. Events, call sites, settings and the segments at "
+        "the end go into the database. PyTorch has no block sizes in its events: those of the "
+        "requests are used. For exact blocks, splits and merges use varve replay SNAPSHOT -o trace.db "
+        "instead.",
     .examples = "  varve import trace.ctf -o trace.db\n"
                 "  varve import snapshot.pickle -o trace.db\n"
                 "  varve import snapshot.pickle.xz --force -o trace.db\n",

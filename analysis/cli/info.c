@@ -233,7 +233,7 @@ const struct command command_info = {
     .arguments = "DB",
     .summary = "what a database holds: processes, threads, GPUs, events, health",
     .purpose =
-        "Says how a trace was recorded, which processes, threads, GPUs and streams are in it, how many "
+        "Shows how a trace was recorded, which processes, threads, GPUs and streams are in it, how many "
         "events of which kind, how large it is, whether anything was lost, and which programs ran that could "
         "not be recorded, and why (table unrecorded_program).",
     .examples = "  varve info trace.db\n"

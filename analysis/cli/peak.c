@@ -130,6 +130,9 @@ static int make_answer(struct database *database, const struct values *values, s
     if (result == VARVE_OK) {
         result = groups_check(database, (enum group_by)values->by, message);
     }
+    if (result == VARVE_OK && values->pid > 0) {
+        result = groups_check_allocations(database, "--pid", message);
+    }
     if (result != VARVE_OK) {
         return result;
     }
@@ -164,13 +167,13 @@ static int answer_peak(struct command_context *context, struct database *databas
         terminal_set_columns(values->width);
     }
     terminal_set_full_names(values->full_names);
-    terminal_fold();
     if (error == VARVE_OK && values->json) {
         answer_json(context, database, values, &answer);
     } else if (error == VARVE_OK && values->csv) {
         context->is_exact = true;
         callsite_list_csv(context->out, &answer.list, CALLSITE_BY_PEAK, values->domain);
     } else if (error == VARVE_OK) {
+        terminal_fold();
         answer_text(context, database, values, &answer);
     }
     callsite_list_free(&answer.list);

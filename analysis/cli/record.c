@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define RECORD_BYTES ((int64_t)sizeof(struct varve_record))
@@ -78,10 +79,10 @@ static const struct option_spec options[] = {
      "record every object of Python interpreters too, as domain python; slower, and a larger database",
      offsetof(struct values, python_allocators), 0, 0, NULL},
     {"cuda", 0, OPTION_MODE, "[=replace]",
-     "record what the program asks of the CUDA driver; replace: serve cudaMalloc from varve's allocator",
+     "record calls of the CUDA driver about memory; replace: serve cudaMalloc from varve's allocator",
      offsetof(struct values, cuda), 0, 0, cuda_names},
     {"cupti", 0, OPTION_FLAG, NULL,
-     "record it as CUPTI reports it: also without LD_PRELOAD, but only one profiler can hold CUPTI",
+     "record CUDA memory as CUPTI reports it: works without LD_PRELOAD, but only one profiler can use CUPTI",
      offsetof(struct values, cupti), 0, 0, NULL},
     {"torch", 0, OPTION_MODE, "[=observe]",
      "PyTorch allocates from varve, every decision is recorded; observe: PyTorch keeps its allocator, and "
@@ -96,7 +97,7 @@ static const struct option_spec options[] = {
     {"stacks", 0, OPTION_CHOICE, "WHICH", "none, native, python or all (default all): call stacks taken",
      offsetof(struct values, stacks), 0, 0, stacks_names},
     {"stack-depth", 0, OPTION_INTEGER, "N",
-     "frames kept of each stack (default 256); of a deeper one those in the middle go",
+     "frames kept of each stack (default 256); of deeper stacks the middle is left out",
      offsetof(struct values, stack_depth), 1, 256, NULL},
     {"max-stacks", 0, OPTION_INTEGER, "N",
      "different stacks kept of each process (default, and most: 3145728); all others are one call site, (not kept: limit)",
@@ -109,21 +110,20 @@ static const struct option_spec options[] = {
      "events (default), allocations (no rows of events), or totals (call sites, peaks, timeline, and what is live: "
      "database and memory do not grow with events; call sites below 1/10,000 of everything are put together)",
      offsetof(struct values, keep), 0, 0, keep_names},
-    {"max-size", 0, OPTION_BYTES, "BYTES",
-     "when the database has reached this size (100M, 2G), it goes on with totals only",
+    {"max-size", 0, OPTION_BYTES, "BYTES", "from this size of the database on (100M, 2G) keep totals only",
      offsetof(struct values, bytes_max), 1, INT64_MAX, NULL},
-    {"ring-size", 0, OPTION_BYTES, "BYTES", "of each thread's ring, a power of two (default 4M)",
+    {"ring-size", 0, OPTION_BYTES, "BYTES", "size of each thread's ring, a power of two (default 4M)",
      offsetof(struct values, ring_bytes), 4096, INT64_C(1) << 30, NULL},
     {"max-spill", 0, OPTION_BYTES, "BYTES",
-     "of all records together that do not fit the rings and wait in memory or on the disk; more is dropped and "
-     "counted (default: a quarter of the free memory, then half of what the disk has free)",
+     "limit of the records that do not fit the rings and wait in memory or on the disk; more are dropped and "
+     "counted (default: a quarter of the free memory, then half of the free disk space)",
      offsetof(struct values, spill_bytes), 1, INT64_MAX, NULL},
     {"linger", 0, OPTION_SECONDS, "SECONDS",
      "how long to wait for background processes after the program ended (default: until all ended)",
      offsetof(struct values, linger_ns), 0, 0, NULL},
     {"force", 'f', OPTION_FLAG, NULL, "replace DB if it exists", offsetof(struct values, force), 0, 0, NULL},
-    {"quiet", 'q', OPTION_FLAG, NULL, "no summary at the end and no remarks", offsetof(struct values, quiet),
-     0, 0, NULL},
+    {"quiet", 'q', OPTION_FLAG, NULL, "print no summary and no remarks", offsetof(struct values, quiet), 0, 0,
+     NULL},
     {.kind = OPTION_END},
 };
 
@@ -281,7 +281,10 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (!result.started) {
         return EXIT_STATUS_FAILED;
     }
-    /* A recording that failed is no reason to let the caller's script believe that its program failed. */
+    /* The program's status comes first; but a script must not take a recording that failed for one that is there. */
+    if (error != VARVE_OK && WIFEXITED(result.wait_status) && WEXITSTATUS(result.wait_status) == 0) {
+        return EXIT_STATUS_FAILED;
+    }
     fflush(context->err);
     varve_collect_exit_like(result.wait_status);
 }
@@ -294,7 +297,9 @@ const struct command command_record = {
         "Runs COMMAND and records every heap allocation, and every call of the CUDA driver about memory, of "
         "it and of all its child processes into a database; options that name a kind narrow it to what they "
         "name. The program needs no changes. The exit status is the program's (a program that a signal "
-        "ended: the same signal); 2 if it could not be started. Ctrl-C stops the program, not the recording. "
+        "ended: the same signal); 2 if it could not be started, or if it ended with 0 and the database could not be "
+        "written. Ctrl-C stops the program, not the recording; while the database is written, Ctrl-C twice stops "
+        "that (exit status 130). "
         "If varve itself is killed, the directory DB.d keeps everything: varve recover DB.d finishes it.",
     .examples = "  varve record -o trace.db -- ./server --port 8080\n"
                 "  varve record --stacks python -- python3 train.py\n"

@@ -94,7 +94,7 @@ const struct command command_recover = {
     .arguments = "DIR",
     .summary = "finish a recording whose varve record was killed",
     .purpose = "Makes the database of a recording directory (DB.d) that was left behind because varve record "
-               "was killed. What the program had recorded is in that directory: nothing of it is lost.",
+               "was killed. All that the program had recorded is in that directory.",
     .examples = "  varve recover trace.db.d\n"
                 "  varve recover -o rescued.db trace.db.d\n",
     .options = options,

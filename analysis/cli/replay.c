@@ -298,7 +298,7 @@ static int fail_mismatch(struct command_context *context, const char *path, cons
     if (result->inferred_pools > 0 && result->advice == NULL) {
         return command_fail(
             context,
-            "%s: %zu private pool%s can't be told apart in this snapshot: its events do not name them, "
+            "%s: %zu private pool%s can't be distinguished in this snapshot: its events do not name them, "
             "and no assignment that was tried gives event %zu%s: expected %s; got %s (a memory limit "
             "or other settings may be the reason, too: --memory-limit, --conf)",
             path, result->inferred_pools, result->inferred_pools == 1 ? "" : "s", first->event, device,

@@ -64,10 +64,10 @@ static int answer(struct command_context *context, struct database *database, co
         terminal_set_columns(values->width);
     }
     terminal_set_full_names(values->full_names);
-    terminal_fold();
     if (values->json) {
         json_print(report_json(database, &report), context->out);
     } else {
+        terminal_fold();
         report_text(context->out, database, &report);
     }
     return VARVE_OK;

@@ -8,9 +8,12 @@
 #include "analysis/output/format.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #define PATIENCE_NS INT64_C(500000000)
+#define RATE_AFTER_NS INT64_C(1000000000)
+#define MILLIONS_FROM UINT64_C(10000000)
 #define INTERVAL_NS INT64_C(100000000)
 
 static int64_t now_ns(void)
@@ -27,6 +30,33 @@ void progress_begin(struct progress *progress, FILE *out, bool is_on)
     progress->begin_ns = now_ns();
 }
 
+/* "38 of 357 M": both in the unit that the total has. */
+static void print_count(FILE *out, uint64_t done, uint64_t total)
+{
+    if (total >= MILLIONS_FROM) {
+        fprintf(out, " %.0f of %.0f M", (double)done / 1e6, (double)total / 1e6);
+    } else {
+        fprintf(out, " %s of %s", format_count((int64_t)done).text, format_count((int64_t)total).text);
+    }
+}
+
+/* From the rate of the stage so far; nothing as long as that says little. */
+static void print_time_left(const struct progress *progress, int64_t now, uint64_t done, uint64_t total)
+{
+    int64_t took = now - progress->stage_ns;
+    double left_s;
+
+    if (took < RATE_AFTER_NS || done <= progress->stage_done || done >= total) {
+        return;
+    }
+    left_s = (double)took / 1e9 * (double)(total - done) / (double)(done - progress->stage_done);
+    if (left_s >= 90) {
+        fprintf(progress->out, ", %.0f min left", left_s / 60);
+    } else {
+        fprintf(progress->out, ", %.0f s left", left_s < 1 ? 1 : left_s);
+    }
+}
+
 void progress_step(void *context, const char *stage, uint64_t done, uint64_t total)
 {
     struct progress *progress = context;
@@ -36,6 +66,11 @@ void progress_step(void *context, const char *stage, uint64_t done, uint64_t tot
         return;
     }
     now = now_ns();
+    if (progress->stage == NULL || strcmp(progress->stage, stage) != 0) {
+        progress->stage = stage;
+        progress->stage_ns = now;
+        progress->stage_done = done;
+    }
     if (now - progress->begin_ns < PATIENCE_NS || now - progress->drawn_ns < INTERVAL_NS) {
         return;
     }
@@ -43,8 +78,8 @@ void progress_step(void *context, const char *stage, uint64_t done, uint64_t tot
     progress->is_drawn = true;
     fprintf(progress->out, "\r\033[Kvarve: %s", stage);
     if (total > 0) {
-        fprintf(progress->out, " %3.0f %%  (%s of %s)", 100.0 * (double)done / (double)total,
-                format_count((int64_t)done).text, format_count((int64_t)total).text);
+        print_count(progress->out, done, total);
+        print_time_left(progress, now, done, total);
     } else if (done > 0) {
         fprintf(progress->out, " %s", format_count((int64_t)done).text);
     } else {

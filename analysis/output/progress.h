@@ -19,6 +19,9 @@ struct progress {
     bool is_drawn;
     int64_t begin_ns;
     int64_t drawn_ns;
+    const char *stage; /* of the last step: borrowed */
+    int64_t stage_ns;  /* when it began, and how much was done then */
+    uint64_t stage_done;
     const char *watched; /* of database_watch: what SQLite works on */
 };
 

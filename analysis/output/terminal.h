@@ -36,7 +36,7 @@ size_t terminal_columns(void);
 void terminal_set_full_names(bool is_on);
 bool terminal_has_full_names(void);
 
-/// The text of `collected` (an open_memstream) has its style from here on. Streams are told apart: of another one than the last given
+/// The text of `collected` (an open_memstream) has its style from here on. Streams are distinguished: of another one than the last given
 /// to terminal_collect nothing is noted.
 void terminal_style(FILE *collected, enum terminal_style style);
 void terminal_collect(FILE *collected);

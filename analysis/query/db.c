@@ -318,8 +318,9 @@ void database_make_view(struct database *database, const char *sql)
     sqlite3_stmt *statement = NULL;
 
     database_execute(database, "PRAGMA query_only = 0");
-    if (database->error == VARVE_OK && (sqlite3_prepare_v2(database->sqlite, sql, -1, &statement, NULL) != SQLITE_OK ||
-                                        sqlite3_step(statement) != SQLITE_DONE)) {
+    if (database->error == VARVE_OK &&
+        (sqlite3_prepare_v2(database->sqlite, sql, -1, &statement, NULL) != SQLITE_OK ||
+         sqlite3_step(statement) != SQLITE_DONE)) {
         set_error(database, false);
     }
     sqlite3_finalize(statement);

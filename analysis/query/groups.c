@@ -319,6 +319,18 @@ void groups_add(struct groups *groups, int64_t callsite_id, int64_t key, const s
 
 #define OF_DOMAIN "domain = (SELECT code FROM domain WHERE name = ?1)"
 
+#define FIGURE_COUNT ((int)(sizeof(struct group_figures) / sizeof(int64_t)))
+
+/* Columns 1 and on, in the order of the struct. */
+static void read_figures(struct group_figures *figures, struct cursor *cursor)
+{
+    int64_t *const to = &figures->allocations;
+
+    for (int i = 0; i < FIGURE_COUNT; i++) {
+        to[i] = cursor_integer(cursor, i + 1);
+    }
+}
+
 static void load_totals(struct groups *groups, const char *domain)
 {
     struct cursor cursor;
@@ -330,11 +342,8 @@ static void load_totals(struct groups *groups, const char *domain)
     cursor_bind_text(&cursor, 1, domain);
     while (cursor_next(&cursor)) {
         struct group_figures figures;
-        int64_t *const to = &figures.allocations;
 
-        for (int i = 0; i < (int)(sizeof(figures) / sizeof(int64_t)); i++) {
-            to[i] = cursor_integer(&cursor, i + 1);
-        }
+        read_figures(&figures, &cursor);
         groups_add(groups, cursor_integer(&cursor, 0), 0, &figures);
     }
     cursor_close(&cursor);
@@ -363,11 +372,31 @@ static void load_peaks(int64_t *peak_seq, struct database *database, const char 
     cursor_close(&cursor);
 }
 
+/* A call site that several processes used has a row for each of them. */
+static void load_processes(struct groups *groups, const char *domain)
+{
+    struct cursor cursor;
+
+    cursor_open(
+        &cursor, groups->database,
+        "SELECT callsite_id, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, peak_bytes, "
+        "temporary, lifetime_ns, process_id FROM callsite_stat WHERE process_id IS NOT NULL AND " OF_DOMAIN
+        " UNION ALL SELECT callsite_id, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, "
+        "peak_bytes, temporary, lifetime_ns, process_id FROM callsite_share WHERE " OF_DOMAIN);
+    cursor_bind_text(&cursor, 1, domain);
+    while (cursor_next(&cursor)) {
+        struct group_figures figures;
+
+        read_figures(&figures, &cursor);
+        groups_add(groups, cursor_integer(&cursor, 0), cursor_integer(&cursor, FIGURE_COUNT + 1), &figures);
+    }
+    cursor_close(&cursor);
+}
+
 /* Each allocation by itself, which has no call site then: a group has too many of them to say which one it is about. */
 static void load_allocations(struct groups *groups, const char *domain)
 {
     static const char *const sql[] = {
-        [GROUP_BY_PROCESS] = "process_id",
         [GROUP_BY_THREAD] = "coalesce(thread_id, 0)",
         [GROUP_BY_SIZE] = "size",
     };
@@ -414,6 +443,8 @@ void groups_load(struct groups *groups, const char *domain)
 {
     if (is_of_lines(groups->by) || groups->by == GROUP_BY_STACK) {
         load_totals(groups, domain);
+    } else if (groups->by == GROUP_BY_PROCESS) {
+        load_processes(groups, domain);
     } else {
         load_allocations(groups, domain);
     }
@@ -458,24 +489,27 @@ void groups_load_process(struct groups *groups, const char *domain, int64_t proc
     cursor_close(&cursor);
 }
 
-int groups_check(struct database *database, enum group_by by, struct varve_message *message)
+int groups_check_allocations(struct database *database, const char *what, struct varve_message *message)
 {
-    char *keep;
-    bool is_kept;
+    char *keep = database_meta(database, "keep");
+    bool is_kept = keep == NULL || strcmp(keep, "totals") != 0;
 
-    if (is_of_lines(by) || by == GROUP_BY_STACK) {
-        return VARVE_OK;
-    }
-    keep = database_meta(database, "keep");
-    is_kept = keep == NULL || strcmp(keep, "totals") != 0;
     free(keep);
     return is_kept || database_error(database, NULL) != VARVE_OK
                ? VARVE_OK
                : varve_message_set(
                      message, VARVE_ERROR_UNSUPPORTED,
-                     "%s: --by %s needs the allocations, which were not kept (recorded with --keep "
-                     "totals); --by line, function, stack and module do without",
-                     database_path(database), group_by_names[by]);
+                     "%s: %s needs the allocations, which were not kept (recorded with --keep totals)",
+                     database_path(database), what);
+}
+
+int groups_check(struct database *database, enum group_by by, struct varve_message *message)
+{
+    char what[64];
+
+    snprintf(what, sizeof(what), "--by %s", group_by_names[by]);
+    return by == GROUP_BY_THREAD || by == GROUP_BY_SIZE ? groups_check_allocations(database, what, message)
+                                                        : VARVE_OK;
 }
 
 /* ---- ranking ---- */

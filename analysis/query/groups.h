@@ -94,6 +94,8 @@ void groups_load(struct groups *groups, const char *domain);
 void groups_load_process(struct groups *groups, const char *domain, int64_t process_id, int64_t seq);
 /// VARVE_ERROR_UNSUPPORTED, with what is missing: `by` needs rows of allocations that the recording did not keep.
 int groups_check(struct database *database, enum group_by by, struct varve_message *message);
+/// The same for anything else that needs them: `what`, as it begins the reason.
+int groups_check_allocations(struct database *database, const char *what, struct varve_message *message);
 /// The first `top` groups by a figure. Owner: the caller, by callsite_list_free.
 void groups_rank(struct groups *groups, enum callsite_rank rank, int64_t top, struct callsite_list *list);
 void callsite_list_free(struct callsite_list *list);

@@ -48,15 +48,16 @@ static void print_extent(FILE *out, struct database *database, const struct repo
                            database_integer(database, "SELECT images FROM recording", 0));
     fprintf(out, TITLE, "recorded");
     if (began > 0) {
-        fprintf(out, "%s, ", format_time_utc(began / 1000000000).text);
+        fprintf(out, "%s", format_time_utc(began / 1000000000).text);
     }
-    fprintf(out, "%s", format_duration(report_duration_ns(database)).text);
     if (host != NULL && host[0] != '\0') {
         char cut[200];
 
         format_head(cut, sizeof(cut), host, 30);
-        fprintf(out, " on %s", cut);
+        fprintf(out, "%son %s", began > 0 ? " " : "", cut);
     }
+    fprintf(out, "%s%s", began > 0 || (host != NULL && host[0] != '\0') ? ", " : "",
+            format_duration(report_duration_ns(database)).text);
     fprintf(out, "; %s events, %s, %s thread%s\n", format_count(loss->stored).text, processes,
             format_count(loss->threads).text, loss->threads == 1 ? "" : "s");
     free(host);

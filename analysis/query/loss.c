@@ -258,7 +258,8 @@ void report_loss_print(FILE *out, struct database *database, const struct report
             format_count(loss->unattached).text, plural(loss->unattached, "", "s"));
     }
     if (loss->unattached_processes > 0) {
-        fprintf(out, "            %s process%s could not be recorded: no page for it, or the page is gone\n",
+        fprintf(out,
+                "            %s process%s could not be recorded: no session page for it, or it was deleted\n",
                 format_count(loss->unattached_processes).text, plural(loss->unattached_processes, "", "es"));
     }
     if (loss->running > 0) {

@@ -185,7 +185,7 @@ class Directories(Hostile):
         os.mkdir(empty, 0o700)
         self.write(os.path.join(empty, "owner"), f"{os.getpid():11} {7:016x}\n")
         outcome = self.varve("recover", empty)
-        self.assertIn("nothing was recorded", outcome.out)
+        self.assertIn("nothing is left to recover", outcome.out)
         self.assertEqual(os.listdir(self.place), [])
 
     def test_modes(self):

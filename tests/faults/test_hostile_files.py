@@ -123,7 +123,9 @@ class Sizes(Hostile):
                 connection.close()
                 with self.subTest(number=number, far=far):
                     for command in (["replay", self.path], ["export", self.path, "--force", "-o", self.name("out")],
-                                    ["segments", self.path], ["report", self.path], ["diff", self.path, self.path],
+                                    ["segments", self.path], ["report", self.path], ["tree", self.path],
+                                    ["tree", "--inverted", self.path], ["flamegraph", "-o", "-", self.path],
+                                    ["diff", self.path, self.path], ["diff", "--by", "stack", self.path, self.path],
                                     ["diff", "--events", self.path, self.path]):
                         self.assertIn(self.run_limited(*command).returncode, (0, 1, 2), command)
 
@@ -153,7 +155,9 @@ class Sizes(Hostile):
                 outcome = self.run_limited("query", "--no-header", self.path, "SELECT count(*) FROM frame")
                 self.assertEqual((outcome.returncode, outcome.out.strip()), (0, str(frames)), outcome)
                 for command in (["replay", self.path], ["export", self.path, "--force", "-o", self.name("out")],
-                                ["report", self.path], ["leaks", "--json", self.path], ["diff", self.path, self.path],
+                                ["report", self.path], ["leaks", "--json", self.path], ["tree", self.path],
+                                ["tree", "--inverted", self.path], ["flamegraph", "--folded", self.path],
+                                ["diff", self.path, self.path], ["diff", "--by", "stack", self.path, self.path],
                                 ["diff", "--events", self.path, self.path]):
                     outcome = self.run_limited(*command)
                     self.assertEqual(outcome.returncode, 0, (command, outcome))
@@ -258,7 +262,7 @@ class Targets(Hostile):
     def test_a_recording_does_not_overwrite_what_came_meanwhile(self):
         churn = recording.program("churn")
         outcome = self.record("/bin/sh", "-c", f"echo precious > {self.path}; exec {churn} --ops 100")
-        self.assertIn("came there meanwhile", outcome.err)
+        self.assertIn("was created meanwhile", outcome.err)
         self.assertIn("varve recover", outcome.err)
         with open(self.path, encoding="utf-8") as stream:
             self.assertEqual(stream.read(), "precious\n")
@@ -329,7 +333,7 @@ class Endless(Hostile):
             self.assertEqual((outcome.returncode, outcome.out), (0, "3000000\n"), outcome)
 
     def test_help_says_so(self):
-        for command in ("report", "leaks", "peak", "timeline", "segments", "oom", "query", "diff", "info", "export", "replay"):
+        for command in ("report", "leaks", "peak", "tree", "flamegraph", "timeline", "segments", "oom", "query", "diff", "info", "export", "replay"):
             self.assertIn("--timeout SECONDS", recording.varve("help", command).out, command)
         self.assertNotIn("--timeout", recording.varve("help", "doctor").out)
 
@@ -393,13 +397,13 @@ event { name = "other:event"; id = 0; stream_id = 0; fields := struct { uint32_t
                 if os.path.exists(path):
                     os.unlink(path)
                 os.mkfifo(path)
-                self.refuse_import(name, "is no file")
+                self.refuse_import(name, "is not a regular file")
                 os.unlink(path)
                 self.put("stream", self.packet())
 
     def test_a_link_to_a_device(self):
         os.symlink("/dev/zero", os.path.join(self.trace, "index", "stream.idx"))
-        self.refuse_import("stream.idx", "is no file")
+        self.refuse_import("stream.idx", "is not a regular file")
 
     def test_holes(self):
         head = struct.pack(">IIII", 0xC1F1DCC1, 1, 1, 64)
@@ -471,7 +475,7 @@ class Terminal(Hostile):
         status, _, err = self.bytes_of("record", "-o", database, "--", program, "--ops", "200", "--leak")
         self.assertEqual(status, 0, err)
         self.assert_text(err, "record")
-        for command in (["info"], ["report"], ["leaks"], ["peak"], ["timeline"], ["diff", database],
+        for command in (["info"], ["report"], ["leaks"], ["peak"], ["tree"], ["flamegraph", "-o", "-"], ["timeline"], ["diff", database],
                         ["diff", "--events", database], ["query"],
                         ["info", "--json"], ["report", "--json"], ["leaks", "--json"], ["query", "--json"]):
             more = ["SELECT executable, command_line FROM process"] if command[0] == "query" else []

@@ -112,4 +112,7 @@ INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes, live_a
         sum(a.temporary), coalesce(sum(a.free_ns - a.alloc_ns), 0)
     FROM allocation a JOIN total_stat t ON t.process_id = 0 AND t.domain = a.domain
     GROUP BY coalesce(a.callsite_id, 0), a.domain;
+-- No call site of these is used by both processes.
+UPDATE callsite_stat SET process_id = (SELECT a.process_id FROM allocation a
+    WHERE coalesce(a.callsite_id, 0) = callsite_stat.callsite_id AND a.domain = callsite_stat.domain LIMIT 1);
 INSERT INTO stats(name, idx, severity, source, value) VALUES ('spilled', 1, 'info', 'ring', 0);

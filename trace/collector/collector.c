@@ -481,6 +481,19 @@ static bool any_unread(const struct collector *collector)
     return false;
 }
 
+uint64_t collector_events_known(const struct collector *collector)
+{
+    uint64_t events = collector->seq;
+
+    for (size_t i = 0; i < collector->reader_count; i++) {
+        const struct ring_reader *reader = collector->readers[i];
+        if (has_unread(reader)) {
+            events += reader->head_seen - reader->read + reader->spill_seen - reader->spill_read;
+        }
+    }
+    return events;
+}
+
 int collector_drain(struct collector *collector, varve_collect_progress progress, void *context,
                     struct varve_message *message)
 {
@@ -492,7 +505,7 @@ int collector_drain(struct collector *collector, varve_collect_progress progress
     do {
         error = collector_round(collector, true, &moved, message);
         if (progress != NULL) {
-            progress(context, "draining", collector->seq, 0);
+            progress(context, "writing events", collector->seq, collector_events_known(collector));
         }
         idle_rounds = moved > 0 ? 0 : idle_rounds + 1;
     } while (error == VARVE_OK && (moved > 0 || (any_unread(collector) && idle_rounds < DRAIN_IDLE_ROUNDS)));

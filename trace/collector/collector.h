@@ -143,6 +143,8 @@ int collector_round(struct collector *collector, bool drain, uint64_t *moved_out
 bool collector_idle(struct collector *collector);
 /// How far rings may grow in memory, as much as that has room now: before the program starts, and with each heartbeat.
 void collect_growth_bound(const struct collector *collector);
+/// Events that were taken and records that wait in rings and behind them, as the last round has seen them.
+uint64_t collector_events_known(const struct collector *collector);
 /// Events taken since the last commit.
 uint64_t collector_pending(const struct collector *collector);
 int collector_commit(struct collector *collector, struct varve_message *message);

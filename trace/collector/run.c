@@ -279,8 +279,9 @@ static void emit_progress(struct recording *recording, uint64_t now_ns)
 
     if (options->progress != NULL && now_ns >= recording->next_progress_ns) {
         recording->next_progress_ns = now_ns + PROGRESS_EVERY_NS;
-        options->progress(options->progress_context, recording->launch.has_ended ? "draining" : "recording",
-                          recording->collector.seq, 0);
+        options->progress(options->progress_context,
+                          recording->launch.has_ended ? "writing events" : "recording",
+                          recording->collector.seq, collector_events_known(&recording->collector));
     }
 }
 
@@ -344,6 +345,26 @@ static int collect(struct recording *recording, struct varve_message *message)
     }
 }
 
+/* The program is over, what follows may take minutes, and everything of it can be done later as well. */
+static void begin_finishing(struct recording *recording)
+{
+    const char *path = recording->collector.directory.path;
+    char first[4352];
+    char second[4352];
+
+    snprintf(
+        first, sizeof(first),
+        "\r\033[Kvarve: the database is being written; Ctrl-C again stops, `varve recover %.4096s` finishes it later",
+        path);
+    snprintf(second, sizeof(second), "\r\033[Kvarve: stopped; `varve recover %.4096s` finishes the database",
+             path);
+    if (!isatty(STDERR_FILENO)) {
+        memmove(first, first + 4, strlen(first + 4) + 1);
+        memmove(second, second + 4, strlen(second + 4) + 1);
+    }
+    launch_finishing(&recording->launch, first, second);
+}
+
 static int finish(struct recording *recording, struct varve_collect_result *result,
                   struct varve_message *message)
 {
@@ -354,6 +375,7 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
 
     __atomic_store_n(&collector->directory.control->state, SESSION_STATE_CLOSED, __ATOMIC_RELEASE);
     collector->stopped_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
+    begin_finishing(recording);
     error = collector_drain(collector, options->progress, options->progress_context, message);
     if (error == VARVE_OK && collector->process_count == 0) {
         error = collect_allocator_launched(collector, recording->program);
@@ -383,10 +405,11 @@ static void warn_of_allocator(const struct recording *recording)
         options->heap && !options->quiet ? collect_allocator_of(recording->program) : NULL;
 
     if (allocator != NULL) {
-        fprintf(stderr,
-                "varve: %s has %s linked in, which no recorder sees: only memory from elsewhere (mmap, other "
-                "libraries) will be recorded; link the allocator as a shared library to record its heap\n",
-                recording->program, allocator);
+        fprintf(
+            stderr,
+            "varve: %s has %s linked in, which cannot be recorded: only memory from elsewhere (mmap, other "
+            "libraries) will be recorded; link the allocator as a shared library to record its heap\n",
+            recording->program, allocator);
     }
 }
 
@@ -503,6 +526,7 @@ int varve_collect_record(const struct varve_collect_options *options, struct var
     if (error == VARVE_OK) {
         error = collector_publish(&recording->collector, options->database_path, message);
     }
+    launch_finished();
     if (error == VARVE_OK) {
         session_directory_remove(&recording->collector.directory);
     } else {

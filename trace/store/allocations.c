@@ -198,7 +198,7 @@ static int part_commit(const struct finish *finish, uint64_t id)
                      block <= finish->derive->blocks.count ? block : finish->derive->blocks.count);
     }
     if (finish->progress != NULL) {
-        finish->progress(finish->context, "allocations", id, finish->derive->scratch.count);
+        finish->progress(finish->context, "writing allocations", id, finish->derive->scratch.count);
     }
     return error;
 }

@@ -3,7 +3,7 @@
  * A result that is there whole or not at all: it grows beside its place and moves there at the end; from another
  * file system a copy does. What is
  * in the way is judged twice, at the beginning, to say so before the work, and at the end, by the kernel, in
- * the same step that moves the file: what came there meanwhile is not overwritten. Links are never followed:
+ * the same step that moves the file: what was created meanwhile is not overwritten. Links are never followed:
  * with permission to replace, a link itself goes. Used by whoever makes a database (collector/collector.c, import/database_writer.c,
  * import/rebuild/rebuild.c) and by analysis/ for files of other formats.
  */
@@ -195,9 +195,9 @@ int varve_publish_move(const char *from, const char *path, bool may_replace, str
     }
     if (result != 0) {
         return errno == EEXIST
-                   ? varve_message_set(message, VARVE_ERROR_INVALID,
-                                       "%.300s: came there meanwhile, and is not overwritten without --force",
-                                       path)
+                   ? varve_message_set(
+                         message, VARVE_ERROR_INVALID,
+                         "%.300s: was created meanwhile, and is not overwritten without --force", path)
                    : varve_message_set(message, VARVE_ERROR_IO, "%.300s: cannot be moved there: %s", path,
                                        strerror(errno));
     }

@@ -217,10 +217,10 @@ int store_commit(struct store *store, const struct store_ring_position *position
 
 /* ---- the last steps: indexes, statistics, and from two files one that opens read-only anywhere ---- */
 
-static void report(store_progress progress, void *context, const char *stage, uint64_t done)
+static void report(store_progress progress, void *context, uint64_t done)
 {
     if (progress != NULL) {
-        progress(context, stage, done, 3);
+        progress(context, "summarising", done, 3);
     }
 }
 
@@ -234,7 +234,7 @@ static int journal_leave(struct store *store, bool *is_left_out, struct varve_me
     }
     if (sqlite3_prepare_v2(store->db, "PRAGMA main.journal_mode = DELETE", -1, &statement, NULL) !=
         SQLITE_OK) {
-        return schema_error(store->db, store->path, "cannot fold the log in", message);
+        return schema_error(store->db, store->path, "cannot checkpoint the write-ahead log", message);
     }
     int result = sqlite3_step(statement);
     *is_left_out = result == SQLITE_ROW &&
@@ -397,7 +397,7 @@ int store_finish(struct store *store, store_progress progress, void *context, st
     if (!store->has_derived) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: derive_finish comes before", store->path);
     }
-    report(progress, context, "indexes", 0);
+    report(progress, context, 0);
     int error = store->is_private ? bulks_attach(store, message) : VARVE_OK;
     if (error == VARVE_OK) {
         error = writer_begin(store, message);
@@ -411,7 +411,7 @@ int store_finish(struct store *store, store_progress progress, void *context, st
                                "DELETE FROM keyframe",
                                message);
     }
-    report(progress, context, "statistics", 1);
+    report(progress, context, 1);
     if (error == VARVE_OK) {
         error = statistics_gather(store, message);
     }
@@ -426,7 +426,7 @@ int store_finish(struct store *store, store_progress progress, void *context, st
     if (error == VARVE_OK) {
         error = store_commit(store, NULL, 0, message);
     }
-    report(progress, context, "fold", 2);
+    report(progress, context, 2);
     if (error == VARVE_OK) {
         error = wal_fold(store, message);
     }
@@ -434,7 +434,7 @@ int store_finish(struct store *store, store_progress progress, void *context, st
         /* Where there is no space for the smaller copy, the database stays as it is: large, and complete. */
         sqlite3_exec(store->db, "VACUUM main", NULL, NULL, NULL);
     }
-    report(progress, context, "done", 3);
+    report(progress, context, 3);
     return error;
 }
 

@@ -246,7 +246,7 @@ CREATE VIEW leak_moment AS
         -1 AS from_ns, coalesce(iif(k.totals, NULL, p.main_end_ns), 9223372036854775807) AS at_ns,
         CASE WHEN p.end_cause = 'exec' THEN 'exec' WHEN p.main_end_ns IS NULL OR k.totals THEN 'end' ELSE 'exit of main' END AS moment,
         p.exit_ns
-    FROM (SELECT *, coalesce(end_ns, (SELECT ts_ns FROM event_row ORDER BY seq DESC LIMIT 1), 0) AS exit_ns FROM process) p
+    FROM (SELECT *, coalesce(end_ns, (SELECT ts_ns FROM event ORDER BY seq DESC LIMIT 1), 0) AS exit_ns FROM process) p
         CROSS JOIN (SELECT EXISTS (SELECT 1 FROM meta WHERE key = 'keep' AND value = 'totals') AS totals) k;
 
 -- Blocks by line, and by the tenths of their process's run in which they were made and freed: live at the end of tenth i are those with
@@ -366,7 +366,7 @@ CREATE VIEW leak_line AS
             FROM even),
         weighed AS (
             SELECT e.*, min(1.0, span / 5.0) * min(1.0, 4.0 * e.run_ns / m.run_ns) AS weight
-            FROM recent e CROSS JOIN (SELECT max(1, max(end_ns - begin_ns)) AS run_ns FROM leak_moment WHERE moment <> 'exec') m),
+            FROM recent e CROSS JOIN (SELECT max(1, coalesce(max(end_ns - begin_ns), 1)) AS run_ns FROM leak_moment WHERE moment <> 'exec') m),
         scored AS (
             SELECT *, evenness * (0.25 + 0.75 * recent) * steadiness * n_10 / (n_10 + 8.0) * weight AS growth,
                 byte_evenness * (0.25 + 0.75 * byte_recent) * byte_steadiness * blocks / (blocks + 8.0) * weight
@@ -383,9 +383,9 @@ CREATE VIEW leak_line AS
             WHEN span <= 2 THEN 'late'
             WHEN iif(by_bytes, byte_recent, recent) < 0.1 THEN 'stopped'
             ELSE 'mixed' END AS pattern,
-        CASE WHEN s.user_rank IN (1, 2) THEN s.module GLOB '/lib*' OR s.module GLOB '/usr/lib*' OR s.module GLOB '/usr/local/lib*'
-                OR s.module GLOB '*/python[0-9]*' OR s.module GLOB '*/libpython*'
-            ELSE coalesce(s.user_rank, 0) IN (0, 4) END AS is_library,
+        CASE WHEN s.user_rank = 4 THEN 1 WHEN s.user_rank > 2 THEN 0
+            ELSE coalesce(s.module GLOB '/lib*' OR s.module GLOB '/usr/lib*' OR s.module GLOB '/usr/local/lib*'
+                OR s.module GLOB '*/python[0-9]*' OR s.module GLOB '*/libpython*', 0) END AS is_library,
         first_ns, last_ns, nullif(largest & 4294967295, 0) AS callsite_id,
         n_1 AS live_1, n_2 AS live_2, n_3 AS live_3, n_4 AS live_4, n_5 AS live_5, n_6 AS live_6, n_7 AS live_7, n_8 AS live_8,
         n_9 AS live_9, b_1 AS live_bytes_1, b_2 AS live_bytes_2, b_3 AS live_bytes_3, b_4 AS live_bytes_4, b_5 AS live_bytes_5,
@@ -454,28 +454,28 @@ CREATE VIEW storage_leak AS
             SELECT l.id, max(g.storages) AS storages, g.leaving, g.phases, g.name
             FROM left_by l JOIN grown g ON g.process_id = l.process_id AND g.name = l.name AND g.callsite_id = l.callsite_id
             GROUP BY l.id),
-        told AS MATERIALIZED (
+        tracked AS MATERIALIZED (
             SELECT process_id, callsite_id, count(*) AS storages FROM alive
             WHERE leak_seq IS NOT NULL AND leak_cause NOT IN (106, 107) GROUP BY process_id, callsite_id HAVING count(*) >= 8),
         judged AS (
-            SELECT a.*, h.views, h.shown, g.storages AS grown, g.leaving, g.phases, g.name AS phase, t.storages AS told,
+            SELECT a.*, h.views, h.shown, g.storages AS grown, g.leaving, g.phases, g.name AS phase, t.storages AS tracked,
                 CASE WHEN a.leak_cause = 106 THEN 1
                     WHEN (a.has_exited OR a.leak_cause = 107) AND 2 * h.shown < a.size THEN 2
                     WHEN g.id IS NOT NULL OR a.leak_seq IS NOT NULL AND t.storages IS NOT NULL THEN 3
                     WHEN a.leak_cause = 108 THEN 4
                     WHEN a.has_exited OR a.leak_seq IS NOT NULL THEN 5 END AS reason
             FROM alive a LEFT JOIN held h ON h.base_id = a.id LEFT JOIN growth g ON g.id = a.id
-                LEFT JOIN told t ON t.process_id = a.process_id AND t.callsite_id = a.callsite_id)
+                LEFT JOIN tracked t ON t.process_id = a.process_id AND t.callsite_id = a.callsite_id)
     SELECT id AS storage_id, number, process_id, pid, size, callsite_id, create_ns,
         CASE reason WHEN 1 THEN 'cycle' WHEN 2 THEN 'held by views' WHEN 3 THEN 'growth' WHEN 4 THEN 'untouched'
             ELSE 'alive at the end' END AS kind,
         max(CASE reason WHEN 1 THEN 1.0 WHEN 2 THEN 1.0 - CAST(shown AS REAL) / size
-                WHEN 3 THEN 1.0 - 1.0 / max(coalesce(grown, 0), coalesce(told, 0)) WHEN 4 THEN 0.5 ELSE 0.9 END,
+                WHEN 3 THEN 1.0 - 1.0 / max(coalesce(grown, 0), coalesce(tracked, 0)) WHEN 4 THEN 0.5 ELSE 0.9 END,
             has_exited * 0.9) AS score,
         CASE reason WHEN 1 THEN 'kept alive by what it keeps alive itself'
             WHEN 2 THEN views || iif(views = 1, ' view shows ', ' views show ') || shown || ' of its ' || size || ' bytes'
                 || iif(leak_cause = 107, ', and nobody else refers to it', '')
-            WHEN 3 THEN iif(grown IS NULL, 'one of ' || told || ' of this call site that the tracker found',
+            WHEN 3 THEN iif(grown IS NULL, 'one of ' || tracked || ' of this call site that the tracker found',
                 'one of ' || grown || ' of this call site that ' || leaving || ' of ' || phases
                     || iif(phases = 1, ' phase "', ' phases "') || phase || '" left')
             WHEN 4 THEN 'nobody has looked at it since it was created'

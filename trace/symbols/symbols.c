@@ -75,6 +75,44 @@ void symbols_close(struct symbols *symbols)
     free(symbols);
 }
 
+/* Rust's older scheme is that of C++ with a hash behind the name, and signs spelled out; source: the crate rustc-demangle, legacy.rs.
+ * In place: nothing grows. */
+static void read_rust(char *name)
+{
+    static const struct {
+        const char *text, *sign;
+    } signs[] = {{"$LT$", "<"},  {"$GT$", ">"},  {"$LP$", "("},  {"$RP$", ")"},  {"$RF$", "&"},
+                 {"$BP$", "*"},  {"$C$", ","},   {"$u20$", " "}, {"$u27$", "'"}, {"$u5b$", "["},
+                 {"$u5d$", "]"}, {"$u7b$", "{"}, {"$u7d$", "}"}, {"$u7e$", "~"}, {"..", "::"}};
+    const size_t length = strlen(name);
+    const size_t hash = strlen("::h0123456789abcdef");
+    char *to = name;
+
+    if (length <= hash || strncmp(name + length - hash, "::h", 3) != 0 ||
+        strspn(name + length - hash + 3, "0123456789abcdef") != hash - 3) {
+        return;
+    }
+    name[length - hash] = '\0';
+    for (const char *from = name; *from != '\0';) {
+        size_t i = 0;
+
+        if (*from == '_' && from[1] == '$' && (from == name || from[-1] == ':')) {
+            from++; /* stands in front of a sign, where a name may not begin with one */
+        }
+        while (i < sizeof(signs) / sizeof(signs[0]) &&
+               strncmp(from, signs[i].text, strlen(signs[i].text)) != 0) {
+            i++;
+        }
+        if (i < sizeof(signs) / sizeof(signs[0])) {
+            from += strlen(signs[i].text);
+            to = stpcpy(to, signs[i].sign);
+        } else {
+            *to++ = *from++;
+        }
+    }
+    *to = '\0';
+}
+
 const char *symbols_demangle(struct symbols *symbols, const char *name)
 {
     char *demangled;
@@ -88,6 +126,7 @@ const char *symbols_demangle(struct symbols *symbols, const char *name)
         return name;
     }
     symbols->demangled = demangled;
+    read_rust(demangled);
     return demangled;
 }
 

@@ -176,8 +176,9 @@ void doctor_check_leftovers(struct doctor_lines *lines)
         if (count++ < SHOWN) {
             snprintf(remedy, sizeof(remedy), "varve recover DB.d of that recording, or rm -r %.100s",
                      all.items[i].path);
-            doctor_add(lines, "leftover", DOCTOR_WARNING, "a recording that was killed; it takes memory",
-                       remedy, "%.100s, %s", all.items[i].path, format_bytes(all.items[i].bytes).text);
+            doctor_add(lines, "leftover", DOCTOR_WARNING,
+                       "a recording that was killed; its rings occupy memory", remedy, "%.100s, %s",
+                       all.items[i].path, format_bytes(all.items[i].bytes).text);
         }
     }
     free(all.items);

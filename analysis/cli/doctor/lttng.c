@@ -23,7 +23,7 @@
 #define ANSWER_BYTES 65536
 #define SHOWN 10
 
-static const char without_lttng[] = "varve record --lttng has to do without LTTng";
+static const char without_lttng[] = "varve record --lttng writes no LTTng trace";
 
 /* A recorder is called varve-PID-NUMBER where LTTng knows it; true if that process is not one any more. */
 static bool is_abandoned(const char *name)

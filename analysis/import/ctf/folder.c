@@ -53,8 +53,8 @@ static int file_check(const char *path, const struct stat *status, struct varve_
     int descriptor;
 
     if (!S_ISREG(status->st_mode)) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: is no file, as all of a CTF trace are",
-                                 path);
+        return varve_message_set(message, VARVE_ERROR_FORMAT,
+                                 "%s: is not a regular file, as all of a CTF trace are", path);
     }
     if (status->st_size / HOLE_SHARE > stored + HOLE_SLACK / HOLE_SHARE) {
         return varve_message_set(message, VARVE_ERROR_FORMAT,

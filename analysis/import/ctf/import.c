@@ -408,7 +408,7 @@ static int result_read(const char *path, struct ctf_import_result *result, struc
         {&result->discarded_packets, "SELECT value FROM stats WHERE name = 'lttng_packets_discarded'"},
         {&result->uncounted, "SELECT value FROM stats WHERE name = 'lttng_discards_of_unknown_size'"},
         {&result->unknown_events, "SELECT value FROM stats WHERE name = 'ctf_unknown_events'"},
-        {&result->other_events, "SELECT value FROM stats WHERE name = 'ctf_foreign_events'"},
+        {&result->other_events, "SELECT value FROM stats WHERE name = 'ctf_other_events'"},
     };
     struct database *database;
     int error = database_open(path, DATABASE_DERIVED, &database, message);

@@ -77,13 +77,19 @@ static const char classes_sql[] =
                                    "m.seq") ") AS peak_allocations FROM " side                                                                       \
                                             ".allocation x LEFT JOIN moment_" side                                                                   \
                                             " m ON m.domain = x.domain AND m.device = coalesce(x.device, 0) GROUP BY x.domain, x.size) s JOIN " side \
-                                            ".domain d ON d.code = s.domain GROUP BY 2, 3;"                                                          \
-                                            "INSERT INTO usage_" side                                                                                \
-                                            " SELECT 2, t.domain, coalesce(k.stack, 0), min(t.callsite_id), " SUMS                                   \
-                                            " FROM " side ".callsite_total t LEFT JOIN stack_" side                                                  \
-                                            " k ON k.callsite_id = t.callsite_id GROUP BY 2, 3;"
+                                            ".domain d ON d.code = s.domain GROUP BY 2, 3;"
 
-static const char whole_sql[] = WHOLE_SIDE("a") WHOLE_SIDE("b");
+/* clang-format off */
+#define WHOLE_LINES(side) \
+    "INSERT INTO usage_" side " SELECT 2, d.name, s.stack, s.callsite_id, s.bytes, s.allocations, s.live_bytes, " \
+    "s.live_allocations, s.peak_bytes, s.peak_allocations FROM (SELECT t.domain AS domain, coalesce(k.stack, 0) AS stack, " \
+    "min(t.callsite_id) AS callsite_id, sum(bytes) AS bytes, sum(allocations) AS allocations, sum(live_bytes) AS live_bytes, " \
+    "sum(live_allocations) AS live_allocations, sum(peak_bytes) AS peak_bytes, sum(peak_allocations) AS peak_allocations " \
+    "FROM " side ".callsite_stat t LEFT JOIN stack_" side " k ON k.callsite_id = t.callsite_id GROUP BY 1, 2) s " \
+    "JOIN " side ".domain d ON d.code = s.domain;"
+/* clang-format on */
+
+static const char whole_sql[] = WHOLE_SIDE("a") WHOLE_LINES("a") WHOLE_SIDE("b") WHOLE_LINES("b");
 
 /* Of beginnings up to an event: ?1. */
 #define BEGINNING(side)                                                                                 \

@@ -24,15 +24,17 @@
 #define TEXT_COLUMN 7
 #define PLACE_COLUMN (11 + 2 * (LEAK_TENTHS - 1))
 
-#define SERIES(name) \
-    name "_1, " name "_2, " name "_3, " name "_4, " name "_5, " name "_6, " name "_7, " name "_8, " name "_9, "
+#define SERIES(name)                                                                                     \
+    name "_1, " name "_2, " name "_3, " name "_4, " name "_5, " name "_6, " name "_7, " name "_8, " name \
+         "_9, "
 
 /* place: of the default domains, which may be of the same memory, a line is shown once, where it looks more like a leak. */
 static const char line_sql[] =
     "SELECT live_allocations, live_bytes, domain, pattern, CAST(round(score * 1000) AS INTEGER), by_bytes, is_library, "
-    "coalesce(allocations, -1), first_ns, last_ns, coalesce(callsite_id, 0), " SERIES("live") SERIES("live_bytes") "row_number() OVER (PARTITION BY user_symbol_id ORDER BY score DESC, domain DESC) AS place FROM leak_line "
-    "WHERE domain = ?1 OR ?1 IS NULL AND domain IN ('heap', 'python') "
-    "ORDER BY round(score, 1) DESC, is_library, live_bytes DESC, user_symbol_id, domain";
+    "coalesce(allocations, -1), first_ns, last_ns, coalesce(callsite_id, 0), " SERIES("live") SERIES(
+        "live_bytes") "row_number() OVER (PARTITION BY user_symbol_id ORDER BY score DESC, domain DESC) AS place FROM leak_line "
+                      "WHERE domain = ?1 OR ?1 IS NULL AND domain IN ('heap', 'python') "
+                      "ORDER BY round(score, 1) DESC, is_library, live_bytes DESC, user_symbol_id, domain";
 
 static void read_line(struct leak_line *line, struct cursor *cursor)
 {
@@ -63,12 +65,13 @@ int leak_list_load(struct leak_list *list, struct database *database, const stru
     struct selection selection;
     struct cursor cursor;
     bool is_whole = query->pid == 0 && query->from == NULL;
-    int error =
-        selection_make(&selection, database, query->domain != NULL ? query->domain : "heap", query->pid, message);
+    int error = selection_make(&selection, database, query->domain != NULL ? query->domain : "heap",
+                               query->pid, message);
 
     *list = (struct leak_list){0};
     if (error == VARVE_OK) {
-        error = leak_moment_make(&list->moment, database, query->at, query->from, query->to, query->pid, message);
+        error =
+            leak_moment_make(&list->moment, database, query->at, query->from, query->to, query->pid, message);
     }
     if (error != VARVE_OK) {
         return error;
@@ -167,18 +170,21 @@ void leak_evidence(char *text, size_t bytes, const struct leak_line *line)
     text += used;
     bytes -= used;
     if (strcmp(line->pattern, "growing") == 0) {
-        snprintf(text, bytes, ": %s%s after 10 %% of the run, %s after half of it, %s at the end; growth in %d of 10 tenths, %s",
-                 amount(line, 0).text, unit, amount(line, 4).text, amount(line, 9).text, growing_tenths(series),
-                 series[9] > series[8] ? "still growing at the end" : "none in the last");
+        snprintf(
+            text, bytes,
+            ": %s%s after 10 %% of the run, %s after half of it, %s at the end; growth in %d of 10 tenths, %s",
+            amount(line, 0).text, unit, amount(line, 4).text, amount(line, 9).text, growing_tenths(series),
+            series[9] > series[8] ? "still growing at the end" : "none in the last");
     } else if (strcmp(line->pattern, "early") == 0) {
-        snprintf(text, bytes, ": %s%s after 10 %% of the run, %s at the end: hardly any growth since", amount(line, 0).text, unit,
-                 amount(line, 9).text);
+        snprintf(text, bytes, ": %s%s after 10 %% of the run, %s at the end: hardly any growth since",
+                 amount(line, 0).text, unit, amount(line, 9).text);
     } else if (strcmp(line->pattern, "stopped") == 0) {
         snprintf(text, bytes, ": %s%s after %d %% of the run, %s at the end: hardly any growth since",
-                 amount(line, filled_tenths(series) - 1).text, unit, filled_tenths(series) * 10, amount(line, 9).text);
+                 amount(line, filled_tenths(series) - 1).text, unit, filled_tenths(series) * 10,
+                 amount(line, 9).text);
     } else {
-        snprintf(text, bytes, ": %s%s after half of the run, %s after 90 %% of it, %s at the end", amount(line, 4).text, unit,
-                 amount(line, 8).text, amount(line, 9).text);
+        snprintf(text, bytes, ": %s%s after half of the run, %s after 90 %% of it, %s at the end",
+                 amount(line, 4).text, unit, amount(line, 8).text, amount(line, 9).text);
     }
 }
 
@@ -195,8 +201,9 @@ static void print_head(FILE *out, const struct leak_list *list, const struct lea
     if (list->count_all == 0) {
         fprintf(out, "Nothing of %s", domain_name(list, query));
     } else {
-        fprintf(out, "%s in %s allocation%s of %s", format_bytes_exact(list->bytes).text, format_count(list->allocations).text,
-                plural(list->allocations), query->domain != NULL ? query->domain : "heap");
+        fprintf(out, "%s in %s allocation%s of %s", format_bytes_exact(list->bytes).text,
+                format_count(list->allocations).text, plural(list->allocations),
+                query->domain != NULL ? query->domain : "heap");
     }
     if (list->objects > 0) {
         fprintf(out, ", %s in %s object%s of Python", format_bytes_exact(list->object_bytes).text,
@@ -210,12 +217,14 @@ static void print_head(FILE *out, const struct leak_list *list, const struct lea
     leak_moment_words(out, &list->moment);
     fputc('\n', out);
     if (list->moment.only_live) {
-        fputs("  of allocations that were freed nothing was kept: growth is that of what was not freed\n", out);
+        fputs("  of allocations that were freed nothing was kept: growth is that of what was not freed\n",
+              out);
     }
     if (list->count_all > 0) {
         fprintf(out, "  %s%s%s line%s, the likeliest leaks first\n",
                 (int64_t)list->count < list->count_all ? format_count((int64_t)list->count).text : "",
-                (int64_t)list->count < list->count_all ? " of " : "", format_count(list->count_all).text, plural(list->count_all));
+                (int64_t)list->count < list->count_all ? " of " : "", format_count(list->count_all).text,
+                plural(list->count_all));
     }
 }
 
@@ -237,27 +246,30 @@ static void print_stack(FILE *out, struct database *database, const struct calls
     stack_free(&stack);
 }
 
-static void print_line(FILE *out, struct database *database, const struct leak_line *line, size_t number, bool with_domain,
-                       int64_t frames)
+static void print_line(FILE *out, struct database *database, const struct leak_line *line, size_t number,
+                       bool with_domain, int64_t frames)
 {
     char evidence[400];
     char figures[200];
     char *name;
     size_t used;
 
-    snprintf(figures, sizeof(figures), "  %s, score %.2f%s%s%s", format_bytes(line->bytes[LEAK_TENTHS - 1]).text, line->score,
-             with_domain ? ", " : "", with_domain ? line->domain : "", line->is_library ? ", library" : "");
+    snprintf(figures, sizeof(figures), "  %s, score %.2f%s%s%s",
+             format_bytes(line->bytes[LEAK_TENTHS - 1]).text, line->score, with_domain ? ", " : "",
+             with_domain ? line->domain : "", line->is_library ? ", library" : "");
     used = format_width(figures) + 6;
-    name = callsite_entry_name(&line->row, GROUP_BY_LINE, terminal_columns() > used + 24 ? terminal_columns() - used : 24);
-    fprintf(out, "%4zu. %s%s\n%*s", number, line->row.id == 0 ? "(no stack was recorded)" : name, figures, TEXT_COLUMN, "");
+    name = callsite_entry_name(&line->row, GROUP_BY_LINE,
+                               terminal_columns() > used + 24 ? terminal_columns() - used : 24);
+    fprintf(out, "%4zu. %s%s\n%*s", number, line->row.id == 0 ? "(no stack was recorded)" : name, figures,
+            TEXT_COLUMN, "");
     free(name);
     leak_evidence(evidence, sizeof(evidence), line);
     format_print_wrapped(out, evidence, TEXT_COLUMN);
     print_stack(out, database, &line->row, frames);
 }
 
-void leak_list_print(FILE *out, struct database *database, const struct leak_list *list, const struct leak_query *query,
-                     int64_t frames)
+void leak_list_print(FILE *out, struct database *database, const struct leak_list *list,
+                     const struct leak_query *query, int64_t frames)
 {
     struct report_loss loss;
 
@@ -312,7 +324,8 @@ static struct cJSON *line_json(struct database *database, const struct leak_line
     return object;
 }
 
-struct cJSON *leak_list_json(struct database *database, const struct leak_list *list, const struct leak_query *query, int64_t frames)
+struct cJSON *leak_list_json(struct database *database, const struct leak_list *list,
+                             const struct leak_query *query, int64_t frames)
 {
     struct cJSON *object = json_object();
     struct cJSON *lines = json_array();
@@ -341,7 +354,9 @@ struct cJSON *leak_list_json(struct database *database, const struct leak_list *
 
 void leak_list_csv(FILE *out, const struct leak_list *list)
 {
-    fputs("domain,score,pattern,bytes,allocations,allocations_made,evidence,callsite_id,function,file,line,module\n", out);
+    fputs(
+        "domain,score,pattern,bytes,allocations,allocations_made,evidence,callsite_id,user_function,user_file,user_line,user_module\n",
+        out);
     for (size_t i = 0; i < list->count; i++) {
         const struct leak_line *line = &list->rows[i];
         char evidence[400];

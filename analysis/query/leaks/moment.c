@@ -27,17 +27,18 @@ static int parse(struct database *database, const char *option, const char *text
         return VARVE_OK;
     }
     if (text[0] == '\0' || text[strspn(text, "0123456789")] != '\0') {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "--%s must be %sa time such as 1.5s, 20ms, 7us, 900ns or the number of an event, not '%s'",
-                                 option, strcmp(option, "from") == 0 ? "" : "'end', 'exit-of-main', ", text);
+        return varve_message_set(
+            message, VARVE_ERROR_INVALID,
+            "--%s must be %sa time such as 1.5s, 20ms, 7us, 900ns or the number of an event, not '%s'",
+            option, strcmp(option, "from") == 0 ? "" : "'end', 'exit-of-main', ", text);
     }
     error = segments_moment(database, text, &seq, message);
     *ns_out = error == VARVE_OK ? event_time_ns(database, seq) : -1;
     return error;
 }
 
-static int parse_at(struct leak_moment *moment, struct database *database, const char *option, const char *text,
-                    struct varve_message *message)
+static int parse_at(struct leak_moment *moment, struct database *database, const char *option,
+                    const char *text, struct varve_message *message)
 {
     if (text == NULL) {
         moment->at = LEAK_AT_DEFAULT;
@@ -69,12 +70,13 @@ static void make_views(struct database *database, const struct leak_moment *mome
         snprintf(condition, sizeof(condition), "moment = 'exit of main'");
     }
     snprintf(sql, sizeof(sql),
-             "CREATE TEMP VIEW leak_moment AS SELECT process_id, pid, max(begin_ns, %" PRId64 ") AS begin_ns, %s AS end_ns, %" PRId64
+             "CREATE TEMP VIEW leak_moment AS SELECT process_id, pid, max(begin_ns, %" PRId64
+             ") AS begin_ns, %s AS end_ns, %" PRId64
              " AS from_ns, %s AS at_ns, %s AS moment, exit_ns FROM main.leak_moment"
              " WHERE (%" PRId64 " = 0 OR pid = %" PRId64 ") AND %s > %" PRId64 " AND %s",
              moment->from_ns, end, moment->from_ns, at,
              moment->at == LEAK_AT_TIME  ? "'time'"
-             : moment->at == LEAK_AT_END ? "'end'"
+             : moment->at == LEAK_AT_END ? "iif(moment = 'exec', moment, 'end')"
                                          : "moment",
              pid, pid, end, moment->from_ns, condition);
     database_make_view(database, sql);
@@ -86,8 +88,9 @@ static void load_processes(struct leak_moment *moment, struct database *database
 {
     struct cursor cursor;
 
-    cursor_open(&cursor, database,
-                "SELECT count(*), sum(moment = 'exit of main'), sum(moment = 'end'), sum(moment = 'exec'), min(end_ns), max(end_ns) FROM leak_moment");
+    cursor_open(
+        &cursor, database,
+        "SELECT count(*), sum(moment = 'exit of main'), sum(moment = 'end'), sum(moment = 'exec'), min(end_ns), max(end_ns) FROM leak_moment");
     if (cursor_next(&cursor)) {
         moment->processes = cursor_integer(&cursor, 0);
         moment->at_main = cursor_integer(&cursor, 1);
@@ -103,21 +106,43 @@ static void load_processes(struct leak_moment *moment, struct database *database
 static int refuse(const struct leak_moment *moment, struct database *database, struct varve_message *message)
 {
     if (moment->at == LEAK_AT_EXIT_OF_MAIN) {
-        return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                                 "%s: no exit of main was recorded after the beginning of the time asked for%s; --at end is known",
-                                 database_path(database), moment->only_live ? " (only totals were kept)" : "");
+        return varve_message_set(
+            message, VARVE_ERROR_NOT_FOUND,
+            "%s: no exit of main was recorded after the beginning of the time asked for%s; --at end is known",
+            database_path(database), moment->only_live ? " (only totals were kept)" : "");
     }
-    return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s: no recorded process ran then%s; varve info lists them",
+    return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
+                             "%s: no recorded process ran then%s; varve info lists them",
                              database_path(database), moment->at == LEAK_AT_TIME ? "" : " or later");
 }
 
-int leak_moment_make(struct leak_moment *moment, struct database *database, const char *at, const char *from, const char *to,
-                     int64_t pid, struct varve_message *message)
+/* Databases of older versions have no views of leaks. */
+static int require_views(struct database *database, struct varve_message *message)
+{
+    int64_t views = database_integer(
+        database,
+        "SELECT count(*) FROM main.sqlite_schema WHERE name IN ('leak_moment', 'leak_tenth', 'leak_line')",
+        0);
+
+    if (views == 3 || database_error(database, NULL) != VARVE_OK) {
+        return VARVE_OK;
+    }
+    return varve_message_set(
+        message, VARVE_ERROR_UNSUPPORTED,
+        "%s was made by an older varve, without the views of leaks; its view leak has what was never freed",
+        database_path(database));
+}
+
+int leak_moment_make(struct leak_moment *moment, struct database *database, const char *at, const char *from,
+                     const char *to, int64_t pid, struct varve_message *message)
 {
     int error;
 
     *moment = (struct leak_moment){.from_ns = -1, .only_live = report_keeps_only_live(database)};
-    error = parse_at(moment, database, to != NULL ? "to" : "at", to != NULL ? to : at, message);
+    error = require_views(database, message);
+    if (error == VARVE_OK) {
+        error = parse_at(moment, database, to != NULL ? "to" : "at", to != NULL ? to : at, message);
+    }
     if (error == VARVE_OK && from != NULL) {
         error = parse(database, "from", from, &moment->from_ns, message);
     }
@@ -138,10 +163,10 @@ int leak_moment_make(struct leak_moment *moment, struct database *database, cons
     return VARVE_OK;
 }
 
-static void print_processes(FILE *out, int64_t count, const struct leak_moment *moment)
+static void print_processes(FILE *out, const char *of, int64_t count, const struct leak_moment *moment)
 {
     if (moment->processes - moment->replaced > 1) {
-        fprintf(out, " of %s process%s", format_count(count).text, count == 1 ? "" : "es");
+        fprintf(out, " %s %s process%s", of, format_count(count).text, count == 1 ? "" : "es");
     }
 }
 
@@ -157,12 +182,12 @@ static void print_ends(FILE *out, const struct leak_moment *moment)
 {
     if (moment->at_main > 0) {
         fputs("when main() returned or exit() began", out);
-        print_processes(out, moment->at_main, moment);
+        print_processes(out, "in", moment->at_main, moment);
         print_when(out, moment);
     }
     if (moment->at_end > 0 || moment->at_main == 0) {
         fprintf(out, "%sat the end", moment->at_main > 0 ? ", " : "");
-        print_processes(out, moment->at_end, moment);
+        print_processes(out, "of", moment->at_end, moment);
         fprintf(out, ", as %s", moment->only_live ? "only totals were kept" : "no exit of main was recorded");
     }
 }
@@ -170,7 +195,8 @@ static void print_ends(FILE *out, const struct leak_moment *moment)
 void leak_moment_words(FILE *out, const struct leak_moment *moment)
 {
     if (moment->from_ns >= 0) {
-        fprintf(out, "allocated later than %s after the start and live ", format_duration(moment->from_ns).text);
+        fprintf(out, "allocated later than %s after the start and live ",
+                format_duration(moment->from_ns).text);
     } else {
         fputs("live ", out);
     }
@@ -192,10 +218,10 @@ struct cJSON *leak_moment_json(const struct leak_moment *moment)
     struct cJSON *object = json_object();
 
     json_text(object, "at",
-              moment->at == LEAK_AT_TIME                                             ? "time"
-              : moment->at_main > 0 && moment->at_end > 0                            ? "mixed"
-              : moment->at_main > 0                                                  ? "exit of main"
-                                                                                     : "end");
+              moment->at == LEAK_AT_TIME                  ? "time"
+              : moment->at_main > 0 && moment->at_end > 0 ? "mixed"
+              : moment->at_main > 0                       ? "exit of main"
+                                                          : "end");
     json_integer(object, "processes", moment->processes);
     json_integer(object, "at_exit_of_main", moment->at_main);
     json_integer(object, "at_end", moment->at_end);

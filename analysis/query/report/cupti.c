@@ -45,7 +45,7 @@ static void print_state(FILE *out, const char *state, bool has_begun, int64_t pr
         fprintf(out, "  %s did not get it (CUptiResult %" PRId64 "): another profiler may have held it\n",
                 who, largest);
     } else if (strcmp(state, "cupti_fatal") == 0) {
-        fprintf(out, "  it gave up in %s (CUptiResult %" PRId64 "): what came afterwards is missing\n", who,
+        fprintf(out, "  it stopped in %s (CUptiResult %" PRId64 "): what came afterwards is missing\n", who,
                 largest);
     } else if (strcmp(state, "cupti_dropped") == 0 && sum > 0) {
         fprintf(out, "  it dropped %s activity records; allocations come from callbacks, and are complete\n",

@@ -278,6 +278,12 @@ static void print_domain(FILE *out, struct database *database, const struct repo
     groups_close(groups);
 }
 
+/* Addresses without memory behind them have totals, and lists with --all only. */
+static bool is_memory(const char *domain)
+{
+    return strcmp(domain, "address_space") != 0;
+}
+
 /* A domain has a row for each device, and one chapter; a duplicate source (cupti) has none of its own. */
 static bool begins_chapter(const struct report_totals *totals, size_t row)
 {
@@ -303,7 +309,7 @@ void report_text(FILE *out, struct database *database, const struct report_optio
     for (size_t i = 0; i < totals.count; i++) {
         if (begins_chapter(&totals, i) && is_all) {
             print_domain_all(out, database, &totals, totals.rows[i].domain, &all, &shown);
-        } else if (begins_chapter(&totals, i)) {
+        } else if (begins_chapter(&totals, i) && is_memory(totals.rows[i].domain)) {
             print_domain(out, database, &totals, totals.rows[i].domain, is_main, options, &shown);
             is_main = false;
         }
@@ -381,7 +387,8 @@ struct cJSON *report_json(struct database *database, const struct report_options
         }
     }
     json_text(object, "by", group_by_names[options->by]);
-    json_integer_or_null(object, "rss_peak_bytes", database_integer(database, "SELECT rss_bytes FROM rss_peak", -1));
+    json_integer_or_null(object, "rss_peak_bytes",
+                         database_integer(database, "SELECT rss_bytes FROM rss_peak", -1));
     json_add(object, "totals", report_totals_json(database));
     json_add(object, "domains", domains);
     if (report_has_gpu(database)) {

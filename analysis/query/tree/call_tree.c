@@ -16,6 +16,7 @@
 
 #define ROOT 0
 #define NO_FRAME 0            /* the key of stacks without frames */
+#define USER_FRAMES_MAX 256   /* in which the user's line is looked for */
 #define NODES_MAX (1UL << 21) /* of a tree that is copied out: what is beyond is left out */
 
 const char *const call_tree_metric_names[] = {"peak", "allocated", "leaked", "temporary", NULL};
@@ -181,7 +182,7 @@ static uint32_t find_callsite(struct builder *builder, struct map *numbers, uint
     uint32_t number = node;
     const uint64_t *found;
 
-    for (int i = 0; options->is_inverted && !options->all_frames && i < CALL_TREE_FRAMES_MAX; i++) {
+    for (int i = 0; options->is_inverted && !options->all_frames && i < USER_FRAMES_MAX; i++) {
         if (number == ROOT || builder->sources[number].key == key) {
             break;
         }
@@ -213,7 +214,6 @@ static bool read_callsites(struct builder *builder, struct map *numbers, const u
         [CALL_TREE_LEAKED] = CALLSITES("t.live_bytes", "t.live_allocations"),
         [CALL_TREE_TEMPORARY] = CALLSITES("0", "t.temporary"),
     };
-    int64_t *total = builder->sources[ROOT].total;
     struct cursor cursor;
     bool is_right = true;
 
@@ -223,6 +223,7 @@ static bool read_callsites(struct builder *builder, struct map *numbers, const u
         int64_t id = cursor_integer(&cursor, 0);
         uint32_t node = id > 0 && id < limit ? nodes[id] : ROOT;
         int64_t figures[] = {cursor_integer(&cursor, 2), cursor_integer(&cursor, 3)};
+        int64_t *total;
         uint32_t source;
 
         if (figures[0] == 0 && figures[1] == 0) {

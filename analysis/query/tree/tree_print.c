@@ -260,6 +260,10 @@ void call_tree_print_text(FILE *out, struct database *database, const struct cal
         fputs("no call site has a stack: they were not recorded\n", out);
     }
     if (tree->nodes[0].children == 0) {
+        if (tree->nodes[0].children_left_out > 0) {
+            fprintf(out, "each of its %s frames has less than --min-share of it\n",
+                    format_count(tree->nodes[0].children_left_out).text);
+        }
         return;
     }
     fprintf(out, "\n%s%8s %11s  %s\n", tree->options.metric != CALL_TREE_TEMPORARY ? "     bytes " : "",

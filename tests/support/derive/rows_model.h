@@ -27,7 +27,7 @@
 #define POINTS 8000
 #define PROCESSES_MAX 9U
 #define SITES_MAX 6U
-#define DOMAINS 9U
+#define DOMAINS 10U
 #define DEVICES 5U
 #define SLOTS (DOMAINS * DEVICES)
 
@@ -63,7 +63,7 @@ struct rows_model {
 static inline unsigned rows_slot(unsigned domain, unsigned device)
 {
     bool has_devices = domain != DOMAIN_HEAP && domain != DOMAIN_MMAP && domain != DOMAIN_PINNED &&
-                       domain != DOMAIN_ADDRESS_SPACE;
+                       domain != DOMAIN_ADDRESS_SPACE && domain != DOMAIN_PYTHON;
     return DEVICES * domain + (has_devices ? device : 0);
 }
 

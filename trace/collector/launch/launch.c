@@ -32,6 +32,8 @@
 #define LAUNCH_EXIT_STATUS_EXEC \
     127 /* of a child that could not exec; nobody sees it: the error comes back by pipe */
 
+#define EXIT_STATUS_INTERRUPTED 130 /* as shells have it of a program that Ctrl-C ended */
+
 struct launch_signals {
     sigset_t mask;
     struct sigaction on_child, on_pipe, on_file_size;
@@ -350,6 +352,65 @@ int launch_wait(struct launch *launch, int error)
         launch_poll(launch, emit_to_nobody, NULL);
     }
     return error;
+}
+
+/* ---- Ctrl-C while the database is written ---- */
+
+static struct {
+    char lines[2][4352];
+    volatile sig_atomic_t count;
+    struct sigaction before;
+    bool is_on;
+} interrupts; /* of the process, as signals are */
+
+static void answer_interrupt(int number)
+{
+    int reason = errno;
+    int at = interrupts.count < 1 ? 0 : 1;
+    const char *line = interrupts.lines[at];
+    ssize_t written = write(STDERR_FILENO, line, strlen(line));
+    (void)number;
+    (void)written; /* standard error is all there is */
+    interrupts.count = 1;
+    if (at == 1) {
+        _exit(EXIT_STATUS_INTERRUPTED);
+    }
+    errno = reason;
+}
+
+void launch_finishing(struct launch *launch, const char *first, const char *second)
+{
+    struct sigaction action;
+    sigset_t only;
+    launch_poll(launch, emit_to_nobody, NULL);
+    snprintf(interrupts.lines[0], sizeof(interrupts.lines[0]), "%s\n", first);
+    snprintf(interrupts.lines[1], sizeof(interrupts.lines[1]), "%s\n", second);
+    interrupts.count = 0;
+    sigaction(SIGINT, NULL, &interrupts.before);
+    if (interrupts.before.sa_handler == SIG_IGN) {
+        return; /* as whoever started varve wants it */
+    }
+    memset(&action, 0, sizeof(action));
+    action.sa_handler = answer_interrupt;
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGINT, &action, NULL);
+    sigemptyset(&only);
+    sigaddset(&only, SIGINT);
+    pthread_sigmask(SIG_UNBLOCK, &only, NULL);
+    interrupts.is_on = true;
+}
+
+void launch_finished(void)
+{
+    sigset_t only;
+    if (!interrupts.is_on) {
+        return;
+    }
+    sigemptyset(&only);
+    sigaddset(&only, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &only, NULL);
+    sigaction(SIGINT, &interrupts.before, NULL);
+    interrupts.is_on = false;
 }
 
 void launch_exit_like(const struct launch *launch)

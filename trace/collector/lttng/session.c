@@ -392,7 +392,7 @@ static int session_create(struct lttng_recording *session)
 
     descriptor = ctl.lttng_session_descriptor_local_create(session->name, session->output);
     if (descriptor == NULL) {
-        return varve_message_set(&session->message, VARVE_ERROR_IO, "LTTng does not take the folder %s",
+        return varve_message_set(&session->message, VARVE_ERROR_IO, "LTTng does not accept the folder %s",
                                  session->output);
     }
 #if VARVE_LTTNG_CTL >= 215 /* it writes CTF 2 unless asked otherwise; older ones know one format */

@@ -538,7 +538,7 @@ static int open_rings(struct session_directory *directory, struct varve_message 
     }
     return directory->rings_fd >= 0 || errno == ENOENT
                ? VARVE_OK
-               : refuse(directory, "its rings are in no folder of this user alone", message);
+               : refuse(directory, "its rings are not in a folder of this user alone", message);
 }
 
 static void unmap_session(struct session_directory *directory)
@@ -568,7 +568,7 @@ static int adopt_session(struct session_directory *directory, struct varve_messa
         return VARVE_OK;
     }
     if (directory->control->magic != SESSION_MAGIC || directory->control->trace_id != directory->trace_id) {
-        return refuse(directory, "its session page is another's, or damaged", message);
+        return refuse(directory, "its session page belongs to another recording, or is damaged", message);
     }
     if (directory->control->version != VARVE_TRANSPORT_VERSION) {
         return varve_message_set(message, VARVE_ERROR_VERSION,
@@ -585,7 +585,8 @@ static int adopt(struct session_directory *directory, struct varve_message *mess
 
     if (error == VARVE_OK) {
         error = lock_owner(directory, false, message);
-        error = error == VARVE_ERROR_FORMAT ? refuse(directory, "no recorder has made it", message) : error;
+        error = error == VARVE_ERROR_FORMAT ? refuse(directory, "it was not made by varve record", message)
+                                            : error;
     }
     if (error == VARVE_OK) {
         error = open_rings(directory, message);

@@ -537,7 +537,7 @@ static int merge_until(const struct rebuild_end *end, uint64_t watermark, struct
             error = close_processes(end);
         }
         if (end->progress != NULL) {
-            end->progress(end->progress_context, "draining", collector->seq, end->rows);
+            end->progress(end->progress_context, "writing events", collector->seq, end->rows);
         }
     } while (error == VARVE_OK && moved > 0);
     return error;

@@ -27,7 +27,7 @@ static int fail(const struct rebuild_records *records, struct varve_message *mes
                     ? VARVE_ERROR_FULL
                     : VARVE_ERROR_IO;
 
-    return varve_message_set(message, error, "cannot keep the records for a while: %s%s%s",
+    return varve_message_set(message, error, "cannot store the records temporarily: %s%s%s",
                              records->db != NULL ? sqlite3_errmsg(records->db) : "no memory",
                              reason != 0 ? ": " : "", reason != 0 ? strerror(reason) : "");
 }

@@ -141,14 +141,15 @@ static void refuse(const struct cupti_recorder *recorder, cupti_result result, c
     if (result == CUPTI_RESULT_SUBSCRIPTION_TAKEN) {
         fprintf(
             stderr,
-            "varve: CUPTI serves one profiler per process, and %s is there already: this process is recorded "
+            "varve: CUPTI serves one profiler per process, and %s uses it already: this process is recorded "
             "without CUPTI; end the other one, or record with --cuda\n",
             holder[0] != '\0' ? holder : "another one");
     } else {
-        fprintf(stderr,
-                "varve: CUPTI does not let us in (%s, %u): this process is recorded without it; look at the "
-                "versions of driver and libcupti, or record with --cuda\n",
-                result_text(recorder, result), result);
+        fprintf(
+            stderr,
+            "varve: CUPTI refuses the subscription (%s, %u): this process is recorded without it; look at the "
+            "versions of driver and libcupti, or record with --cuda\n",
+            result_text(recorder, result), result);
     }
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When main is over. What it leaves behind must be told from what destructors, exit handlers and interpreters free later, so
+ * When main is over. What it leaves behind must be distinguished from what destructors, exit handlers and interpreters free later, so
  * each of the ways out is met before those run:
  *
  *   exit(), by any thread    the hook

@@ -16,7 +16,7 @@ enum { BITS_FIRST = 10, BITS_MAX = 32, FETCH_AHEAD = 8 };
 #define COUNT_MAX (1U << 31)
 
 /* A slot holds a number, which is smaller than the number of slots, and above it bits of the hash that are not in its place: a
- * pair that is another one is mostly told without a look at it. */
+ * pair that is another one is mostly recognised without reading it. */
 static uint64_t hash_of(struct pair pair)
 {
     const uint64_t key = (uint64_t)pair.first << 32 | pair.second;

@@ -541,7 +541,7 @@ static void tell_listener(const struct callsites *callsites, struct unroll *unro
         return;
     }
     if (entry->tag == CALLSITE_FILE_TAG_NATIVE || entry->tag == CALLSITE_FILE_TAG_PYTHON) {
-        (void)unroll_take(unroll, entry, payload); /* without memory its call sites are not told */
+        (void)unroll_take(unroll, entry, payload); /* without memory its call sites are not reported */
     } else if (entry->tag == CALLSITE_FILE_TAG_SITE) {
         if (unroll_site(unroll, payload, &stack)) {
             callsites->listener(callsites->listener_context, process_id, &stack.entry,

@@ -169,7 +169,7 @@ int ctf_counts_rebuild(struct varve_rebuild *rebuild, const struct ctf_counts *c
     } rows[] = {
         {"ctf_statedump_events", false, counts->statedump},
         {"ctf_unknown_events", false, counts->unknown},
-        {"ctf_foreign_events", false, counts->other},
+        {"ctf_other_events", false, counts->other},
         {"ctf_clipped_values", true, counts->clipped},
         {"lttng_events_discarded", true, counts->discarded_events},
         {"lttng_packets_discarded", true, counts->discarded_packets},

@@ -128,6 +128,9 @@ static void test_options(void **state)
                        "unresolved code in strange.so\n", "unresolved code in strange.so\n"));
     expect_words(ANSWER("tree", "--metric=leaked", "--domain=heap", "t.db"),
                  WORDS("never freed: 250 B in 1 allocation\n", "begin", "main.c:14", "load"));
+    expect(ANSWER("tree", "--inverted", "--min-share=90", "t.db"),
+           "heap, at the peak: 1000 B in 7 allocations, 6.00 us after the start\n"
+           "each of its 3 frames has less than --min-share of it\n");
     expect(ANSWER("tree", "--domain=mmap", "t.db"), "mmap, at the peak: 0 B in 0 allocations\n");
 }
 

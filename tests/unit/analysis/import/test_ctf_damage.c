@@ -92,7 +92,7 @@ static void test_no_files(void **state)
     (void)state;
     make_trace("t");
     assert_int_equal(mkfifo("t/c_3", 0600), 0);
-    refuse("t", "t/c_3: is no file, as all of a CTF trace are");
+    refuse("t", "t/c_3: is not a regular file, as all of a CTF trace are");
     assert_int_equal(unlink("t/c_3"), 0);
     assert_int_equal(truncate("t/c_2", (off_t)1 << 40), 0);
     refuse("t", "are on the disk: no CTF trace");

@@ -37,7 +37,7 @@ static void test_summary(void **state)
     outcome = command_run("import", "t", "-f", "--json", "-o", "o.db", NULL);
     assert_int_equal(outcome.status, 0);
     assert_non_null(strstr(outcome.out, "\"events\":400,"));
-    assert_non_null(strstr(outcome.out, "\"unknown_events\":0,\"foreign_events\":0}"));
+    assert_non_null(strstr(outcome.out, "\"unknown_events\":0,\"other_events\":0}"));
     command_outcome_free(&outcome);
 }
 

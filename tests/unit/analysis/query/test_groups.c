@@ -205,7 +205,8 @@ static void test_not_kept(void **state)
     trace_database_make("totals.db", scripts);
     sql_run("totals.db",
             "INSERT INTO meta VALUES ('keep', 'totals'); DELETE FROM allocation WHERE free_ns IS NOT NULL");
-    command_refused(command_run("peak", "--by", "process", "totals.db", NULL), "peak", "--keep totals");
+    command_refused(command_run("peak", "--by", "thread", "totals.db", NULL), "peak", "--keep totals");
+    command_refused(command_run("peak", "--pid=4001", "totals.db", NULL), "peak", "--keep totals");
     command_refused(command_run("report", "--by=size", "totals.db", NULL), "report", "--keep totals");
 }
 
@@ -271,6 +272,10 @@ static void test_hostile(void **state)
     assert_int_equal(outcome.status, 0);
     assert_true(strlen(outcome.out) > 1000000); /* uncut, as asked for */
     assert_null(strchr(outcome.out, '\033'));
+    command_outcome_free(&outcome);
+    outcome = command_run("report", "--json", "--width", "60", "hostile.db", NULL);
+    assert_int_equal(outcome.status, 0);
+    assert_true(strchr(outcome.out, '\n') == outcome.out + strlen(outcome.out) - 1); /* one line, never folded */
     command_outcome_free(&outcome);
 }
 

@@ -228,7 +228,7 @@ static void test_pools_that_are_undecided(void **state)
     assert_int_equal(varve_command_run(4, argv, out, err), 2);
     fclose(err);
     fclose(out);
-    snprintf(expected, sizeof(expected), "%zu private pools can't be told apart in this snapshot",
+    snprintf(expected, sizeof(expected), "%zu private pools can't be distinguished in this snapshot",
              result.inferred_pools);
     assert_non_null(strstr(text, expected));
     unlink(path);

@@ -301,7 +301,7 @@ static void count_stages(void *context, const char *stage, uint64_t done, uint64
 {
     unsigned *stages = context;
 
-    if (strcmp(stage, "draining") == 0 && done == total && total == 100) {
+    if (strcmp(stage, "writing events") == 0 && done == total && total == 100) {
         (*stages)++;
     }
 }

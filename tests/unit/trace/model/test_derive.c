@@ -279,6 +279,37 @@ static void test_address_space(void **state)
     assert_int_equal(total_in(fixture, DOMAIN_ADDRESS_SPACE)->peak_bytes, 0xa000);
 }
 
+/* A large object of Python is a block of the heap too, at the same address: one call lies around the other. */
+static void test_python_beside_heap(void **state)
+{
+    struct fixture *fixture = *state;
+    struct event outer = heap(VARVE_KIND_PYTHON_ALLOC, VARVE_CAUSE_MALLOC, 0x1000, 600);
+    struct event inner = heap(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 0x1000, 600);
+    struct event outer_leaves = heap(VARVE_KIND_PYTHON_FREE, VARVE_CAUSE_REALLOC, 0x1000, 0);
+    struct event inner_leaves = heap(VARVE_KIND_HEAP_FREE, VARVE_CAUSE_REALLOC, 0x1000, 0);
+    struct event inner_comes = heap(VARVE_KIND_HEAP_REALLOC, VARVE_CAUSE_REALLOC, 0x2000, 700);
+    struct event outer_fails = heap(VARVE_KIND_PYTHON_REALLOC, VARVE_CAUSE_REALLOC, 0x1000, 700);
+    struct event unknown = heap(VARVE_KIND_PYTHON_FREE, VARVE_CAUSE_FREE, 0x2000, 0);
+    struct event outer_free = heap(VARVE_KIND_PYTHON_FREE, VARVE_CAUSE_FREE, 0x1000, 0);
+    inner_comes.arg = 0x1000;
+    outer_fails.arg = 0x1000;
+    outer_fails.flags = VARVE_FLAG_FAILED;
+    struct event *const events[] = {&inner, &outer, &outer_leaves, &inner_leaves, &inner_comes, &outer_fails};
+    for (unsigned i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
+        assert_int_equal(take(fixture, events[i]), VARVE_OK);
+    }
+    assert_int_equal(total_in(fixture, DOMAIN_HEAP)->live_bytes, 700);
+    assert_int_equal(total_in(fixture, DOMAIN_PYTHON)->live_bytes, 600);
+    assert_int_equal(outer_fails.id, outer.id);
+    assert_int_equal(take(fixture, &unknown), VARVE_OK);
+    assert_int_equal(unknown.id, 0);
+    assert_int_equal(unknown.cause, VARVE_CAUSE_UNKNOWN_ADDRESS);
+    assert_int_equal(take(fixture, &outer_free), VARVE_OK);
+    assert_int_equal(outer_free.id, outer.id);
+    assert_int_equal(total_in(fixture, DOMAIN_PYTHON)->live_allocations, 0);
+    assert_int_equal(total_in(fixture, DOMAIN_HEAP)->live_allocations, 1);
+}
+
 /* More allocations than a step of the file, so that old rows are cold when they are freed. */
 static void test_cold_rows_are_completed(void **state)
 {
@@ -350,6 +381,7 @@ int main(void)
         WITH_FIXTURE(test_impossible_sizes),
         WITH_FIXTURE(test_mapping_is_cut),
         WITH_FIXTURE(test_address_space),
+        WITH_FIXTURE(test_python_beside_heap),
         WITH_FIXTURE(test_cold_rows_are_completed),
         WITH_FIXTURE(test_full_disk_changes_nothing),
         WITH_FIXTURE(test_damaged_numbers_are_refused),

@@ -106,7 +106,7 @@ static void test_moving(void **state)
     file_write("from", "new", 3);
     file_write("to", "old", 3);
     assert_int_equal(varve_publish_move("from", "to", false, &message), VARVE_ERROR_INVALID);
-    assert_non_null(strstr(message.text, "came there meanwhile"));
+    assert_non_null(strstr(message.text, "was created meanwhile"));
     assert_int_equal(access("from", F_OK), 0);
     text = file_read("to", &bytes);
     assert_string_equal(text, "old");

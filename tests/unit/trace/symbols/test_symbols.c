@@ -181,7 +181,16 @@ static void test_demangle(void **state)
     assert_string_equal(symbols_demangle(symbols, "_Znwm"), "operator new(unsigned long)");
     assert_string_equal(symbols_demangle(symbols, "_ZN3foo3barEv.cold"), "foo::bar() [clone .cold]");
     assert_string_equal(symbols_demangle(symbols, "_ZN4core3fmt5write17h0123456789abcdefE"),
-                        "core::fmt::write::h0123456789abcdef");
+                        "core::fmt::write");
+    assert_string_equal(
+        symbols_demangle(symbols, "_ZN3app5parse28_$u7b$$u7b$closure$u7d$$u7d$17h0123456789abcdefE"),
+        "app::parse::{{closure}}");
+    assert_string_equal(
+        symbols_demangle(
+            symbols,
+            "_ZN60_$LT$alloc..string..String$u20$as$u20$core..fmt..Display$GT$3fmt17h0123456789abcdefE"),
+        "<alloc::string::String as core::fmt::Display>::fmt");
+    assert_string_equal(symbols_demangle(symbols, "_ZN3app5parse3h01Ev"), "app::parse::h01()");
     assert_string_equal(symbols_demangle(symbols, "_Zbad"), "_Zbad");
     assert_string_equal(symbols_demangle(symbols, "i"), "i");
     assert_string_equal(symbols_demangle(symbols, ""), "");

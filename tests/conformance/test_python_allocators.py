@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""record --python-allocators: each object of a Python program is an allocation with its line, none is counted twice or freed
+without having been seen, and the program runs as it does without."""
+
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+
+PROGRAM = """
+import gc, os, sys, threading
+
+
+class Node:
+    __slots__ = ("next",)
+
+
+def nodes(count):
+    return [Node() for _ in range(count)]
+
+
+def grow(count):
+    kept = []
+    for number in range(count):
+        kept.append([number])
+    return kept
+
+
+def temporaries(count):
+    for _ in range(count):
+        [None] * 20
+
+
+gc.disable()
+kept = nodes(1234)
+grown = grow(567)
+temporaries(890)
+threads = [threading.Thread(target=nodes, args=(100,)) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(kept) + len(grown))
+sys.stdout.flush()
+if "fork" in sys.argv:
+    child = os.fork()
+    if child == 0:
+        del kept
+        os._exit(len(nodes(10)))
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+class PythonAllocators(recording.Case):
+    def setUp(self):
+        super().setUp()
+        self.script = os.path.join(self.folder, "program.py")
+        with open(self.script, "w", encoding="ascii") as stream:
+            stream.write(PROGRAM)
+
+    def record_script(self, *arguments, options=(), status=0, **more):
+        outcome = self.record(sys.executable, self.script, *arguments, status=status,
+                              options=["--force", "--python-allocators", *options], **more)
+        self.assertEqual(outcome.out, "1801\n")
+        self.assert_recording(may_know_unknown=True)
+
+    def objects(self, function):
+        """Allocations, and those that were live when main ended, of the sizes that a function's own objects have."""
+        return self.sql("SELECT a.size, count(*), sum(coalesce(a.free_requested_seq, 1 << 60) > p.main_end_seq)"
+                        " FROM allocation a JOIN process p ON p.id = a.process_id JOIN callsite c ON c.id = a.callsite_id"
+                        " JOIN symbol s ON s.id = c.user_symbol_id WHERE a.domain = 9 AND s.function = ? AND s.file = ?"
+                        " GROUP BY a.size HAVING count(*) >= 500", function, self.script)
+
+    def assert_replayed(self):
+        """A model of the interpreter's allocator: nobody frees what is not there, in one process without children."""
+        live, total, pending = {}, [0, 0], {}
+        for kind, cause, thread, addr, size, flags in self.sql(
+                "SELECT e.kind, c.text, e.thread_id, e.addr, e.size, e.flags FROM event e"
+                " JOIN event_cause c ON c.code = e.cause WHERE e.kind IN (66, 67, 68) ORDER BY e.seq"):
+            if kind == 67:
+                self.assertIn(addr, live, cause)
+                self.assertEqual(live[addr], size)
+                pending[thread] = live.pop(addr)
+            elif flags & recording.FLAG_FAILED:
+                live.update({addr: pending[thread]} if kind == 68 else {})
+            else:
+                self.assertNotIn(addr, live)
+                live[addr] = size
+                total[0] += 1
+                total[1] += size
+        self.assertEqual(self.sql("SELECT allocations, bytes, live_allocations, live_bytes FROM total WHERE domain = 'python'"),
+                         [(*total, len(live), sum(live.values()))])
+
+    def test_objects(self):
+        self.record_script()
+        self.assert_replayed()
+        nodes = [row[1:] for row in self.objects("<listcomp>") + self.objects("nodes")]
+        self.assertTrue(any(1234 <= live < 1300 and count - live == 4 * 100 for count, live in nodes), nodes)
+        self.assertTrue(any(row[1] >= 567 and row[2] >= 567 for row in self.objects("grow")), self.objects("grow"))
+        self.assertTrue(any(row[1] >= 890 and row[2] == 0 for row in self.objects("temporaries")))
+
+    def test_beside_the_heap(self):
+        """What the interpreter takes from malloc for large objects is there as ever, in its own domain."""
+        self.record_script()
+        recorded = self.one("SELECT count(*) FROM allocation WHERE domain = 1 AND size > 512")
+        self.record(sys.executable, self.script, options=["--force"])
+        self.assert_recording(may_know_unknown=True)
+        self.assertEqual(self.sql("SELECT 1 FROM total WHERE domain = 'python'"), [])
+        plain = self.one("SELECT count(*) FROM allocation WHERE domain = 1 AND size > 512")
+        self.assertAlmostEqual(recorded / plain, 1, delta=0.05)
+
+    def test_fork(self):
+        self.record_script("fork", status=10)
+        causes = dict(self.sql("SELECT p.parent_id > 0, sum(c.text = 'unknown_address') FROM event e"
+                               " JOIN event_cause c ON c.code = e.cause JOIN thread t ON t.id = e.thread_id"
+                               " JOIN process p ON p.id = t.process_id WHERE e.kind = 67 GROUP BY 1"))
+        self.assertEqual(set(causes.values()), {0})
+
+    def test_without_the_environment(self):
+        """-I ignores variables of the environment; PYTHONMALLOC takes the hooks' place, and nothing is recorded."""
+        self.record(sys.executable, "-I", self.script, options=["--force", "--python-allocators", "--stacks", "none"])
+        self.assert_recording(may_know_unknown=True)
+        self.assertGreater(self.one("SELECT allocations FROM total WHERE domain = 'python'"), 5000)
+        self.record_script(env={**os.environ, "PYTHONMALLOC": "malloc"})
+        self.assertEqual(self.sql("SELECT 1 FROM total WHERE domain = 'python' AND live_allocations > 5000"), [])
+
+    def test_others_hooks(self):
+        """tracemalloc sets hooks of its own, and takes them back."""
+        code = "import tracemalloc\ntracemalloc.start()\nx = [object() for _ in range(1000)]\ntracemalloc.stop()\ndel x"
+        self.record(sys.executable, "-c", code, options=["--python-allocators"])
+        self.assert_recording(may_know_unknown=True)
+        self.assert_replayed()
+
+    def test_program_unharmed(self):
+        """Tests of the interpreter's own, where it has them."""
+        tests = ["-m", "test", "test_list", "test_dict"]
+        if subprocess.run([sys.executable, *tests], check=False, capture_output=True, timeout=300).returncode != 0:
+            self.skipTest("no tests of Python itself, or they fail without the recorder")
+        self.record(sys.executable, *tests, options=["--python-allocators", "--keep", "totals"], timeout=600)
+
+
+if __name__ == "__main__":
+    recording.main()

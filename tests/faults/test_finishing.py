@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""While the database is written: Ctrl-C is answered at once and stops at the second time, what was recorded is kept then, and
+the exit status says whether there is a database."""
+
+import os
+import signal
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+
+EVENTS = 400_000
+
+
+def takes_interrupts(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as stream:
+        blocked = next(line for line in stream if line.startswith("SigBlk:"))
+    return not int(blocked.split()[1], 16) >> (signal.SIGINT - 1) & 1
+
+
+class Interrupted(recording.Case):
+    def begin(self):
+        """A `varve record` that has a lot to write, once it begins to: it was stopped while the program ran."""
+        process = recording.start(self.record_command(recording.program("burst"), str(EVENTS), options=recording.PLAIN))
+        pid = recording.wait_until(lambda: recording.program_of(process, "burst"))
+        process.send_signal(signal.SIGSTOP)
+        recording.wait_until(lambda: recording.process_state(pid) == "Z", what="the program's end")
+        process.send_signal(signal.SIGCONT)
+        recording.wait_until(lambda: takes_interrupts(process.pid), what="the beginning of the end")
+        return process
+
+    def test_twice(self):
+        process = self.begin()
+        process.send_signal(signal.SIGINT)
+        line = process.stderr.readline()
+        self.assertIn(f"the database is being written; Ctrl-C again stops, `varve recover {self.path}.d` finishes it later", line)
+        process.send_signal(signal.SIGINT)
+        outcome = recording.finish(process)
+        self.assertEqual(outcome.returncode, 130)
+        self.assertEqual(outcome.err, f"varve: stopped; `varve recover {self.path}.d` finishes the database\n")
+        self.assertFalse(os.path.exists(self.path))
+        self.varve("recover", self.path + ".d")
+        self.assert_recording()
+        self.assertGreaterEqual(self.one("SELECT count(*) FROM event"), EVENTS)
+
+    def test_once(self):
+        process = self.begin()
+        process.send_signal(signal.SIGINT)
+        outcome = recording.finish(process)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assertIn("Ctrl-C again stops", outcome.err)
+        self.assert_recording()
+
+
+class Status(recording.Case):
+    def record_into_a_folder(self, end):
+        """The place of the database is taken while the program runs."""
+        outcome = recording.run(self.record_command("/bin/sh", "-c", f"mkdir -p {self.path}/x; {end}", options=recording.PLAIN))
+        self.assertIn(f"varve recover {self.path}.d", outcome.err)
+        self.assertTrue(os.path.exists(os.path.join(self.path + ".d", "trace.db")))
+        return outcome.returncode
+
+    def test_no_database(self):
+        self.assertEqual(self.record_into_a_folder("exit 0"), 2)
+
+    def test_of_the_program(self):
+        self.assertEqual(self.record_into_a_folder("exit 7"), 7)
+
+    def test_of_its_signal(self):
+        self.assertEqual(self.record_into_a_folder("kill -TERM $$"), -signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    recording.main()
