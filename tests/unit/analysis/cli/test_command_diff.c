@@ -148,12 +148,13 @@ static void test_renumbered(void **state)
         " (10, NULL, 1, 32), (11, NULL, 1, 32), (20, 11, 2, 70), (21, 10, 2, 64), (30, 20, 3, 72);"
         "UPDATE callsite SET node_id = CASE id WHEN 1 THEN 21 WHEN 2 THEN 30 WHEN 3 THEN 4 ELSE 9 END",
         "\"equal\":true", "\"callsites_differing\":0");
-    EXPECT_JSON(0,
-                "INSERT INTO symbol SELECT 9, function, file, line, module, is_python, is_inlined, user_rank FROM "
-                "symbol WHERE id = 1;"
-                "INSERT INTO stack_node VALUES (8, NULL, 9, 32), (9, 8, 2, 70), (10, 9, 3, 72);"
-                "UPDATE callsite SET node_id = 10 WHERE id = 2",
-                "\"equal\":true");
+    EXPECT_JSON(
+        0,
+        "INSERT INTO symbol SELECT 9, function, file, line, module, is_python, is_inlined, user_rank FROM "
+        "symbol WHERE id = 1;"
+        "INSERT INTO stack_node VALUES (8, NULL, 9, 32), (9, 8, 2, 70), (10, 9, 3, 72);"
+        "UPDATE callsite SET node_id = 10 WHERE id = 2",
+        "\"equal\":true");
 }
 
 /* ---- missing events ---- */
