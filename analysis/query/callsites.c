@@ -105,7 +105,8 @@ static void write_unresolved(FILE *out, const struct callsite_row *row, size_t c
 
         snprintf(text, sizeof(text), "unresolved code in %.500s", slash != NULL ? slash + 1 : module);
     } else {
-        snprintf(text, sizeof(text), row->id > 0 ? "(the frames are missing)" : "(no stack was recorded)");
+        snprintf(text, sizeof(text),
+                 row->id > 0 ? "unresolved code in an unknown module" : "(no stack was recorded)");
     }
     write_cut(out, text, columns);
 }

@@ -82,14 +82,13 @@ static void read_symbols(struct builder *builder)
     memset(builder->is_plumbing, 0, builder->symbol_limit);
     cursor_open(
         &cursor, builder->database,
-        "SELECT id, min(id) OVER (PARTITION BY function, file, coalesce(line, 0), module), user_rank <= 1 FROM symbol "
+        "SELECT id, min(id) OVER (PARTITION BY function, file, coalesce(line, 0), module), user_rank <= 2 FROM symbol "
         "WHERE id > 0");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
 
         if (id > 0 && id < (int64_t)builder->symbol_limit) {
             builder->keys[id] = (uint32_t)cursor_integer(&cursor, 1);
-            builder->is_plumbing[id] = cursor_integer(&cursor, 2) != 0;
             builder->is_plumbing[id] = cursor_integer(&cursor, 2) != 0;
         }
     }
