@@ -268,6 +268,19 @@ static void print_line(FILE *out, struct database *database, const struct leak_l
     print_stack(out, database, &line->row, frames);
 }
 
+/* Small objects of Python are in no line of the heap unless they were asked for: the line that leaks them may be missing. */
+static void print_hint(FILE *out, const struct leak_list *list)
+{
+    for (size_t i = 0; i < list->count && list->objects == 0; i++) {
+        if (list->rows[i].row.user.is_python && strcmp(list->rows[i].domain, "heap") == 0) {
+            fputs("  most objects of Python lie in its arenas and are not listed;\n"
+                  "  varve record --python-allocators records each\n",
+                  out);
+            return;
+        }
+    }
+}
+
 void leak_list_print(FILE *out, struct database *database, const struct leak_list *list,
                      const struct leak_query *query, int64_t frames)
 {
@@ -281,6 +294,7 @@ void leak_list_print(FILE *out, struct database *database, const struct leak_lis
     for (size_t i = 0; i < list->count; i++) {
         print_line(out, database, &list->rows[i], i + 1, list->objects > 0, frames);
     }
+    print_hint(out, list);
 }
 
 static struct cJSON *series_json(const int64_t *series)
