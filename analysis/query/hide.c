@@ -55,7 +55,8 @@ static int add_file(struct varve_plumbing *plumbing, bool *has_any, struct varve
     }
     file = fopen(path, "re");
     if (file == NULL) {
-        return errno == ENOENT || errno == ENOTDIR
+        /* who may not read it is somebody else, with the environment of its owner */
+        return errno == ENOENT || errno == ENOTDIR || errno == EACCES
                    ? VARVE_OK
                    : varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be read: %s", path,
                                        strerror(errno));
