@@ -65,17 +65,10 @@ static void load_ends(struct report_loss *loss, struct database *database)
     cursor_close(&cursor);
 }
 
-/* Databases of older versions have no such table. */
 static void load_programs(struct report_loss *loss, struct database *database)
 {
-    loss->has_programs = database_integer(database,
-                                          "SELECT count(*) FROM pragma_table_info('unrecorded_program') "
-                                          "WHERE name = 'count'",
-                                          0) > 0;
-    if (loss->has_programs) {
-        loss->unrecorded = database_integer(database, "SELECT count(*) FROM unrecorded_program", 0);
-        loss->unrecorded_runs = database_integer(database, "SELECT sum(count) FROM unrecorded_program", 0);
-    }
+    loss->unrecorded = database_integer(database, "SELECT count(*) FROM unrecorded_program", 0);
+    loss->unrecorded_runs = database_integer(database, "SELECT sum(count) FROM unrecorded_program", 0);
 }
 
 void report_loss_load(struct report_loss *loss, struct database *database)

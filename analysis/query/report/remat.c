@@ -22,10 +22,7 @@
 
 static bool is_there(struct database *database)
 {
-    /* databases of older versions have none of these tables */
-    return database_integer(database, "SELECT count(*) FROM sqlite_schema WHERE name = 'remat_total'", 0) >
-               0 &&
-           database_integer(database, "SELECT EXISTS (SELECT 1 FROM operator_stat)", 0) != 0;
+    return database_integer(database, "SELECT EXISTS (SELECT 1 FROM operator_stat)", 0) != 0;
 }
 
 static const char *plural(int64_t count)

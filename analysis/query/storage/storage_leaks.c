@@ -63,10 +63,10 @@ int storage_leaks_load(struct storage_leaks *leaks, struct database *database, i
                        struct varve_message *message)
 {
     struct cursor cursor;
-    int error = storage_require(database, message);
+    int error = VARVE_OK;
 
     *leaks = (struct storage_leaks){0};
-    if (error == VARVE_OK && pid != 0) {
+    if (pid != 0) {
         error = selection_check_pid(database, pid, message);
     }
     if (error != VARVE_OK) {
