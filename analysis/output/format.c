@@ -153,6 +153,24 @@ static size_t take(char *buffer, const char **text)
     return is_shown ? length : 1;
 }
 
+const char *format_plural(int64_t count, const char *one, const char *many)
+{
+    return count == 1 ? one : many;
+}
+
+const char *format_base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
+}
+
+void format_unresolved(char *buffer, size_t buffer_bytes, const char *module)
+{
+    snprintf(buffer, buffer_bytes, "unresolved code in %.300s",
+             module != NULL ? format_base_name(module) : "an unknown module");
+}
+
 size_t format_width(const char *text)
 {
     size_t width = 0;

@@ -12,6 +12,7 @@
 
 #include "support/command.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -32,18 +32,13 @@ static size_t shown(const struct writer *writer, size_t count)
     return (uint64_t)writer->listing->top < count ? (size_t)writer->listing->top : count;
 }
 
-static const char *plural(uint64_t count, const char *one, const char *many)
-{
-    return count == 1 ? one : many;
-}
-
 /* ---- totals ---- */
 
 static void print_sum(FILE *out, const char *title, uint64_t bytes, uint64_t count, const char *one,
                       const char *many)
 {
     fprintf(out, "  %-26s %10s in %s %s", title, format_bytes((int64_t)bytes).text,
-            format_count((int64_t)count).text, plural(count, one, many));
+            format_count((int64_t)count).text, format_plural(count, one, many));
 }
 
 static void print_largest(FILE *out, uint64_t largest, uint64_t count)
@@ -71,7 +66,7 @@ static void print_sums(FILE *out, const struct cached_sums *sums)
         fprintf(out, "  of what is used, %s in %s %s lie in segments that no event names\n",
                 format_bytes((int64_t)sums->implied_bytes).text,
                 format_count((int64_t)sums->implied_blocks).text,
-                plural(sums->implied_blocks, "block", "blocks"));
+                format_plural(sums->implied_blocks, "block", "blocks"));
     }
 }
 
