@@ -307,19 +307,22 @@ void format_print_function(FILE *out, const char *text, size_t columns)
 void format_path(char *buffer, size_t buffer_bytes, const char *text, size_t columns)
 {
     const char *rest = text;
+    size_t width = format_width(text);
+    bool is_shown;
 
-    if (format_width(text) <= columns) {
+    if (width <= columns) {
         format_head(buffer, buffer_bytes, text, columns);
         return;
     }
-    while (format_width(rest) + 1 > columns) {
-        const char *slash = strchr(rest + 1, '/');
-
-        if (slash == NULL) {
+    while (width + 1 > columns) {
+        do {
+            rest += step(rest, &is_shown);
+            width--;
+        } while (*rest != '\0' && *rest != '/');
+        if (*rest == '\0') {
             format_tail(buffer, buffer_bytes, text, columns);
             return;
         }
-        rest = slash;
     }
     snprintf(buffer, buffer_bytes, "…");
     format_head(buffer + strlen(buffer), buffer_bytes - strlen(buffer), rest, columns - 1);

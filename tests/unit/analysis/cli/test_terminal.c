@@ -213,6 +213,21 @@ static void test_names(void **state)
     assert_string_equal(cut, "…/loader.py");
     format_path(cut, sizeof(cut), "/srv/averylongname.py", 10);
     assert_string_equal(cut, "…ngname.py");
+    format_path(cut, sizeof(cut), "a/b", 2);
+    assert_string_equal(cut, "…b");
+}
+
+/* Names from recorded programs may be this long: they are walked through once. */
+static void test_long_path(void **state)
+{
+    static char path[1 << 20];
+    char cut[100];
+
+    (void)state;
+    memset(path, '/', sizeof(path) - 2);
+    path[sizeof(path) - 2] = 'x';
+    format_path(cut, sizeof(cut), path, 5);
+    assert_string_equal(cut, "…///x");
 }
 
 int main(void)
@@ -221,6 +236,7 @@ int main(void)
         cmocka_unit_test(test_terminal),    cmocka_unit_test(test_no_colour),
         cmocka_unit_test(test_no_terminal), cmocka_unit_test(test_environment),
         cmocka_unit_test(test_fold),        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_long_path),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
