@@ -202,7 +202,7 @@ int database_hide(struct database *database, const char *const *patterns, size_t
         return varve_message_set(message, error, "no memory for patterns");
     }
     error = add_patterns(plumbing, patterns, count, &has_any, message);
-    if (error == VARVE_OK && has_any && database_schema_version(database) >= VARVE_DATABASE_SCHEMA_VERSION) {
+    if (error == VARVE_OK && has_any) {
         rank_symbols(&lines, database, plumbing);
         find_lines(&lines, database);
         database_execute(

@@ -223,7 +223,7 @@ static void test_questions(void **state)
     }
 }
 
-static bool has_full_names(const char *const *arguments)
+static bool is_uncut(const char *const *arguments)
 {
     while (*arguments != NULL && strcmp(*arguments, "--full-names") != 0) {
         arguments++;
@@ -231,14 +231,14 @@ static bool has_full_names(const char *const *arguments)
     return *arguments != NULL;
 }
 
-/* Readable at 100 columns: no line of an answer as text is wider, but for names that are asked for uncut. */
+/* Readable at 100 columns: no line of an answer as text is wider, unless names were asked for uncut. */
 static void test_width(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct command_outcome outcome;
 
-        if (strstr(cases[i].name, ".txt") == NULL || has_full_names(cases[i].arguments)) {
+        if (strstr(cases[i].name, ".txt") == NULL || is_uncut(cases[i].arguments)) {
             continue;
         }
         outcome = command_run_list(cases[i].arguments);

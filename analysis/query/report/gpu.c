@@ -48,10 +48,7 @@
 
 bool report_has_gpu(struct database *database)
 {
-    /* databases of older versions have none of these views */
-    return database_integer(database, "SELECT count(*) FROM sqlite_schema WHERE name = 'device_call'", 0) >
-               0 &&
-           database_integer(database,
+    return database_integer(database,
                             "SELECT EXISTS (SELECT 1 FROM total WHERE domain NOT IN ('heap', 'mmap')) OR "
                             "EXISTS (SELECT 1 FROM device) OR EXISTS (SELECT 1 FROM cupti_state)",
                             0) > 0;
