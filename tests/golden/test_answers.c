@@ -224,36 +224,22 @@ static void test_questions(void **state)
     }
 }
 
-<<<<<<< HEAD
 static bool is_uncut(const char *const *arguments)
 {
     while (*arguments != NULL && strcmp(*arguments, "--full-names") != 0) {
-=======
-static bool has_argument(const char *const *arguments, const char *wanted)
-{
-    while (*arguments != NULL && strcmp(*arguments, wanted) != 0) {
->>>>>>> w-fifteen
         arguments++;
     }
     return *arguments != NULL;
 }
 
-<<<<<<< HEAD
 /* Readable at 100 columns: no line of an answer as text is wider, unless names were asked for uncut. */
-=======
-/* Readable at 100 columns: no line of an answer as text is wider, unless whole names were asked for. */
->>>>>>> w-fifteen
 static void test_width(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct command_outcome outcome;
 
-<<<<<<< HEAD
         if (strstr(cases[i].name, ".txt") == NULL || is_uncut(cases[i].arguments)) {
-=======
-        if (strstr(cases[i].name, ".txt") == NULL || has_argument(cases[i].arguments, "--full-names")) {
->>>>>>> w-fifteen
             continue;
         }
         outcome = command_run_list(cases[i].arguments);
