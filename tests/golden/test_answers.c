@@ -13,6 +13,7 @@
 
 #include "support/command.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -223,22 +224,22 @@ static void test_questions(void **state)
     }
 }
 
-static bool has_argument(const char *const *arguments, const char *wanted)
+static bool is_uncut(const char *const *arguments)
 {
-    while (*arguments != NULL && strcmp(*arguments, wanted) != 0) {
+    while (*arguments != NULL && strcmp(*arguments, "--full-names") != 0) {
         arguments++;
     }
     return *arguments != NULL;
 }
 
-/* Readable at 100 columns: no line of an answer as text is wider, unless whole names were asked for. */
+/* Readable at 100 columns: no line of an answer as text is wider, unless names were asked for uncut. */
 static void test_width(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct command_outcome outcome;
 
-        if (strstr(cases[i].name, ".txt") == NULL || has_argument(cases[i].arguments, "--full-names")) {
+        if (strstr(cases[i].name, ".txt") == NULL || is_uncut(cases[i].arguments)) {
             continue;
         }
         outcome = command_run_list(cases[i].arguments);
