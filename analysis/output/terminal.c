@@ -197,6 +197,10 @@ void terminal_print(FILE *out, const char *text)
     for (size_t i = 0; i < terminal.count; i++) {
         size_t to = terminal.marks[i].position;
 
+        /* a style ends before the line does: pagers and copied lines have it whole */
+        if (terminal.marks[i].style == TERMINAL_PLAIN && to > from && to <= length && shown[to - 1] == '\n') {
+            to--;
+        }
         if (to >= from && to <= length) {
             char next = shown[to];
 
