@@ -65,13 +65,6 @@ static const char device_sql[] =
 static const char stream_sql[] = "SELECT process_id, device, number, handle FROM stream "
                                  "ORDER BY process_id, device, number LIMIT ?1";
 
-/* Databases of older versions do not say whose streams they are. */
-static bool has_streams(struct database *database)
-{
-    return database_integer(
-               database, "SELECT count(*) FROM pragma_table_info('stream') WHERE name = 'process_id'", 0) > 0;
-}
-
 static struct cJSON *pairs_json(struct database *database, const char *sql)
 {
     struct cJSON *object = json_object();
@@ -107,12 +100,8 @@ static void info_json(FILE *out, struct database *database)
     json_add(object, "process", query_json(database, process_sql, INT64_MAX));
     json_add(object, "thread", query_json(database, thread_sql, INT64_MAX));
     json_add(object, "device", query_json(database, device_sql, INT64_MAX));
-    if (has_streams(database)) {
-        json_add(object, "stream", query_json(database, stream_sql, INT64_MAX));
-    }
-    if (loss.has_programs) {
-        json_add(object, "unrecorded_program", query_json(database, program_sql, INT64_MAX));
-    }
+    json_add(object, "stream", query_json(database, stream_sql, INT64_MAX));
+    json_add(object, "unrecorded_program", query_json(database, program_sql, INT64_MAX));
     if (storage_is_there(database)) {
         json_add(object, "storages", storage_totals_json(database));
     }
@@ -155,7 +144,7 @@ static void print_devices(FILE *out, struct database *database, int64_t top)
     if (database_integer(database, "SELECT count(*) FROM device", 0) > 0) {
         print_part(out, database, "GPUs", &devices, INT64_MAX);
     }
-    if (all > 0 && has_streams(database)) {
+    if (all > 0) {
         print_part(out, database, "Streams of GPUs", &streams, top);
         print_rest(out, all, top);
     }

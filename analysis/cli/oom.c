@@ -76,7 +76,7 @@ struct details {
     size_t count;
     uint64_t max_split_size;
     struct owners *owners;
-    struct numbers numbers;
+    struct database *database;
 };
 
 static void read_config(struct database *database, struct varve_alloc_config *config)
@@ -123,7 +123,7 @@ static int load_details(struct details *details, struct database *database, int6
     uint64_t limit = limit_of(database);
     int error = VARVE_OK;
 
-    *details = (struct details){.owners = owners_new(), .numbers = numbers_of(database)};
+    *details = (struct details){.owners = owners_new(), .database = database};
     read_config(database, &config);
     details->max_split_size = config.max_split_size;
     ooms_open(&cursor, database, device);
@@ -245,7 +245,7 @@ static void print_remedies(FILE *out, const struct details *details, size_t inde
     if (failure->others.largest >= request->rounded) {
         char pool[POOL_NAME_BYTES];
 
-        pool_name(&details->numbers, &part, failure->others.largest_pool, pool);
+        pool_name(details->database, &part, failure->others.largest_pool, pool);
         fprintf(out, "    the free block of %s in pool %s of stream %u: for a request made there\n",
                 format_bytes((int64_t)failure->others.largest).text, pool,
                 (unsigned)failure->others.largest_stream);
@@ -270,7 +270,7 @@ static void print_memory(FILE *out, const struct details *details, size_t index)
     const struct segments_part part = {.process_id = request->process_id, .device = request->device};
     char pool[POOL_NAME_BYTES];
 
-    pool_name(&details->numbers, &part, request->pool, pool);
+    pool_name(details->database, &part, request->pool, pool);
     fprintf(out, "  reserved %s, allocated %s, pending %s, free %s in %s\n",
             format_bytes((int64_t)failure->reserved).text, format_bytes((int64_t)failure->used).text,
             format_bytes((int64_t)failure->pending).text, format_bytes((int64_t)all_free(failure)).text,

@@ -142,7 +142,7 @@ static int make_answer(struct database *database, const struct values *values, s
     if (values->pid == 0) {
         groups_load(groups, values->domain);
     } else if (answer->has_total) {
-        groups_load_process(groups, values->domain, answer->selection.process_id, answer->total.peak_seq);
+        groups_load_process(groups, values->domain, answer->selection.process_id);
     }
     groups_rank(groups, CALLSITE_BY_PEAK, values->top, &answer->list);
     groups_close(groups);

@@ -130,10 +130,7 @@ static const struct option_spec options[] = {
 /* PROGRAM.PID.db, with the pid of this process: the program has none yet when the directory is made. */
 static void name_output(char *buffer, size_t buffer_bytes, const char *program)
 {
-    const char *slash = strrchr(program, '/');
-    const char *base = slash != NULL && slash[1] != '\0' ? slash + 1 : program;
-
-    snprintf(buffer, buffer_bytes, "%.200s.%d.db", base, (int)getpid());
+    snprintf(buffer, buffer_bytes, "%.200s.%d.db", format_base_name(program), (int)getpid());
 }
 
 /* While the program runs the terminal is its own. */

@@ -57,11 +57,6 @@ void pickle_write_end(struct pickle_writer *writer)
     put(writer, OP_STOP);
 }
 
-void pickle_write_none(struct pickle_writer *writer)
-{
-    put(writer, OP_NONE);
-}
-
 void pickle_write_bool(struct pickle_writer *writer, bool value)
 {
     put(writer, value ? OP_NEWTRUE : OP_NEWFALSE);

@@ -35,7 +35,6 @@ struct pickle_batch {
 void pickle_write_begin(struct pickle_writer *writer, FILE *out);
 void pickle_write_end(struct pickle_writer *writer);
 
-void pickle_write_none(struct pickle_writer *writer);
 void pickle_write_bool(struct pickle_writer *writer, bool value);
 void pickle_write_signed(struct pickle_writer *writer, int64_t value);
 void pickle_write_unsigned(struct pickle_writer *writer, uint64_t value);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The tree of nodes is read in one sweep, and a stack is walked in memory from its innermost frame outwards. A caller has the
- * smaller number, so that a walk ends in any database. Databases of the older schema are asked for each call site.
+ * smaller number, so that a walk ends in any database.
  */
 #include "analysis/history/stacks.h"
 
@@ -30,12 +30,10 @@ struct callsite {
 struct history_stacks {
     struct database *database;
     struct history *history;
-    bool has_nodes;
     struct callsite *callsites; /* these three by id, below their limits */
     struct stack_node *nodes;
     struct history_frame *symbols;
     int64_t callsite_limit, node_limit, symbol_limit;
-    struct cursor cursor; /* frames of a call site, without nodes */
     struct history_frame *frames;
     size_t capacity;
     bool is_full;
@@ -109,8 +107,7 @@ static void read_callsites(struct history_stacks *stacks)
 {
     struct cursor cursor;
 
-    cursor_open(&cursor, stacks->database,
-                stacks->has_nodes ? "SELECT id, node_id FROM callsite" : "SELECT id, 0 FROM callsite");
+    cursor_open(&cursor, stacks->database, "SELECT id, node_id FROM callsite");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t node = cursor_integer(&cursor, 1);
@@ -127,21 +124,15 @@ struct history_stacks *history_stacks_new(struct database *database, struct hist
 {
     struct history_stacks *stacks = memory_resize(NULL, sizeof(*stacks));
 
-    *stacks = (struct history_stacks){
-        .database = database, .history = history, .has_nodes = database_has_stack_nodes(database, "main")};
+    *stacks = (struct history_stacks){.database = database, .history = history};
     stacks->callsites = array_of(database, "SELECT max(id), count(*) FROM callsite WHERE id > 0",
                                  sizeof(*stacks->callsites), &stacks->callsite_limit);
-    if (stacks->has_nodes) {
-        stacks->nodes = array_of(database, "SELECT max(id), count(*) FROM stack_node WHERE id > 0",
-                                 sizeof(*stacks->nodes), &stacks->node_limit);
-        stacks->symbols = array_of(database, "SELECT max(id), count(*) FROM symbol WHERE id > 0",
-                                   sizeof(*stacks->symbols), &stacks->symbol_limit);
-        read_symbols(stacks);
-        read_nodes(stacks);
-    } else {
-        cursor_open(&stacks->cursor, database,
-                    "SELECT function, file, line FROM frame WHERE callsite_id = ?1 ORDER BY depth");
-    }
+    stacks->nodes = array_of(database, "SELECT max(id), count(*) FROM stack_node WHERE id > 0",
+                             sizeof(*stacks->nodes), &stacks->node_limit);
+    stacks->symbols = array_of(database, "SELECT max(id), count(*) FROM symbol WHERE id > 0",
+                               sizeof(*stacks->symbols), &stacks->symbol_limit);
+    read_symbols(stacks);
+    read_nodes(stacks);
     read_callsites(stacks);
     return stacks;
 }
@@ -165,21 +156,6 @@ static size_t walk(struct history_stacks *stacks, uint32_t node)
     return count;
 }
 
-static size_t ask(struct history_stacks *stacks, uint64_t callsite)
-{
-    size_t count = 0;
-
-    if (stacks->cursor.statement == NULL) {
-        return 0;
-    }
-    cursor_bind_integer(&stacks->cursor, 1, (int64_t)callsite);
-    while (count < DEPTH_MAX && cursor_next(&stacks->cursor)) {
-        add_frame(stacks, &count, read_frame(stacks->history, &stacks->cursor, 0));
-    }
-    cursor_reset(&stacks->cursor);
-    return count;
-}
-
 uint32_t history_stacks_of(struct history_stacks *stacks, uint64_t callsite)
 {
     struct callsite *row;
@@ -192,7 +168,7 @@ uint32_t history_stacks_of(struct history_stacks *stacks, uint64_t callsite)
     if (row->stack != STACK_UNKNOWN) {
         return row->stack;
     }
-    count = stacks->has_nodes ? walk(stacks, row->node) : ask(stacks, callsite);
+    count = walk(stacks, row->node);
     stacks->is_full = stacks->is_full || stacks->history->frame_count + count > FRAMES_MAX;
     row->stack = stacks->is_full ? 0 : history_add_stack(stacks->history, stacks->frames, (uint32_t)count);
     return row->stack;
@@ -210,7 +186,6 @@ int history_stacks_error(const struct history_stacks *stacks, struct varve_messa
 void history_stacks_free(struct history_stacks *stacks)
 {
     if (stacks != NULL) {
-        cursor_close(&stacks->cursor);
         free(stacks->callsites);
         free(stacks->nodes);
         free(stacks->symbols);

@@ -153,6 +153,24 @@ static size_t take(char *buffer, const char **text)
     return is_shown ? length : 1;
 }
 
+const char *format_plural(int64_t count, const char *one, const char *many)
+{
+    return count == 1 ? one : many;
+}
+
+const char *format_base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
+}
+
+void format_unresolved(char *buffer, size_t buffer_bytes, const char *module)
+{
+    snprintf(buffer, buffer_bytes, "unresolved code in %.300s",
+             module != NULL ? format_base_name(module) : "an unknown module");
+}
+
 size_t format_width(const char *text)
 {
     size_t width = 0;
@@ -289,19 +307,22 @@ void format_print_function(FILE *out, const char *text, size_t columns)
 void format_path(char *buffer, size_t buffer_bytes, const char *text, size_t columns)
 {
     const char *rest = text;
+    size_t width = format_width(text);
+    bool is_shown;
 
-    if (format_width(text) <= columns) {
+    if (width <= columns) {
         format_head(buffer, buffer_bytes, text, columns);
         return;
     }
-    while (format_width(rest) + 1 > columns) {
-        const char *slash = strchr(rest + 1, '/');
-
-        if (slash == NULL) {
+    while (width + 1 > columns) {
+        do {
+            rest += step(rest, &is_shown);
+            width--;
+        } while (*rest != '\0' && *rest != '/');
+        if (*rest == '\0') {
             format_tail(buffer, buffer_bytes, text, columns);
             return;
         }
-        rest = slash;
     }
     snprintf(buffer, buffer_bytes, "…");
     format_head(buffer + strlen(buffer), buffer_bytes - strlen(buffer), rest, columns - 1);

@@ -23,6 +23,11 @@ struct format_text format_bytes_exact(int64_t bytes);         /* 1.21 MiB (1,268
 struct format_text format_duration(int64_t ns);               /* 1.5 ms; "-" if negative */
 struct format_text format_share(int64_t part, int64_t whole); /* 12.3 %; "-" of nothing */
 struct format_text format_time_utc(int64_t seconds);          /* 2026-05-01 09:30:00 UTC */
+const char *format_plural(int64_t count, const char *one, const char *many);
+/// The last name of a path; the path itself if it ends in a slash. Part of `path`.
+const char *format_base_name(const char *path);
+/// In words, code of which only the module is known; NULL: not even that.
+void format_unresolved(char *buffer, size_t buffer_bytes, const char *module);
 /// Columns that UTF-8 text takes on a terminal (one for each code point).
 size_t format_width(const char *text);
 /// Copy without control characters and malformed UTF-8, at most `columns` wide; what is cut at the front

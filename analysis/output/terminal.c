@@ -157,10 +157,11 @@ static char *fold(const char *text)
     while (*at != '\0') {
         size_t length = strcspn(at, "\n");
         size_t indent = strspn(at, " ");
+        size_t behind = indent; /* of this part */
         size_t columns = terminal.columns;
 
         while (length > 0) {
-            size_t part = line_break(at, length, indent, columns);
+            size_t part = line_break(at, length, behind, columns);
 
             for (; mark < terminal.count && terminal.marks[mark].position <= (size_t)(at - text) + part;
                  mark++) {
@@ -171,11 +172,12 @@ static char *fold(const char *text)
             length -= part;
             if (length > 0) {
                 fprintf(out, "\n%*s", (int)(indent + FOLD_INDENT), "");
-                columns = terminal.columns - indent - FOLD_INDENT;
+                columns =
+                    terminal.columns > indent + FOLD_INDENT ? terminal.columns - indent - FOLD_INDENT : 1;
                 at++;
                 length--;
             }
-            indent = 0;
+            behind = 0;
         }
         for (; mark < terminal.count && terminal.marks[mark].position <= (size_t)(at - text); mark++) {
             terminal.marks[mark].position += (size_t)ftello(out) - (size_t)(at - text);

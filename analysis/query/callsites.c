@@ -76,10 +76,9 @@ static void write_location(FILE *out, const struct group_location *location, siz
     if (location->file != NULL) {
         format_path(where, sizeof(where), location->file, left);
     } else if (location->module != NULL) {
-        const char *slash = strrchr(location->module, '/');
         char module[4 * TERMINAL_COLUMNS_MAX];
 
-        format_head(module, sizeof(module), slash != NULL ? slash + 1 : location->module, left - 2);
+        format_head(module, sizeof(module), format_base_name(location->module), left - 2);
         snprintf(where, sizeof(where), "(%.3990s)", module);
     }
     left = where[0] != '\0' ? format_width(where) + strlen(line) + 2 : 0;
@@ -101,9 +100,7 @@ static void write_unresolved(FILE *out, const struct callsite_row *row, size_t c
     char text[600];
 
     if (module != NULL) {
-        const char *slash = strrchr(module, '/');
-
-        snprintf(text, sizeof(text), "unresolved code in %.500s", slash != NULL ? slash + 1 : module);
+        format_unresolved(text, sizeof(text), module);
     } else {
         snprintf(text, sizeof(text), row->id > 0 ? "(the frames are missing)" : "(no stack was recorded)");
     }

@@ -139,13 +139,18 @@ static int check_identity(const char *path, const unsigned char *header, struct 
     if (version > VARVE_DATABASE_SCHEMA_VERSION) {
         return varve_message_set(message, VARVE_ERROR_VERSION,
                                  "%s was written by a newer varve (schema %" PRIu32
-                                 ", this one reads up to %d): "
-                                 "use that version",
+                                 ", this one reads %d): use that version",
                                  path, version, VARVE_DATABASE_SCHEMA_VERSION);
     }
     if (version == 0) {
         return varve_message_set(message, VARVE_ERROR_FORMAT,
                                  "%s has no schema version: not a finished trace", path);
+    }
+    if (version < VARVE_DATABASE_SCHEMA_VERSION) {
+        return varve_message_set(message, VARVE_ERROR_VERSION,
+                                 "%s was written by an older varve (schema %" PRIu32
+                                 ", this one reads %d): use that version, or record again",
+                                 path, version, VARVE_DATABASE_SCHEMA_VERSION);
     }
     return VARVE_OK;
 }

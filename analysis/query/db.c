@@ -32,7 +32,6 @@
 #define NS_PER_S 1e9
 #define NUMBERS_PER_ROW 16 /* of rows numbered from 1, for gaps that somebody may have made */
 #define NUMBERS_SLACK 1024
-#define STACK_NODES_SINCE 2 /* schema version */
 
 struct database {
     sqlite3 *sqlite;
@@ -361,14 +360,6 @@ const char *database_path(const struct database *database)
 int64_t database_schema_version(struct database *database)
 {
     return database_integer(database, "PRAGMA user_version", 0);
-}
-
-bool database_has_stack_nodes(struct database *database, const char *name)
-{
-    char sql[64];
-
-    snprintf(sql, sizeof(sql), "PRAGMA %s.user_version", name);
-    return database_integer(database, sql, 0) >= STACK_NODES_SINCE;
 }
 
 char *database_meta(struct database *database, const char *key)

@@ -45,9 +45,6 @@ void database_close(struct database *database);
 bool database_is_complete(const struct database *database);
 const char *database_path(const struct database *database);
 int64_t database_schema_version(struct database *database);
-/// Whether the database (of two: `name` a or b; else main) has its stacks as a tree of nodes. Older ones have a row of
-/// `callsite_frame` for each frame of each call site; the view `frame` is the same in both.
-bool database_has_stack_nodes(struct database *database, const char *name);
 /// The first error of any cursor since it was opened, or 0. Cursors just end on an error: ask before
 /// printing.
 int database_error(const struct database *database, struct varve_message *message);

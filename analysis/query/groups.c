@@ -299,7 +299,7 @@ void groups_add(struct groups *groups, int64_t callsite_id, int64_t key, const s
     } else if (groups->by == GROUP_BY_STACK) {
         key = callsite_id;
     }
-    group = find_group(groups, key);
+    group = find_group(groups, key > 0 ? key : 0); /* a damaged file may have any */
     add_figures(&group->figures, figures);
     remember_best(group, BEST_BYTES, figures->bytes, callsite_id);
     remember_best(group, BEST_PEAK, figures->peak_bytes, callsite_id);
@@ -450,39 +450,28 @@ void groups_load(struct groups *groups, const char *domain)
     }
 }
 
-#define KEYS                                                                                   \
-    "SELECT coalesce(a.callsite_id, 0) AS site, CASE ?4 WHEN 4 THEN a.process_id WHEN 5 THEN " \
-    "(SELECT r.thread_id FROM allocation_row r WHERE r.id = a.id) WHEN 6 THEN a.size END AS key, count(*), sum(a.size) "
-_Static_assert(GROUP_BY_PROCESS == 4 && GROUP_BY_THREAD == 5 && GROUP_BY_SIZE == 6, "KEYS has their numbers");
-
-void groups_load_process(struct groups *groups, const char *domain, int64_t process_id, int64_t seq)
+void groups_load_process(struct groups *groups, const char *domain, int64_t process_id)
 {
-    /* what was never freed has an index of its own, which only the view `leak` can use */
-    static const char live_sql[] = KEYS
-        "FROM leak a WHERE a.domain = ?1 AND a.process_id = ?2 AND ?3 < 0 GROUP BY site, key ORDER BY site, key";
-    static const char peak_sql[] = KEYS
-        "FROM allocations a WHERE a.domain = ?1 AND a.process_id = ?2 AND a.alloc_seq <= ?3 AND "
-        "(a.free_requested_seq IS NULL OR a.free_requested_seq > ?3) GROUP BY site, key ORDER BY site, key";
+    static const char peak_sql[] =
+        "SELECT coalesce(a.callsite_id, 0) AS site, CASE ?3 WHEN 4 THEN a.process_id WHEN 5 THEN "
+        "(SELECT r.thread_id FROM allocation_row r WHERE r.id = a.id) WHEN 6 THEN a.size END AS key, count(*), "
+        "sum(a.size) FROM total_process t CROSS JOIN allocations a ON a.process_id = t.process_id AND "
+        "a.domain = t.domain AND coalesce(a.device, 0) = t.device WHERE t.domain = ?1 AND t.process_id = ?2 AND "
+        "a.alloc_seq <= t.peak_seq AND (a.free_requested_seq IS NULL OR a.free_requested_seq > t.peak_seq) "
+        "GROUP BY site, key ORDER BY site, key";
     struct cursor cursor;
 
-    cursor_open(&cursor, groups->database, seq < 0 ? live_sql : peak_sql);
+    _Static_assert(GROUP_BY_PROCESS == 4 && GROUP_BY_THREAD == 5 && GROUP_BY_SIZE == 6,
+                   "the statement has their numbers");
+    cursor_open(&cursor, groups->database, peak_sql);
     cursor_bind_text(&cursor, 1, domain);
     cursor_bind_integer(&cursor, 2, process_id);
-    cursor_bind_integer(&cursor, 3, seq);
-    cursor_bind_integer(&cursor, 4, (int64_t)groups->by);
+    cursor_bind_integer(&cursor, 3, (int64_t)groups->by);
     while (cursor_next(&cursor)) {
         int64_t key = cursor_integer(&cursor, 1);
-        int64_t allocations = cursor_integer(&cursor, 2);
-        int64_t bytes = cursor_integer(&cursor, 3);
-        struct group_figures figures = {0};
+        const struct group_figures figures = {.peak_allocations = cursor_integer(&cursor, 2),
+                                              .peak_bytes = cursor_integer(&cursor, 3)};
 
-        if (seq < 0) {
-            figures.live_allocations = allocations;
-            figures.live_bytes = bytes;
-        } else {
-            figures.peak_allocations = allocations;
-            figures.peak_bytes = bytes;
-        }
         groups_add(groups, cursor_integer(&cursor, 0),
                    groups->by == GROUP_BY_SIZE ? groups_size_key(key) : key, &figures);
     }
@@ -592,11 +581,8 @@ static char *process_name(struct database *database, int64_t process_id)
     cursor_open(&cursor, database, "SELECT pid, coalesce(executable, '') FROM process WHERE id = ?1");
     cursor_bind_integer(&cursor, 1, process_id);
     if (cursor_next(&cursor)) {
-        const char *path = cursor_name(&cursor, 1);
-        const char *slash = strrchr(path, '/');
-
         snprintf(text, sizeof(text), "pid %" PRId64 "  %.400s", cursor_integer(&cursor, 0),
-                 slash != NULL ? slash + 1 : path);
+                 format_base_name(cursor_name(&cursor, 1)));
     }
     cursor_close(&cursor);
     return memory_copy_text(text);

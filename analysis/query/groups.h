@@ -89,9 +89,9 @@ void groups_add(struct groups *groups, int64_t callsite_id, int64_t key, const s
 int64_t groups_size_key(int64_t bytes);
 /// All of a domain, of all processes together. Reads the totals of the call sites where they suffice, else the allocations.
 void groups_load(struct groups *groups, const char *domain);
-/// What one process had live at `seq` (never freed: seq < 0) in a domain: as figures of the peak, or as live ones. Reads the
+/// What one process had live in a domain at its own peak, of several devices at that of each: figures of the peak only. Reads the
 /// allocations themselves: takes its time.
-void groups_load_process(struct groups *groups, const char *domain, int64_t process_id, int64_t seq);
+void groups_load_process(struct groups *groups, const char *domain, int64_t process_id);
 /// VARVE_ERROR_UNSUPPORTED, with what is missing: `by` needs rows of allocations that the recording did not keep.
 int groups_check(struct database *database, enum group_by by, struct varve_message *message);
 /// The same for anything else that needs them: `what`, as it begins the reason.

@@ -55,7 +55,8 @@ static int add_file(struct varve_plumbing *plumbing, bool *has_any, struct varve
     }
     file = fopen(path, "re");
     if (file == NULL) {
-        return errno == ENOENT || errno == ENOTDIR
+        /* who may not read it is somebody else, with the environment of its owner */
+        return errno == ENOENT || errno == ENOTDIR || errno == EACCES
                    ? VARVE_OK
                    : varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be read: %s", path,
                                        strerror(errno));
@@ -201,7 +202,7 @@ int database_hide(struct database *database, const char *const *patterns, size_t
         return varve_message_set(message, error, "no memory for patterns");
     }
     error = add_patterns(plumbing, patterns, count, &has_any, message);
-    if (error == VARVE_OK && has_any && database_schema_version(database) >= VARVE_DATABASE_SCHEMA_VERSION) {
+    if (error == VARVE_OK && has_any) {
         rank_symbols(&lines, database, plumbing);
         find_lines(&lines, database);
         database_execute(

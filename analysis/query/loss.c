@@ -22,11 +22,6 @@
     "'processes_unrecorded', 'events_lost', 'bytes_lost', 'events_unattached', " \
     "'processes_unattached', 'processes_missing'"
 
-static const char *plural(int64_t count, const char *one, const char *many)
-{
-    return count == 1 ? one : many;
-}
-
 static void load_threads(struct report_loss *loss, struct database *database)
 {
     struct cursor cursor;
@@ -65,17 +60,10 @@ static void load_ends(struct report_loss *loss, struct database *database)
     cursor_close(&cursor);
 }
 
-/* Databases of older versions have no such table. */
 static void load_programs(struct report_loss *loss, struct database *database)
 {
-    loss->has_programs = database_integer(database,
-                                          "SELECT count(*) FROM pragma_table_info('unrecorded_program') "
-                                          "WHERE name = 'count'",
-                                          0) > 0;
-    if (loss->has_programs) {
-        loss->unrecorded = database_integer(database, "SELECT count(*) FROM unrecorded_program", 0);
-        loss->unrecorded_runs = database_integer(database, "SELECT sum(count) FROM unrecorded_program", 0);
-    }
+    loss->unrecorded = database_integer(database, "SELECT count(*) FROM unrecorded_program", 0);
+    loss->unrecorded_runs = database_integer(database, "SELECT sum(count) FROM unrecorded_program", 0);
 }
 
 void report_loss_load(struct report_loss *loss, struct database *database)
@@ -121,7 +109,7 @@ void report_unrecorded_print(FILE *out, struct database *database, const struct 
         return;
     }
     fprintf(out, "%s program%s could not be recorded: ", format_count(loss->unrecorded).text,
-            plural(loss->unrecorded, "", "s"));
+            format_plural(loss->unrecorded, "", "s"));
     cursor_open(&cursor, database,
                 "SELECT path, reason, count FROM unrecorded_program ORDER BY count DESC, path, reason");
     while (shown < PROGRAMS_SHOWN && cursor_next(&cursor)) {
@@ -143,14 +131,15 @@ void report_unrecorded_print(FILE *out, struct database *database, const struct 
 static void print_killed(FILE *out, const struct report_loss *loss)
 {
     if (loss->killed > 0) {
-        fprintf(out, "%s process%s killed", format_count(loss->killed).text, plural(loss->killed, "", "es"));
+        fprintf(out, "%s process%s killed", format_count(loss->killed).text,
+                format_plural(loss->killed, "", "es"));
         if (loss->killed_by > 0) {
             fprintf(out, " (signal %" PRId64 ")", loss->killed_by);
         }
     }
     if (loss->unknown > 0) {
         fprintf(out, "%s%s process%s ended for an unknown reason (killed?)", loss->killed > 0 ? ", " : "",
-                format_count(loss->unknown).text, plural(loss->unknown, "", "es"));
+                format_count(loss->unknown).text, format_plural(loss->unknown, "", "es"));
     }
 }
 
@@ -164,22 +153,22 @@ void report_loss_words(FILE *out, const struct report_loss *loss)
     }
     if (loss->unattached_processes > 0) {
         fprintf(out, "; %s process%s could not be recorded", format_count(loss->unattached_processes).text,
-                plural(loss->unattached_processes, "", "es"));
+                format_plural(loss->unattached_processes, "", "es"));
     }
     if (loss->unhooked_heaps > 0) {
         fprintf(out, "; HEAP NOT RECORDED of %s process%s with an allocator linked in",
-                format_count(loss->unhooked_heaps).text, plural(loss->unhooked_heaps, "", "es"));
+                format_count(loss->unhooked_heaps).text, format_plural(loss->unhooked_heaps, "", "es"));
     }
     if (loss->other_rows > 0) {
         fputs("; DATA LOSS, see varve info", out);
     }
     if (loss->running > 0) {
         fprintf(out, "; %s process%s still running when the recording stopped",
-                format_count(loss->running).text, plural(loss->running, "", "es"));
+                format_count(loss->running).text, format_plural(loss->running, "", "es"));
     }
     if (loss->unrecorded > 0) {
         fprintf(out, "; %s program%s not recorded", format_count(loss->unrecorded).text,
-                plural(loss->unrecorded, "", "s"));
+                format_plural(loss->unrecorded, "", "s"));
     }
     if (loss->killed + loss->unknown > 0) {
         fputs("; ", out);
@@ -198,7 +187,7 @@ static void print_dropped(FILE *out, const struct report_loss *loss)
             "            their allocations had %s: all figures are lower bounds\n",
             format_count(loss->lost).text, format_count(loss->emitted).text,
             format_share(loss->lost, loss->emitted).text, format_count(loss->threads_with_loss).text,
-            plural(loss->threads_with_loss, "", "s"), format_bytes_exact(loss->lost_bytes).text);
+            format_plural(loss->threads_with_loss, "", "s"), format_bytes_exact(loss->lost_bytes).text);
     if (missing != 0) {
         fprintf(out, "            the rings' counters do not add up: %s events are unaccounted for\n",
                 format_count(missing).text);
@@ -232,7 +221,7 @@ static void print_stats(FILE *out, struct database *database)
         fprintf(out, " %s (", format_count(cursor_integer(&cursor, 2)).text);
         format_print_safe(out, cursor_name(&cursor, 1));
         fprintf(out, ", %s entr%s of data_loss)\n", format_count(cursor_integer(&cursor, 3)).text,
-                plural(cursor_integer(&cursor, 3), "y", "ies"));
+                format_plural(cursor_integer(&cursor, 3), "y", "ies"));
     }
     cursor_close(&cursor);
 }
@@ -249,22 +238,23 @@ void report_loss_print(FILE *out, struct database *database, const struct report
     }
     if (loss->damaged > 0) {
         fprintf(out, "            %s ring%s missing, cut or damaged: what else they held is not known\n",
-                format_count(loss->damaged).text, plural(loss->damaged, " is", "s are"));
+                format_count(loss->damaged).text, format_plural(loss->damaged, " is", "s are"));
     }
     if (loss->unattached > 0) {
         fprintf(
             out,
             "            %s event%s found no ring: no memory, file descriptor, permission or disk space\n",
-            format_count(loss->unattached).text, plural(loss->unattached, "", "s"));
+            format_count(loss->unattached).text, format_plural(loss->unattached, "", "s"));
     }
     if (loss->unattached_processes > 0) {
         fprintf(out,
                 "            %s process%s could not be recorded: no session page for it, or it was deleted\n",
-                format_count(loss->unattached_processes).text, plural(loss->unattached_processes, "", "es"));
+                format_count(loss->unattached_processes).text,
+                format_plural(loss->unattached_processes, "", "es"));
     }
     if (loss->running > 0) {
         fprintf(out, "            %s process%s still running when the recording stopped\n",
-                format_count(loss->running).text, plural(loss->running, "", "es"));
+                format_count(loss->running).text, format_plural(loss->running, "", "es"));
     }
     if (loss->unrecorded > 0) {
         fputs("            ", out);
@@ -318,7 +308,7 @@ void report_result_programs(FILE *out, const struct varve_collect_result *result
 
     if (loss.unrecorded > 0 && database == NULL) {
         fprintf(out, "varve: %s program%s could not be recorded\n", format_count(loss.unrecorded).text,
-                plural(loss.unrecorded, "", "s"));
+                format_plural(loss.unrecorded, "", "s"));
     } else if (loss.unrecorded > 0) {
         fputs("varve: ", out);
         report_unrecorded_print(out, database, &loss);

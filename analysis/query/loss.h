@@ -34,7 +34,6 @@ struct report_loss {
     int64_t unrecorded_runs;      /* how often these ran */
     int64_t unattached_processes; /* processes of which nothing but a number is known */
     int64_t unhooked_heaps;       /* processes whose heap no hook sees: their program brings its allocator */
-    bool has_programs;            /* there is a table of them */
 };
 
 void report_loss_load(struct report_loss *loss, struct database *database);

@@ -247,16 +247,13 @@ int segments_state_load(struct segments_state *state, struct database *database,
 {
     struct loader loader = {
         .state = state, .database = database, .device = device, .pid = pid, .message = message};
-    int64_t from = 0;
+    int64_t from;
 
     *state = (struct segments_state){.seq = seq, .ts_ns = event_time_ns(database, seq)};
     state->last_seq = database_integer(database, "SELECT max(seq) FROM event", 0);
     load_threads(&loader);
-    /* databases of older versions have none */
-    if (database_integer(database, "SELECT count(*) FROM sqlite_schema WHERE name = 'keyframe'", 0) > 0) {
-        from = database_integer_of(database, "SELECT max(seq) FROM keyframe WHERE seq <= ?1", seq);
-        load_keyframes(&loader, from);
-    }
+    from = database_integer_of(database, "SELECT max(seq) FROM keyframe WHERE seq <= ?1", seq);
+    load_keyframes(&loader, from);
     if (loader.error == VARVE_OK) {
         load_events(&loader, from, seq);
     }

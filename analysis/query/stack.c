@@ -124,13 +124,6 @@ static bool is_startup(const char *function)
     return false;
 }
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
-}
-
 /* The frames from `begin` on, without the start-up code. */
 static size_t find_end(const struct stack *stack, size_t begin)
 {
@@ -162,7 +155,7 @@ static void print_frame(FILE *out, const struct stack_frame *frame, size_t times
     if (frame->module != NULL && !frame->is_python) {
         char base[120];
 
-        format_head(base, sizeof(base), base_name(frame->module), left / 4 < 28 ? left / 4 : 28);
+        format_head(base, sizeof(base), format_base_name(frame->module), left / 4 < 28 ? left / 4 : 28);
         snprintf(module, sizeof(module), "  (%s)", base);
         if (frame->function == NULL && times > 1) {
             snprintf(repeated, sizeof(repeated), " and %zu more unresolved frame%s in it", times - 1,
@@ -310,8 +303,7 @@ static char *write_chain(const struct chain *chain, size_t columns)
         const struct stack_frame *frame = chain->links[i].frame;
         char unknown[400];
 
-        snprintf(unknown, sizeof(unknown), "unresolved code in %.300s",
-                 frame->module != NULL ? base_name(frame->module) : "an unknown module");
+        format_unresolved(unknown, sizeof(unknown), frame->module);
         fputs(i > 0 ? " → " : "", out);
         fputs(chain->has_gap[i] ? "… → " : "", out);
         format_print_function(out, frame->function != NULL ? frame->function : unknown, columns);

@@ -105,7 +105,8 @@ static void read_rust(char *name)
         }
         if (i < sizeof(signs) / sizeof(signs[0])) {
             from += strlen(signs[i].text);
-            to = stpcpy(to, signs[i].sign);
+            memcpy(to, signs[i].sign, strlen(signs[i].sign)); /* what is read next may follow at once */
+            to += strlen(signs[i].sign);
         } else {
             *to++ = *from++;
         }

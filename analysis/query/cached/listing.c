@@ -22,7 +22,7 @@ static const char *const words[] = {
 struct writer {
     FILE *out;
     const struct listing *listing;
-    struct numbers numbers;
+    struct database *database;
     const struct segments_state *state;
     struct owners *owners;
 };
@@ -32,18 +32,13 @@ static size_t shown(const struct writer *writer, size_t count)
     return (uint64_t)writer->listing->top < count ? (size_t)writer->listing->top : count;
 }
 
-static const char *plural(uint64_t count, const char *one, const char *many)
-{
-    return count == 1 ? one : many;
-}
-
 /* ---- totals ---- */
 
 static void print_sum(FILE *out, const char *title, uint64_t bytes, uint64_t count, const char *one,
                       const char *many)
 {
     fprintf(out, "  %-26s %10s in %s %s", title, format_bytes((int64_t)bytes).text,
-            format_count((int64_t)count).text, plural(count, one, many));
+            format_count((int64_t)count).text, format_plural(count, one, many));
 }
 
 static void print_largest(FILE *out, uint64_t largest, uint64_t count)
@@ -71,7 +66,7 @@ static void print_sums(FILE *out, const struct cached_sums *sums)
         fprintf(out, "  of what is used, %s in %s %s lie in segments that no event names\n",
                 format_bytes((int64_t)sums->implied_bytes).text,
                 format_count((int64_t)sums->implied_blocks).text,
-                plural(sums->implied_blocks, "block", "blocks"));
+                format_plural(sums->implied_blocks, "block", "blocks"));
     }
 }
 
@@ -102,7 +97,7 @@ static void print_empty(const struct writer *writer, const struct segments_part 
         const struct segment_item *item = &cached->empty[i];
         char pool[POOL_NAME_BYTES];
 
-        pool_name(&writer->numbers, part, item->first.pool, pool);
+        pool_name(writer->database, part, item->first.pool, pool);
         fprintf(writer->out, "  %#-14" PRIx64 " %10s %-9s %6u%s\n", item->addr,
                 format_bytes((int64_t)item->mapped).text, pool, (unsigned)item->first.stream,
                 item->first.is_expandable ? " *" : "");
@@ -146,7 +141,7 @@ static void print_holes(const struct writer *writer, const struct segments_part 
         const struct hole *hole = &cached->holes[i];
         char pool[POOL_NAME_BYTES];
 
-        pool_name(&writer->numbers, part, hole->segment.first.pool, pool);
+        pool_name(writer->database, part, hole->segment.first.pool, pool);
         fprintf(writer->out, "  %#-14" PRIx64 " %10s %-9s %6u  %s%s\n", hole->addr,
                 format_bytes((int64_t)hole->size).text, pool, (unsigned)hole->segment.first.stream,
                 format_bytes((int64_t)hole->segment.mapped).text,
@@ -186,7 +181,7 @@ static void print_used(const struct writer *writer, const struct segments_part *
         char pool[POOL_NAME_BYTES];
         char line[MAP_COLUMNS + 1];
 
-        pool_name(&writer->numbers, part, item->first.pool, pool);
+        pool_name(writer->database, part, item->first.pool, pool);
         fprintf(writer->out, "  %#-14" PRIx64 " %10s %-9s %6u %10s %10s %10s %12s %7s%s\n", item->addr,
                 format_bytes((int64_t)item->mapped).text, pool, (unsigned)item->first.stream,
                 format_bytes((int64_t)item->allocated).text,
@@ -243,7 +238,7 @@ static void print_part(struct writer *writer, const struct segments_part *part)
     cached_load(&cached, part->layout);
     writer->owners = owners_new();
     want_listed(writer, part, &cached);
-    owners_load(writer->owners, writer->numbers.database);
+    owners_load(writer->owners, writer->database);
     fprintf(writer->out, "\ndevice %" PRId64 ", process %" PRId64 "\n", part->device, part->pid);
     print_sums(writer->out, &cached.sums);
     print_empty(writer, part, &cached);
@@ -256,7 +251,7 @@ static void print_part(struct writer *writer, const struct segments_part *part)
 void listing_text(FILE *out, struct database *database, const struct segments_state *state,
                   const struct listing *listing)
 {
-    struct writer writer = {.out = out, .listing = listing, .numbers = numbers_of(database), .state = state};
+    struct writer writer = {.out = out, .listing = listing, .database = database, .state = state};
 
     fprintf(out, "segments after event %s of %s, at %s\n", format_count(state->seq).text,
             format_count(state->last_seq).text, format_duration(state->ts_ns).text);
@@ -320,7 +315,7 @@ static struct cJSON *blocks_json(const struct writer *writer, const struct segme
 static struct cJSON *item_json(const struct writer *writer, const struct segments_part *part,
                                const struct segment_item *item)
 {
-    struct pool_meaning pool = pool_of(&writer->numbers, part, item->first.pool);
+    struct pool_meaning pool = pool_of(writer->database, part, item->first.pool);
     struct cJSON *object = json_object();
 
     json_integer(object, "device", part->device);
@@ -330,7 +325,7 @@ static struct cJSON *item_json(const struct writer *writer, const struct segment
     json_integer(object, "allocated_size", (int64_t)item->allocated);
     json_integer(object, "active_size", (int64_t)item->active);
     json_integer(object, "requested_size", (int64_t)item->requested);
-    json_integer(object, "stream", stream_handle(&writer->numbers, part, item->first.stream));
+    json_integer(object, "stream", stream_handle(writer->database, part, item->first.stream));
     json_integer(object, "pool", item->first.pool);
     if (pool.has_ids) {
         struct cJSON *ids = json_array();
@@ -386,7 +381,7 @@ static struct cJSON *segments_json(struct writer *writer)
             want_blocks(writer->owners, part->layout, &item, writer->state->seq);
         }
     }
-    owners_load(writer->owners, writer->numbers.database);
+    owners_load(writer->owners, writer->database);
     for (size_t i = 0; i < writer->state->count; i++) {
         const struct segments_part *part = &writer->state->parts[i];
 
@@ -400,7 +395,7 @@ static struct cJSON *segments_json(struct writer *writer)
 
 void listing_json(FILE *out, struct database *database, const struct segments_state *state)
 {
-    struct writer writer = {.out = out, .numbers = numbers_of(database), .state = state};
+    struct writer writer = {.out = out, .database = database, .state = state};
     struct cJSON *object = json_object();
     struct cJSON *at = json_object();
     struct cJSON *totals = json_array();

@@ -6,24 +6,10 @@
 
 #include <stdio.h>
 
-struct numbers numbers_of(struct database *database)
-{
-    return (struct numbers){
-        .database = database,
-        .has_tables =
-            database_integer(database,
-                             "SELECT count(*) FROM sqlite_schema t JOIN pragma_table_info(t.name) c "
-                             "WHERE t.name IN ('stream', 'pool') AND c.name = 'process_id'",
-                             0) == 2};
-}
-
-static bool lookup(const struct numbers *numbers, struct cursor *cursor, const char *sql,
+static bool lookup(struct database *database, struct cursor *cursor, const char *sql,
                    const struct segments_part *part, int64_t number)
 {
-    if (!numbers->has_tables) {
-        return false;
-    }
-    cursor_open(cursor, numbers->database, sql);
+    cursor_open(cursor, database, sql);
     cursor_bind_integer(cursor, 1, part->process_id);
     cursor_bind_integer(cursor, 2, part->device);
     cursor_bind_integer(cursor, 3, number);
@@ -34,12 +20,12 @@ static bool lookup(const struct numbers *numbers, struct cursor *cursor, const c
     return false;
 }
 
-int64_t stream_handle(const struct numbers *numbers, const struct segments_part *part, int64_t number)
+int64_t stream_handle(struct database *database, const struct segments_part *part, int64_t number)
 {
     struct cursor cursor;
     int64_t handle = number;
 
-    if (lookup(numbers, &cursor,
+    if (lookup(database, &cursor,
                "SELECT handle FROM stream WHERE process_id = ?1 AND device = ?2 AND number = ?3", part,
                number)) {
         handle = cursor_integer(&cursor, 0);
@@ -48,12 +34,12 @@ int64_t stream_handle(const struct numbers *numbers, const struct segments_part 
     return handle;
 }
 
-struct pool_meaning pool_of(const struct numbers *numbers, const struct segments_part *part, unsigned number)
+struct pool_meaning pool_of(struct database *database, const struct segments_part *part, unsigned number)
 {
     struct pool_meaning pool = {.is_small = number & 1, .has_ids = number < 2};
     struct cursor cursor;
 
-    if (lookup(numbers, &cursor,
+    if (lookup(database, &cursor,
                "SELECT is_small, capture_id, user_id FROM pool WHERE process_id = ?1 AND device = ?2 "
                "AND number = ?3",
                part, number)) {
@@ -66,10 +52,10 @@ struct pool_meaning pool_of(const struct numbers *numbers, const struct segments
     return pool;
 }
 
-void pool_name(const struct numbers *numbers, const struct segments_part *part, unsigned number,
+void pool_name(struct database *database, const struct segments_part *part, unsigned number,
                char name[POOL_NAME_BYTES])
 {
-    const char *kind = pool_of(numbers, part, number).is_small ? "small" : "large";
+    const char *kind = pool_of(database, part, number).is_small ? "small" : "large";
 
     if (number < 2) {
         snprintf(name, POOL_NAME_BYTES, "%s", kind);

@@ -16,11 +16,6 @@ extern "C" {
 struct database;
 struct segments_part;
 
-struct numbers {
-    struct database *database;
-    bool has_tables; /* with numbers of each process: databases of older versions have none */
-};
-
 struct pool_meaning {
     bool is_small, has_ids;
     int64_t capture_id, user_id;
@@ -28,12 +23,11 @@ struct pool_meaning {
 
 #define POOL_NAME_BYTES 16
 
-struct numbers numbers_of(struct database *database);
 /// The handle of a stream; its number if the trace does not say.
-int64_t stream_handle(const struct numbers *numbers, const struct segments_part *part, int64_t number);
-struct pool_meaning pool_of(const struct numbers *numbers, const struct segments_part *part, unsigned number);
+int64_t stream_handle(struct database *database, const struct segments_part *part, int64_t number);
+struct pool_meaning pool_of(struct database *database, const struct segments_part *part, unsigned number);
 /// "large", "small", or with the number of a private pool: "large 2".
-void pool_name(const struct numbers *numbers, const struct segments_part *part, unsigned number,
+void pool_name(struct database *database, const struct segments_part *part, unsigned number,
                char name[POOL_NAME_BYTES]);
 
 #ifdef __cplusplus

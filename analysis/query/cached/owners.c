@@ -60,6 +60,9 @@ void owners_free(struct owners *owners)
 
 void owners_want(struct owners *owners, uint64_t addr, int64_t seq)
 {
+    if (addr == UINT64_MAX) {
+        return; /* no address of a block, and none that a map has */
+    }
     map_put(&owners->wanted, addr, 1);
     owners->first_seq = seq < owners->first_seq ? seq : owners->first_seq;
     owners->last_seq = seq > owners->last_seq ? seq : owners->last_seq;
@@ -85,7 +88,7 @@ static int compare_owned(const void *a_untyped, const void *b_untyped)
 /* The function, file and line of each call site that the blocks have. */
 static void load_place(struct owners *owners, struct cursor *cursor, int64_t callsite_id)
 {
-    if (callsite_id == 0 || map_find(&owners->places, (uint64_t)callsite_id) != NULL) {
+    if (callsite_id <= 0 || map_find(&owners->places, (uint64_t)callsite_id) != NULL) {
         return;
     }
     owners->items =

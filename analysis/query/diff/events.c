@@ -644,22 +644,6 @@ static void load_remarks(struct diff_remarks *remarks, struct database *two)
 
 /* ---- the comparison ---- */
 
-static int check_numbers(struct database *database, struct varve_message *message)
-{
-    int64_t count = database_integer(
-        database, "SELECT count(*) FROM pragma_table_info('event') WHERE name = 'ring_seq'", 0);
-
-    if (count == 0 && database_error(database, message) == VARVE_OK) {
-        return varve_message_set(
-            message, VARVE_ERROR_VERSION,
-            "%s was made by an older varve: its events have no ring_seq to compare them by; "
-            "record or import it anew",
-            database_path(database));
-    }
-    count = report_require_events(database, message);
-    return count != VARVE_OK ? (int)count : database_error(database, message);
-}
-
 static void compare_runs(struct diff *diff)
 {
     char *a = database_meta(diff->traces[DIFF_A].database, "trace_id");
@@ -678,7 +662,8 @@ int diff_events_compare(struct diff *diff, struct progress *progress, struct var
     int result = VARVE_OK;
 
     for (int side = 0; side < DIFF_SIDES && result == VARVE_OK; side++) {
-        result = check_numbers(diff->traces[side].database, message);
+        result = report_require_events(diff->traces[side].database, message);
+        result = result == VARVE_OK ? database_error(diff->traces[side].database, message) : result;
     }
     if (result == VARVE_OK) {
         result = database_open_two(database_path(diff->traces[DIFF_A].database),

@@ -212,11 +212,6 @@ static void print_list(FILE *out, const struct diff *diff)
 
 static const char side_names[DIFF_SIDES] = {'A', 'B'};
 
-static const char *plural(int64_t count, const char *one, const char *more)
-{
-    return count == 1 ? one : more;
-}
-
 /* ---- the verdict, and both sides ---- */
 
 static void print_verdict(FILE *out, const struct diff *diff)
@@ -227,14 +222,14 @@ static void print_verdict(FILE *out, const struct diff *diff)
 
     if (diff_is_equal(diff)) {
         fprintf(out, "equal: %s event%s in %s ring%s\n", format_count(all.both).text,
-                plural(all.both, "", "s"), format_count(rings).text, plural(rings, "", "s"));
+                format_plural(all.both, "", "s"), format_count(rings).text, format_plural(rings, "", "s"));
         return;
     }
     fprintf(out, "differ: %s event%s only in A", format_count(all.alone[DIFF_A]).text,
-            plural(all.alone[DIFF_A], "", "s"));
+            format_plural(all.alone[DIFF_A], "", "s"));
     fprintf(out, ", %s only in B", format_count(all.alone[DIFF_B]).text);
     fprintf(out, "; of %s in both %s %s\n", format_count(all.both).text, format_count(all.differing).text,
-            plural(all.differing, "differs", "differ"));
+            format_plural(all.differing, "differs", "differ"));
     if (unkeyed > 0) {
         fprintf(out, "        %s could not be compared\n", format_count(unkeyed).text);
     }
@@ -258,19 +253,19 @@ static void print_side(FILE *out, const struct diff *diff, enum diff_side side)
 
     format_tail(path, sizeof(path), database_path(trace->database), 60);
     fprintf(out, "  %-9c %s: %s event%s\n", side_names[side], path, format_count(trace->events).text,
-            plural(trace->events, "", "s"));
+            format_plural(trace->events, "", "s"));
     report_loss_load(&loss, trace->database);
     fputs("            ", out);
     report_loss_print(out, trace->database, &loss);
     if (trace->lost_rows > 0) {
         fprintf(out, "            %s event%s stand%s for %s that the program dropped\n",
-                format_count(trace->lost_rows).text, plural(trace->lost_rows, "", "s"),
-                plural(trace->lost_rows, "s", ""), format_count(trace->lost_events).text);
+                format_count(trace->lost_rows).text, format_plural(trace->lost_rows, "", "s"),
+                format_plural(trace->lost_rows, "s", ""), format_count(trace->lost_events).text);
     }
     if (trace->gap_rows > 0) {
         fprintf(out, "            %s row%s without a number stand%s for %s missing events\n",
-                format_count(trace->gap_rows).text, plural(trace->gap_rows, "", "s"),
-                plural(trace->gap_rows, "s", ""), format_count(trace->gap_events).text);
+                format_count(trace->gap_rows).text, format_plural(trace->gap_rows, "", "s"),
+                format_plural(trace->gap_rows, "s", ""), format_count(trace->gap_events).text);
     }
     print_unkeyed(out, trace->without_number, "they have no number (ring_seq is NULL)");
     print_unkeyed(out, trace->without_thread, "the table thread has no row for them");
@@ -331,7 +326,7 @@ static void print_fields(FILE *out, const struct diff *diff)
     table_free(&table);
     if (diff->callsite_pairs_odd > 0) {
         fprintf(out, "  (%s call site%s with other frames, %s with the same)\n",
-                format_count(diff->callsite_pairs_odd).text, plural(diff->callsite_pairs_odd, "", "s"),
+                format_count(diff->callsite_pairs_odd).text, format_plural(diff->callsite_pairs_odd, "", "s"),
                 format_count(diff->callsite_pairs).text);
     }
 }

@@ -168,38 +168,6 @@ static void put_callsites(struct stack_tree *tree, char side)
     free(numbers);
 }
 
-/* Of the older schema: a row for each frame of each call site. */
-static void put_callsites_of_lists(struct stack_tree *tree, char side)
-{
-    struct cursor cursor;
-    struct cursor insert;
-    int64_t callsite = 0;
-    uint32_t node = 0;
-    char sql[256];
-
-    open_insert(tree, side, &insert);
-    snprintf(sql, sizeof(sql),
-             "SELECT n.callsite_id, coalesce(s.number, 0), %s FROM %c.callsite_frame n "
-             "LEFT JOIN symbol_%c s ON s.id = n.symbol_id ORDER BY n.callsite_id, n.depth DESC",
-             tree->pc, side, side);
-    cursor_open(&cursor, tree->two, sql);
-    while (cursor_next(&cursor)) {
-        struct stack_key key;
-
-        if (cursor_integer(&cursor, 0) != callsite) {
-            put_stack(tree, &insert, callsite, node);
-            node = 0;
-        }
-        callsite = cursor_integer(&cursor, 0);
-        key = frame_key(&cursor, 1);
-        key.parent = node;
-        node = find_node(tree, &key);
-    }
-    put_stack(tree, &insert, callsite, node);
-    cursor_close(&cursor);
-    cursor_close(&insert);
-}
-
 #define SYMBOLS(side)                                                       \
     "CREATE TABLE symbol_" side "(id INTEGER PRIMARY KEY, number INTEGER);" \
     "INSERT INTO symbol_" side " SELECT w.id, k.id FROM words_" side        \
@@ -228,11 +196,7 @@ void diff_stacks_make(struct database *two, enum diff_frames frames)
     tree.nodes = memory_grow(NULL, &tree.capacity, 0, sizeof(*tree.nodes));
     database_execute(two, make_sql[frames]);
     for (size_t i = 0; i < sizeof(sides) / sizeof(sides[0]); i++) {
-        if (database_has_stack_nodes(two, sides[i])) {
-            put_callsites(&tree, *sides[i]);
-        } else {
-            put_callsites_of_lists(&tree, *sides[i]);
-        }
+        put_callsites(&tree, *sides[i]);
     }
     map_free(&tree.numbers);
     free(tree.nodes);

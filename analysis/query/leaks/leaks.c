@@ -114,11 +114,6 @@ void leak_list_free(struct leak_list *list)
 
 /* ---- the sentence ---- */
 
-static const char *plural(int64_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
 static struct format_text amount(const struct leak_line *line, int tenth)
 {
     return line->by_bytes ? format_bytes(line->bytes[tenth]) : format_count(line->live[tenth]);
@@ -160,10 +155,12 @@ void leak_evidence(char *text, size_t bytes, const struct leak_line *line)
     size_t used;
 
     if (line->allocations >= live) {
-        used = (size_t)snprintf(text, bytes, "%s of %s allocation%s not freed", format_count(live).text,
-                                format_count(line->allocations).text, plural(line->allocations));
+        used =
+            (size_t)snprintf(text, bytes, "%s of %s allocation%s not freed", format_count(live).text,
+                             format_count(line->allocations).text, format_plural(line->allocations, "", "s"));
     } else {
-        used = (size_t)snprintf(text, bytes, "%s allocation%s live", format_count(live).text, plural(live));
+        used = (size_t)snprintf(text, bytes, "%s allocation%s live", format_count(live).text,
+                                format_plural(live, "", "s"));
     }
     if (used >= bytes) {
         return;
@@ -203,12 +200,12 @@ static void print_head(FILE *out, const struct leak_list *list, const struct lea
         fprintf(out, "Nothing of %s", domain_name(list, query));
     } else {
         fprintf(out, "%s in %s allocation%s of %s", format_bytes_exact(list->bytes).text,
-                format_count(list->allocations).text, plural(list->allocations),
+                format_count(list->allocations).text, format_plural(list->allocations, "", "s"),
                 query->domain != NULL ? query->domain : "heap");
     }
     if (list->objects > 0) {
         fprintf(out, ", %s in %s object%s of Python", format_bytes_exact(list->object_bytes).text,
-                format_count(list->objects).text, plural(list->objects));
+                format_count(list->objects).text, format_plural(list->objects, "", "s"));
     }
     if (query->pid > 0) {
         fprintf(out, ", process %" PRId64, query->pid);
@@ -225,7 +222,7 @@ static void print_head(FILE *out, const struct leak_list *list, const struct lea
         fprintf(out, "  %s%s%s line%s, the likeliest leaks first\n",
                 (int64_t)list->count < list->count_all ? format_count((int64_t)list->count).text : "",
                 (int64_t)list->count < list->count_all ? " of " : "", format_count(list->count_all).text,
-                plural(list->count_all));
+                format_plural(list->count_all, "", "s"));
     }
 }
 

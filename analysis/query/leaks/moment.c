@@ -120,33 +120,13 @@ static int refuse(const struct leak_moment *moment, struct database *database, s
                              database_path(database), moment->at == LEAK_AT_TIME ? "" : " or later");
 }
 
-/* Databases of older versions have no views of leaks. */
-static int require_views(struct database *database, struct varve_message *message)
-{
-    int64_t views = database_integer(
-        database,
-        "SELECT count(*) FROM main.sqlite_schema WHERE name IN ('leak_moment', 'leak_tenth', 'leak_line')",
-        0);
-
-    if (views == 3 || database_error(database, NULL) != VARVE_OK) {
-        return VARVE_OK;
-    }
-    return varve_message_set(
-        message, VARVE_ERROR_UNSUPPORTED,
-        "%s was made by an older varve, without the views of leaks; its view leak has what was never freed",
-        database_path(database));
-}
-
 int leak_moment_make(struct leak_moment *moment, struct database *database, const char *at, const char *from,
                      const char *to, int64_t pid, struct varve_message *message)
 {
     int error;
 
     *moment = (struct leak_moment){.from_ns = -1, .only_live = report_keeps_only_live(database)};
-    error = require_views(database, message);
-    if (error == VARVE_OK) {
-        error = parse_at(moment, database, to != NULL ? "to" : "at", to != NULL ? to : at, message);
-    }
+    error = parse_at(moment, database, to != NULL ? "to" : "at", to != NULL ? to : at, message);
     if (error == VARVE_OK && from != NULL) {
         error = parse(database, "from", from, &moment->from_ns, message);
     }

@@ -48,10 +48,7 @@
 
 bool report_has_gpu(struct database *database)
 {
-    /* databases of older versions have none of these views */
-    return database_integer(database, "SELECT count(*) FROM sqlite_schema WHERE name = 'device_call'", 0) >
-               0 &&
-           database_integer(database,
+    return database_integer(database,
                             "SELECT EXISTS (SELECT 1 FROM total WHERE domain NOT IN ('heap', 'mmap')) OR "
                             "EXISTS (SELECT 1 FROM device) OR EXISTS (SELECT 1 FROM cupti_state)",
                             0) > 0;
@@ -533,7 +530,7 @@ static const struct section sections[] = {
      "SELECT seq, ts_ns, process_id, pid, tid, device, stream, kind, function, bytes, result, took_ns, callsite_id "
      "FROM device_failure ORDER BY seq LIMIT ?1",
      FAILURES_JSON},
-    {"cupti", report_cupti_print, report_cupti_print_short, report_cupti_json, NULL, 0},
+    {"cupti", report_cupti_print, report_cupti_print, report_cupti_json, NULL, 0},
 };
 
 #define SECTIONS (sizeof(sections) / sizeof(sections[0]))

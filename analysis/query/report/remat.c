@@ -22,15 +22,7 @@
 
 static bool is_there(struct database *database)
 {
-    /* databases of older versions have none of these tables */
-    return database_integer(database, "SELECT count(*) FROM sqlite_schema WHERE name = 'remat_total'", 0) >
-               0 &&
-           database_integer(database, "SELECT EXISTS (SELECT 1 FROM operator_stat)", 0) != 0;
-}
-
-static const char *plural(int64_t count)
-{
-    return count == 1 ? "" : "s";
+    return database_integer(database, "SELECT EXISTS (SELECT 1 FROM operator_stat)", 0) != 0;
 }
 
 /* ---- text ---- */
@@ -69,11 +61,11 @@ static void print_costs(FILE *out, struct database *database)
         int64_t remats = cursor_integer(&cursor, 2), remat_ns = cursor_integer(&cursor, 4);
 
         fprintf(out, "  %s run%s of operators took %s, recomputation %s more: an overhead of %s\n",
-                format_count(runs).text, plural(runs), format_duration(run_ns).text,
+                format_count(runs).text, format_plural(runs, "", "s"), format_duration(run_ns).text,
                 format_duration(remat_ns).text, format_share(remat_ns, run_ns).text);
         fprintf(out, "  %s storage%s recomputed because needed, %s beside, up to %" PRId64 " deep\n",
-                format_count(remats).text, plural(remats), format_count(cursor_integer(&cursor, 3)).text,
-                cursor_integer(&cursor, 5));
+                format_count(remats).text, format_plural(remats, "", "s"),
+                format_count(cursor_integer(&cursor, 3)).text, cursor_integer(&cursor, 5));
     }
     cursor_close(&cursor);
 }
@@ -86,7 +78,7 @@ static void print_evictions(FILE *out, struct database *database)
     const char *before = ": ";
     struct cursor cursor;
 
-    fprintf(out, "  %s eviction%s", format_count(evictions).text, plural(evictions));
+    fprintf(out, "  %s eviction%s", format_count(evictions).text, format_plural(evictions, "", "s"));
     cursor_open(
         &cursor, database,
         "SELECT coalesce(nullif(cause, ''), 'no cause'), sum(evictions) AS evictions FROM eviction_total "
@@ -160,9 +152,9 @@ static void print_failure(FILE *out, struct database *database)
                 "ORDER BY seq DESC LIMIT 1");
     if (cursor_next(&cursor)) {
         fprintf(out, "  %s operator%s did not get %s memory, %s%s after the start (event %" PRId64 "): ",
-                format_count(failures).text, plural(failures), failures == 1 ? "its" : "their",
-                failures == 1 ? "" : "the last ", format_duration(cursor_integer(&cursor, 1)).text,
-                cursor_integer(&cursor, 0));
+                format_count(failures).text, format_plural(failures, "", "s"),
+                failures == 1 ? "its" : "their", failures == 1 ? "" : "the last ",
+                format_duration(cursor_integer(&cursor, 1)).text, cursor_integer(&cursor, 0));
         format_print_safe(out, cursor_name(&cursor, 2));
         fprintf(out, "\n  needed %s", format_bytes_exact(cursor_integer(&cursor, 3)).text);
         if (!cursor_is_null(&cursor, 4)) {

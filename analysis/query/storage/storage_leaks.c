@@ -63,10 +63,10 @@ int storage_leaks_load(struct storage_leaks *leaks, struct database *database, i
                        struct varve_message *message)
 {
     struct cursor cursor;
-    int error = storage_require(database, message);
+    int error = VARVE_OK;
 
     *leaks = (struct storage_leaks){0};
-    if (error == VARVE_OK && pid != 0) {
+    if (pid != 0) {
         error = selection_check_pid(database, pid, message);
     }
     if (error != VARVE_OK) {
@@ -101,16 +101,11 @@ void storage_leaks_free(struct storage_leaks *leaks)
 
 /* ---- printing ---- */
 
-static const char *plural(int64_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
 static void print_kept(FILE *out, const struct storage_leaks *leaks)
 {
     if (leaks->kept_storages > 0) {
         fprintf(out, "%s storage%s with %s %s alive, and nothing says that %s leaked: a process that\n",
-                format_count(leaks->kept_storages).text, plural(leaks->kept_storages),
+                format_count(leaks->kept_storages).text, format_plural(leaks->kept_storages, "", "s"),
                 format_bytes_exact(leaks->kept_bytes).text, leaks->kept_storages == 1 ? "was" : "were",
                 leaks->kept_storages == 1 ? "it is" : "they are");
         fputs("is killed has no time to release what it uses (view storage_kept)\n", out);
@@ -124,8 +119,8 @@ static void print_leak(FILE *out, const struct storage_leak *leak, size_t number
     fprintf(out, "%4zu.  ", number);
     format_print_safe(out, leak->kind);
     fprintf(out, ", score %.2f: %s in %s storage%s  [#%" PRId64 "]\n%*s", leak->score,
-            format_bytes_exact(leak->bytes).text, format_count(leak->storages).text, plural(leak->storages),
-            leak->callsite.id, EVIDENCE_COLUMN, "");
+            format_bytes_exact(leak->bytes).text, format_count(leak->storages).text,
+            format_plural(leak->storages, "", "s"), leak->callsite.id, EVIDENCE_COLUMN, "");
     snprintf(evidence, sizeof(evidence), "%s%s", leak->storages > 1 ? "the largest: " : "", leak->evidence);
     format_print_wrapped(out, evidence, EVIDENCE_COLUMN);
 }
@@ -147,8 +142,8 @@ void storage_leaks_print(FILE *out, struct database *database, const struct stor
     } else {
         fprintf(out, "storage, %s: %s in %s storage%s look%s leaked,\n%s group%s by call site and kind\n",
                 who, format_bytes_exact(leaks->bytes).text, format_count(leaks->storages).text,
-                plural(leaks->storages), leaks->storages == 1 ? "s" : "", format_count(leaks->count_all).text,
-                plural(leaks->count_all));
+                format_plural(leaks->storages, "", "s"), leaks->storages == 1 ? "s" : "",
+                format_count(leaks->count_all).text, format_plural(leaks->count_all, "", "s"));
     }
     for (size_t i = 0; i < leaks->count; i++) {
         print_leak(out, &leaks->rows[i], i + 1);

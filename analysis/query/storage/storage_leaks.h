@@ -35,7 +35,7 @@ struct storage_leaks {
     int64_t recorded;                  /* storages, views not counted */
 };
 
-/// Of one process, or of all (pid 0). Errors: VARVE_ERROR_UNSUPPORTED (a database of an older varve), VARVE_ERROR_NOT_FOUND (no such
+/// Of one process, or of all (pid 0). Errors: VARVE_ERROR_NOT_FOUND (no such
 /// process). Owner: the caller, by storage_leaks_free, after an error too.
 int storage_leaks_load(struct storage_leaks *leaks, struct database *database, int64_t pid, int64_t top,
                        struct varve_message *message);

@@ -4,28 +4,10 @@
 #include "analysis/output/table.h"
 #include "analysis/query/db.h"
 #include "analysis/query/print.h"
-#include "trace/trace.h"
-
-static bool has_views(struct database *database)
-{
-    return database_integer(database, "SELECT count(*) FROM sqlite_schema WHERE name = 'storage_leak'", 0) >
-           0;
-}
-
-int storage_require(struct database *database, struct varve_message *message)
-{
-    if (has_views(database) || database_error(database, NULL) != VARVE_OK) {
-        return VARVE_OK;
-    }
-    return varve_message_set(
-        message, VARVE_ERROR_UNSUPPORTED,
-        "%s was made by an older varve, which did not follow storages: record the program again",
-        database_path(database));
-}
 
 bool storage_is_there(struct database *database)
 {
-    return has_views(database) && database_integer(database, "SELECT EXISTS (SELECT 1 FROM storage)", 0) != 0;
+    return database_integer(database, "SELECT EXISTS (SELECT 1 FROM storage)", 0) != 0;
 }
 
 void storage_totals_print(FILE *out, struct database *database, int64_t rows)

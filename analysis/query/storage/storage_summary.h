@@ -15,10 +15,7 @@ extern "C" {
 
 struct cJSON;
 struct database;
-struct varve_message;
 
-/// VARVE_ERROR_UNSUPPORTED, with a line: the database is of a varve that did not follow storages.
-int storage_require(struct database *database, struct varve_message *message);
 /// Is there any in this database?
 bool storage_is_there(struct database *database);
 /// Rows of the view storage_total, largest first.

@@ -90,7 +90,6 @@ static void read_symbols(struct builder *builder)
         if (id > 0 && id < (int64_t)builder->symbol_limit) {
             builder->keys[id] = (uint32_t)cursor_integer(&cursor, 1);
             builder->is_plumbing[id] = cursor_integer(&cursor, 2) != 0;
-            builder->is_plumbing[id] = cursor_integer(&cursor, 2) != 0;
         }
     }
     cursor_close(&cursor);

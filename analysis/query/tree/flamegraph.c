@@ -29,13 +29,6 @@
 
 /* ---- names ---- */
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
-}
-
 static void put_name(char *text, size_t bytes, const struct call_tree_frame *frame)
 {
     char module[NAME_BYTES];
@@ -45,8 +38,8 @@ static void put_name(char *text, size_t bytes, const struct call_tree_frame *fra
     } else if (frame->function != NULL) {
         format_head(text, bytes, frame->function, NAME_COLUMNS);
     } else {
-        format_head(module, sizeof(module), frame->module != NULL ? base_name(frame->module) : "unresolved",
-                    NAME_COLUMNS);
+        format_head(module, sizeof(module),
+                    frame->module != NULL ? format_base_name(frame->module) : "unresolved", NAME_COLUMNS);
         snprintf(text, bytes, "[%s]", module);
     }
 }
@@ -61,7 +54,7 @@ static void put_location(char *text, size_t bytes, const struct call_tree_frame 
         format_tail(path, sizeof(path), frame->file, NAME_COLUMNS);
         snprintf(text, bytes, frame->line > 0 ? "%s:%" PRId64 : "%s", path, frame->line);
     } else if (frame->module != NULL && frame->function != NULL) {
-        format_tail(path, sizeof(path), base_name(frame->module), NAME_COLUMNS);
+        format_tail(path, sizeof(path), format_base_name(frame->module), NAME_COLUMNS);
         snprintf(text, bytes, "%s", path);
     }
 }

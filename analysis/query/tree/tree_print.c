@@ -115,13 +115,6 @@ static void print_part(struct printer *printer, uint32_t level, const int64_t *f
 
 /* ---- the tree ---- */
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
-}
-
 static void print_frame(struct printer *printer, size_t number, const char *indent)
 {
     const struct call_tree_frame *frame = &printer->tree->frames[printer->tree->nodes[number].frame];
@@ -144,12 +137,11 @@ static void print_frame(struct printer *printer, size_t number, const char *inde
     } else if (frame->module != NULL && function != NULL) {
         char module[120];
 
-        format_head(module, sizeof(module), base_name(frame->module), left / 3 < 28 ? left / 3 : 28);
+        format_head(module, sizeof(module), format_base_name(frame->module), left / 3 < 28 ? left / 3 : 28);
         snprintf(location, sizeof(location), "  (%s)", module);
     }
     if (function == NULL) {
-        snprintf(unresolved, sizeof(unresolved), "unresolved code in %.300s",
-                 frame->module != NULL ? base_name(frame->module) : "an unknown module");
+        format_unresolved(unresolved, sizeof(unresolved), frame->module);
         function = frame->is_missing ? "(no stack was recorded)" : unresolved;
     }
     others = format_width(location);

@@ -153,7 +153,8 @@ static bool rank_add(struct resolver *resolver, const struct symbol_key *key, ui
 
 static void add_place(struct resolver *resolver, const struct symbol_key *key, uint32_t roles)
 {
-    uint32_t number = intern(&resolver->keys, key, sizeof(*key), 0);
+    /* a key whose rank is missing is the last one */
+    uint32_t number = resolver->error == VARVE_OK ? intern(&resolver->keys, key, sizeof(*key), 0) : 0;
 
     if (number == 0 || (number > resolver->rank_count && !rank_add(resolver, key, roles)) ||
         resolver->place_count >= UINT32_MAX ||

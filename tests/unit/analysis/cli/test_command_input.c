@@ -129,9 +129,13 @@ static void test_other_tool(void **state)
     assert_refused("other.db", "another tool", "0x00000007");
 }
 
-static void test_newer_schema(void **state)
+static void test_other_schema(void **state)
 {
     (void)state;
+    copy_file("small.db", "older.db", SIZE_MAX);
+    sql_run("older.db", "PRAGMA user_version = 2");
+    assert_refused("older.db", "older.db was written by an older varve (schema 2, this one reads ",
+                   "use that version, or record again");
     copy_file("small.db", "newer.db", SIZE_MAX);
     sql_run("newer.db", "PRAGMA user_version = 1000");
     assert_refused("newer.db", "newer varve", "1000");
@@ -293,7 +297,7 @@ int main(void)
         cmocka_unit_test(test_not_readable),
         cmocka_unit_test(test_no_database),
         cmocka_unit_test(test_other_tool),
-        cmocka_unit_test(test_newer_schema),
+        cmocka_unit_test(test_other_schema),
         cmocka_unit_test(test_truncated),
         cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_write_ahead_log),

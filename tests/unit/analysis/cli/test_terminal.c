@@ -136,6 +136,38 @@ static void test_no_terminal(void **state)
     fclose(out);
 }
 
+/* Each line that goes on keeps the indent of the first one. */
+static void test_fold(void **state)
+{
+    char got[1000] = "";
+    char *text;
+    size_t bytes;
+    FILE *out = tmpfile();
+    FILE *collected = memory_stream(&text, &bytes);
+
+    (void)state;
+    assert_non_null(out);
+    terminal_begin(out);
+    terminal_set_columns(60);
+    terminal_collect(collected);
+    terminal_fold();
+    fputs("    ", collected);
+    for (int i = 0; i < 15; i++) {
+        fputs("word12345 ", collected);
+    }
+    fputs("end\n", collected);
+    memory_stream_end(collected, &text);
+    terminal_print(out, text);
+    free(text);
+    rewind(out);
+    assert_true(fread(got, 1, sizeof(got) - 1, out) > 0);
+    assert_string_equal(got, "    word12345 word12345 word12345 word12345 word12345\n"
+                             "        word12345 word12345 word12345 word12345 word12345\n"
+                             "        word12345 word12345 word12345 word12345 word12345\n"
+                             "        end\n");
+    fclose(out);
+}
+
 /* The window says nothing: the environment does. */
 static void test_environment(void **state)
 {
@@ -181,6 +213,21 @@ static void test_names(void **state)
     assert_string_equal(cut, "…/loader.py");
     format_path(cut, sizeof(cut), "/srv/averylongname.py", 10);
     assert_string_equal(cut, "…ngname.py");
+    format_path(cut, sizeof(cut), "a/b", 2);
+    assert_string_equal(cut, "…b");
+}
+
+/* Names from recorded programs may be this long: they are walked through once. */
+static void test_long_path(void **state)
+{
+    static char path[1 << 20];
+    char cut[100];
+
+    (void)state;
+    memset(path, '/', sizeof(path) - 2);
+    path[sizeof(path) - 2] = 'x';
+    format_path(cut, sizeof(cut), path, 5);
+    assert_string_equal(cut, "…///x");
 }
 
 int main(void)
@@ -188,7 +235,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_terminal),    cmocka_unit_test(test_no_colour),
         cmocka_unit_test(test_no_terminal), cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_fold),        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_long_path),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

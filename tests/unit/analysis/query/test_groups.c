@@ -199,6 +199,53 @@ static void test_entries_of_allocations(void **state)
     assert_int_equal(groups_size_key(INT64_MAX), INT64_C(1) << 62);
 }
 
+/* One process with two GPUs, whose peaks are at other moments: what is listed is live at each of them. */
+static void test_peak_of_two_devices(void **state)
+{
+    struct database *database;
+    struct groups *groups;
+    struct callsite_list list;
+
+    (void)state;
+    trace_database_make("devices.db", (const char *const[]){"nothing.sql", NULL});
+    sql_run(
+        "devices.db",
+        "INSERT INTO domain(code, name, meaning) VALUES (3, 'device', ''); INSERT INTO process(id, pid) VALUES (1, 500);"
+        "INSERT INTO allocation_row(domain, addr, size, process_id, alloc_seq, alloc_ns, lifetime_events, lifetime_ns, device) "
+        "VALUES (3, 4096, 1000, 1, 1, 1, 2, 2, 0), (3, 8192, 300, 1, 4, 4, NULL, NULL, 0), (3, 4096, 70, 1, 5, 5, NULL, NULL, 1);"
+        "INSERT INTO total_stat VALUES (1, 3, 0, 2, 1, 1300, 1, 300, 1000, 1, 1, 1, 0, 0), (1, 3, 1, 1, 0, 70, 1, 70, 70, 1, 5, 5, "
+        "0, 0)");
+    database = open_database("devices.db");
+    for (int by = 0; by < GROUP_BY_COUNT; by++) {
+        groups = groups_open(database, (enum group_by)by);
+        groups_load_process(groups, "device", 1);
+        groups_rank(groups, CALLSITE_BY_PEAK, 10, &list);
+        assert_int_equal(list.sum_bytes, 1070);
+        assert_int_equal(list.sum_allocations, 2);
+        callsite_list_free(&list);
+        groups_close(groups);
+    }
+    assert_int_equal(database_error(database, NULL), VARVE_OK);
+    database_close(database);
+}
+
+/* Numbers of processes, threads and call sites that nobody has are one entry. */
+static void test_damaged_numbers(void **state)
+{
+    struct callsite_list list;
+
+    (void)state;
+    trace_database_make("numbers.db", scripts);
+    sql_run("numbers.db",
+            "UPDATE callsite_stat SET process_id = -1; UPDATE allocation_row SET thread_id = -1");
+    list = load("numbers.db", GROUP_BY_PROCESS, CALLSITE_BY_BYTES);
+    assert_int_equal(list.count_all, 1);
+    callsite_list_free(&list);
+    list = load("numbers.db", GROUP_BY_THREAD, CALLSITE_BY_BYTES);
+    assert_int_equal(list.count_all, 1);
+    callsite_list_free(&list);
+}
+
 static void test_not_kept(void **state)
 {
     (void)state;
@@ -317,6 +364,8 @@ int main(void)
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_entries),
         cmocka_unit_test(test_entries_of_allocations),
+        cmocka_unit_test(test_peak_of_two_devices),
+        cmocka_unit_test(test_damaged_numbers),
         cmocka_unit_test(test_not_kept),
         cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_two_screens),

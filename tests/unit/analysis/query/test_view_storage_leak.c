@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which storages the view storage_leak accuses, of what, and how surely: one rule a test, each with what lies just beyond it. And what
- * databases without such views are told.
+ * Which storages the view storage_leak accuses, of what, and how surely: one rule a test, each with what lies just beyond it.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -209,30 +208,6 @@ static void test_damage(void **state)
                  "1,storage,,,1\n2,storage,,,1\n");
 }
 
-static void test_an_older_database(void **state)
-{
-    struct command_outcome outcome;
-
-    (void)state;
-    storage(1, 1, "", "");
-    sql_run(
-        "t.db",
-        "DROP VIEW storage_kept; DROP VIEW storage_leak_callsite; DROP VIEW storage_leak; DROP VIEW storage_growth;"
-        "DROP VIEW storage_total; DROP VIEW storages; DROP TABLE storage; DROP TABLE element_type;"
-        "CREATE TABLE storage(id INTEGER PRIMARY KEY, base_id INTEGER, allocation_id INTEGER) STRICT");
-    command_refused(command_run("leaks", "--domain", "storage", "t.db", NULL), "leaks", "older varve");
-    command_refused(command_run("leaks", "--domain", "storage", "--json", "t.db", NULL), "leaks --json",
-                    "older varve");
-    for (int i = 0; i < 2; i++) {
-        outcome = command_run(i == 0 ? "report" : "info", "t.db", NULL);
-        assert_int_equal(outcome.status, 0);
-        assert_null(strstr(outcome.out, "Storages"));
-        command_outcome_free(&outcome);
-    }
-    sql_run("t.db", "DROP TABLE storage");
-    command_refused(command_run("leaks", "--domain", "storage", "t.db", NULL), "leaks", "older varve");
-}
-
 static void test_selection(void **state)
 {
     struct command_outcome outcome;
@@ -257,7 +232,7 @@ int main(void)
         cmocka_unit_test_setup(test_exit, make),        cmocka_unit_test_setup(test_told, make),
         cmocka_unit_test_setup(test_held, make),        cmocka_unit_test_setup(test_growth, make),
         cmocka_unit_test_setup(test_growth_told, make), cmocka_unit_test_setup(test_damage, make),
-        cmocka_unit_test_setup(test_selection, make),   cmocka_unit_test_setup(test_an_older_database, make),
+        cmocka_unit_test_setup(test_selection, make),
     };
 
     return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);

@@ -153,9 +153,9 @@ static void test_patterns_of_users(void **state)
     assert_int_equal(rank(plumbing, false, "f", "/src/x.c", "/opt/third_party/a.so"), VARVE_FRAME_PLUMBING);
     assert_int_equal(rank(plumbing, true, "f", "/src/third_party/x.py", NULL), VARVE_FRAME_PLUMBING);
     assert_int_equal(varve_plumbing_add_lines(
-                         plumbing, "# mine\n\n  library:/work/framework/* \r\nfunction:helper\n", &message),
+                         plumbing, "# mine\n\n  library:/opt/framework/* \r\nfunction:helper\n", &message),
                      VARVE_OK);
-    assert_int_equal(rank(plumbing, true, "f", "/work/framework/a.py", NULL), VARVE_FRAME_LIBRARY);
+    assert_int_equal(rank(plumbing, true, "f", "/opt/framework/a.py", NULL), VARVE_FRAME_LIBRARY);
     assert_int_equal(rank(plumbing, true, "helper", "/me/a.py", NULL), VARVE_FRAME_PLUMBING);
     assert_int_equal(varve_plumbing_add(plumbing, "", &message), VARVE_ERROR_INVALID);
     assert_int_equal(varve_plumbing_add(plumbing, "module:", &message), VARVE_ERROR_INVALID);

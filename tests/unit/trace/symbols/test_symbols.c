@@ -190,6 +190,8 @@ static void test_demangle(void **state)
             symbols,
             "_ZN60_$LT$alloc..string..String$u20$as$u20$core..fmt..Display$GT$3fmt17h0123456789abcdefE"),
         "<alloc::string::String as core::fmt::Display>::fmt");
+    assert_string_equal(symbols_demangle(symbols, "_ZN3app10fmt..parse17h0123456789abcdefE"),
+                        "app::fmt::parse"); /* nothing before the sign became shorter */
     assert_string_equal(symbols_demangle(symbols, "_ZN3app5parse3h01Ev"), "app::parse::h01()");
     assert_string_equal(symbols_demangle(symbols, "_Zbad"), "_Zbad");
     assert_string_equal(symbols_demangle(symbols, "i"), "i");
