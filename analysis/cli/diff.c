@@ -183,6 +183,7 @@ static int run_growth(struct command_context *context, const struct values *valu
         if (values->json) {
             growth_json(context->out, &growth);
         } else {
+            terminal_fold();
             growth_text(context->out, &growth);
         }
         result = growth_error(&growth, &message);

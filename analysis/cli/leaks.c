@@ -109,6 +109,9 @@ static int answer(struct command_context *context, struct database *database, co
         terminal_set_columns(values->width);
     }
     terminal_set_full_names(values->full_names);
+    if (!values->json && !values->csv) {
+        terminal_fold();
+    }
     if (is_of_storages(values)) {
         return answer_storages(context, database, values, message);
     }

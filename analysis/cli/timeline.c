@@ -8,6 +8,7 @@
 #include "analysis/cli/options.h"
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
+#include "analysis/output/terminal.h"
 #include "analysis/query/db.h"
 #include "analysis/query/loss.h"
 #include "analysis/query/selection.h"
@@ -18,7 +19,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define POINTS_CHART_MAX 86
 #define CHART_ROWS 12
 
 struct values {
@@ -33,7 +33,8 @@ struct values {
 static const struct values defaults = {.points = 80, .device = -1, .domain = "heap"};
 
 static const struct option_spec options[] = {
-    {"points", 0, OPTION_INTEGER, "N", "steps of time (default 80; a chart shows up to 86)",
+    {"points", 0, OPTION_INTEGER, "N",
+     "steps of time (default 80; a chart shows what the terminal has columns for)",
      offsetof(struct values, points), 2, 1000000, NULL},
     {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP, offsetof(struct values, domain), 0, 0, NULL},
     {"device", 0, OPTION_INTEGER, "N", "memory of this GPU (default: the one that needed most)",
@@ -128,7 +129,8 @@ static int answer(struct command_context *context, struct database *database, co
 {
     const struct values *values = values_untyped;
     bool is_chart = !values->json && !values->csv;
-    int64_t points = is_chart && values->points > POINTS_CHART_MAX ? POINTS_CHART_MAX : values->points;
+    int64_t columns = (int64_t)timeline_chart_columns();
+    int64_t points = is_chart && values->points > columns ? columns : values->points;
     struct timeline timeline = {0};
     struct selection selection;
     int error = selection_make(&selection, database, values->domain, values->pid, message);
@@ -145,6 +147,7 @@ static int answer(struct command_context *context, struct database *database, co
     } else if (values->csv) {
         print_csv(context->out, &timeline);
     } else {
+        terminal_fold();
         print_text(context->out, database, &timeline, &selection);
     }
     timeline_free(&timeline);
@@ -156,7 +159,7 @@ const struct command command_timeline = {
     .arguments = "DB",
     .summary = "live bytes over time, as a chart or figures",
     .purpose =
-        "Shows how many bytes were live over time, in equal steps from the beginning to the last event. Each "
+        "Shows how many bytes were live over time, in equal steps from the beginning to the end of the last program. Each "
         "step has the bytes at its end and the maximum within it, which is what the chart draws.",
     .examples = "  varve timeline trace.db\n"
                 "  varve timeline --points 1000 --csv trace.db > timeline.csv\n",

@@ -137,6 +137,7 @@ static int answer_tree(struct command_context *context, struct database *databas
         if (!report_is_lossless(&loss)) {
             report_loss_print(context->out, database, &loss);
         }
+        terminal_fold();
         call_tree_print_text(context->out, database, &tree);
     }
     call_tree_free(&tree);

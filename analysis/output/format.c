@@ -347,6 +347,9 @@ void format_print_wrapped(FILE *out, const char *text, size_t column)
         char whole[TERMINAL_COLUMNS_MAX + 1];
         char piece[TERMINAL_COLUMNS_MAX + 1];
 
+        if (strncmp(text + word, " %", 2) == 0) { /* not between a number and its unit */
+            word += 1 + strcspn(text + word + 1, " ");
+        }
         snprintf(whole, sizeof(whole), "%.*s", word < sizeof(whole) ? (int)word : (int)sizeof(whole) - 1,
                  text);
         format_head(piece, sizeof(piece), whole, columns - column);

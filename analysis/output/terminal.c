@@ -158,6 +158,8 @@ static char *fold(const char *text)
         size_t length = strcspn(at, "\n");
         size_t indent = strspn(at, " ");
         size_t behind = indent; /* of this part */
+        size_t next =
+            indent + FOLD_INDENT < terminal.columns / 2 ? indent + FOLD_INDENT : terminal.columns / 2;
         size_t columns = terminal.columns;
 
         while (length > 0) {
@@ -171,9 +173,8 @@ static char *fold(const char *text)
             at += part;
             length -= part;
             if (length > 0) {
-                fprintf(out, "\n%*s", (int)(indent + FOLD_INDENT), "");
-                columns =
-                    terminal.columns > indent + FOLD_INDENT ? terminal.columns - indent - FOLD_INDENT : 1;
+                fprintf(out, "\n%*s", (int)next, "");
+                columns = terminal.columns - next;
                 at++;
                 length--;
             }
@@ -199,6 +200,10 @@ void terminal_print(FILE *out, const char *text)
     for (size_t i = 0; i < terminal.count; i++) {
         size_t to = terminal.marks[i].position;
 
+        /* a style ends before the line does: pagers and copied lines have it whole */
+        if (terminal.marks[i].style == TERMINAL_PLAIN && to > from && to <= length && shown[to - 1] == '\n') {
+            to--;
+        }
         if (to >= from && to <= length) {
             char next = shown[to];
 

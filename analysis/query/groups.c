@@ -678,8 +678,9 @@ void callsite_list_free(struct callsite_list *list)
 const char *group_by_noun(enum group_by by, int64_t count)
 {
     static const char *const nouns[GROUP_BY_COUNT][2] = {
-        {"line", "lines"},        {"function", "functions"}, {"stack", "stacks"}, {"module", "modules"},
-        {"process", "processes"}, {"thread", "threads"},     {"size", "sizes"},
+        {"line", "lines"},     {"function", "functions"},           {"stack", "stacks"},
+        {"module", "modules"}, {"program image", "program images"}, {"thread", "threads"},
+        {"size", "sizes"},
     };
 
     return nouns[by][count == 1 ? 0 : 1];

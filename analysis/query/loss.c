@@ -201,7 +201,7 @@ static void print_complete(FILE *out, struct database *database, const struct re
                                                  : "INCOMPLETE, but of what was recorded";
 
     fprintf(out, "%s: %s events emitted, all %s", claim, format_count(loss->emitted).text,
-            report_keeps_events(database) ? "stored" : "taken");
+            report_keeps_events(database) ? "stored" : "summarised");
     if (loss->uncommitted > 0) {
         fprintf(out, " but %s that a kill interrupted", format_count(loss->uncommitted).text);
     }

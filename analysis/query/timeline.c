@@ -8,6 +8,7 @@
 #include "analysis/query/timeline.h"
 
 #include "analysis/output/format.h"
+#include "analysis/output/terminal.h"
 #include "analysis/base/memory.h"
 #include "analysis/query/db.h"
 #include "analysis/query/selection.h"
@@ -110,6 +111,11 @@ static void print_row(FILE *out, const struct timeline *timeline, int row, int r
         fputs(blocks[cell_eighths(&timeline->points[i], row, rows, highest)], out);
     }
     fputc('\n', out);
+}
+
+size_t timeline_chart_columns(void)
+{
+    return terminal_columns() - LABEL_COLUMNS - 2;
 }
 
 void timeline_chart(FILE *out, const struct timeline *timeline, int rows)

@@ -32,6 +32,8 @@ struct timeline {
 void timeline_load(struct timeline *timeline, struct database *database, const struct selection *selection,
                    int64_t points);
 void timeline_free(struct timeline *timeline);
+/// Steps that a chart has columns for, beside its labels.
+size_t timeline_chart_columns(void);
 /// A chart of the maxima, `rows` lines high.
 void timeline_chart(FILE *out, const struct timeline *timeline, int rows);
 

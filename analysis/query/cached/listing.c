@@ -90,7 +90,7 @@ static void print_empty(const struct writer *writer, const struct segments_part 
     if (cached->empty_count == 0) {
         return;
     }
-    print_heading(writer, "empty segments, which the allocator could give back: the largest first",
+    print_heading(writer, "empty segments, which could be given back: the largest first",
                   cached->empty_count);
     fprintf(writer->out, "  %-14s %10s %-9s %6s\n", "address", "size", "pool", "stream");
     for (size_t i = 0; i < shown(writer, cached->empty_count); i++) {

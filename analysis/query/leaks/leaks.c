@@ -22,6 +22,7 @@
 #include <string.h>
 
 #define TEXT_COLUMN 7
+#define NAME_COLUMNS_MIN 20 /* of a line's function and file, even if the figures leave less */
 #define PLACE_COLUMN (11 + 2 * (LEAK_TENTHS - 1))
 
 #define SERIES(name)                                                                                     \
@@ -256,7 +257,8 @@ static void print_line(FILE *out, struct database *database, const struct leak_l
              with_domain ? line->domain : "", line->is_library ? ", library" : "");
     used = format_width(figures) + 6;
     name = callsite_entry_name(&line->row, GROUP_BY_LINE,
-                               terminal_columns() > used + 24 ? terminal_columns() - used : 24);
+                               terminal_columns() > used + NAME_COLUMNS_MIN ? terminal_columns() - used
+                                                                            : NAME_COLUMNS_MIN);
     fprintf(out, "%4zu. %s%s\n%*s", number, line->row.id == 0 ? "(no stack was recorded)" : name, figures,
             TEXT_COLUMN, "");
     free(name);

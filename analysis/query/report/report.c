@@ -226,7 +226,8 @@ static const struct report_total *single_peak(const struct report_totals *totals
 }
 
 static void print_short_title(FILE *out, const struct report_totals *totals, const char *domain,
-                              const char *title, const struct callsite_list *list, enum callsite_rank rank)
+                              const char *title, const struct callsite_list *list, enum callsite_rank rank,
+                              const char *remark)
 {
     const struct report_total *peak = rank == CALLSITE_BY_PEAK ? single_peak(totals, domain) : NULL;
     char *text;
@@ -246,9 +247,20 @@ static void print_short_title(FILE *out, const struct report_totals *totals, con
     }
     fputs("; ", line);
     callsite_list_extent(line, list);
+    fputs(remark, line);
     memory_stream_end(line, &text);
     report_rule_print(out, text);
     free(text);
+}
+
+/* The end is not the moment of `varve leaks`, if that is known: what exit handlers and interpreters freed is not live any more. */
+static const char *live_remark(struct database *database)
+{
+    bool has_exit_of_main =
+        database_integer(database, "SELECT EXISTS (SELECT 1 FROM leak_moment WHERE moment = 'exit of main')",
+                         0) != 0;
+
+    return has_exit_of_main ? "; varve leaks: when main ended" : "";
 }
 
 static void print_domain(FILE *out, struct database *database, const struct report_totals *totals,
@@ -270,7 +282,8 @@ static void print_domain(FILE *out, struct database *database, const struct repo
         }
         groups_rank(groups, rank, top, &list);
         if (list.count_all > 0) {
-            print_short_title(out, totals, domain, short_lists[i].title, &list, rank);
+            print_short_title(out, totals, domain, short_lists[i].title, &list, rank,
+                              rank == CALLSITE_BY_LIVE && is_main ? live_remark(database) : "");
             callsite_list_print(out, database, &list, rank, &stacks, shown);
         }
         callsite_list_free(&list);

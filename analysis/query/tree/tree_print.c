@@ -19,7 +19,7 @@
 #define LEVELS_DRAWN 20 /* deeper ones are not indented further */
 #define CHAIN_HEAD 2    /* frames of a long row that are shown */
 #define CHAIN_TAIL 5
-#define FRAME_COLUMNS_MIN 24 /* even where the indentation leaves less */
+#define FRAME_COLUMNS_MIN 20 /* even where the indentation leaves less */
 #define FUNCTION_COLUMNS_MIN 12
 
 struct printer {
@@ -128,8 +128,11 @@ static void print_frame(struct printer *printer, size_t number, const char *inde
 
     if (frame->file != NULL) {
         char file[4 * TERMINAL_COLUMNS_MAX];
+        size_t wide = function != NULL ? format_width(function) : FUNCTION_COLUMNS_MIN;
+        size_t rest = left - (wide < FUNCTION_COLUMNS_MIN ? wide : FUNCTION_COLUMNS_MIN) -
+                      (size_t)snprintf(NULL, 0, "  :%" PRId64, frame->line);
 
-        format_path(file, sizeof(file), frame->file, left / 2);
+        format_path(file, sizeof(file), frame->file, rest < left / 2 ? rest : left / 2);
         snprintf(location, sizeof(location), frame->line > 0 ? "  %s:%" PRId64 : "  %s", file, frame->line);
     } else if (frame->module != NULL && function != NULL) {
         char module[120];
@@ -259,7 +262,8 @@ void call_tree_print_text(FILE *out, struct database *database, const struct cal
         return;
     }
     fprintf(out, "\n%s%8s %11s  %s\n", tree->options.metric != CALL_TREE_TEMPORARY ? "     bytes " : "",
-            "share", "allocations", tree->options.is_inverted ? "allocated in, called by" : "called, calls");
+            "share", "allocations",
+            tree->options.is_inverted ? "allocating line, callers below" : "function, callees below");
     begin_parts(&printer, 0);
     for (size_t i = 1; i < tree->count; i++) {
         for (size_t done = i - 1; done != tree->nodes[i].parent; done = tree->nodes[done].parent) {

@@ -92,7 +92,7 @@ static void test_text(void **state)
     (void)state;
     expect(ANSWER("tree", "t.db"), "heap, at the peak: 1000 B in 7 allocations, 6.00 us after the start\n"
                                    "\n"
-                                   "     bytes    share allocations  called, calls\n"
+                                   "     bytes    share allocations  function, callees below\n"
                                    "    1000 B  100.0 %           7  begin  (a)\n"
                                    "     600 B   60.0 %           3  ├ main  main.c:14\n"
                                    "                                 │ load  load.c:7\n"
@@ -108,7 +108,7 @@ static void test_options(void **state)
     expect(ANSWER("tree", "--inverted", "--min-share=15%", "t.db"),
            "heap, at the peak: 1000 B in 7 allocations, 6.00 us after the start\n"
            "\n"
-           "     bytes    share allocations  allocated in, called by\n"
+           "     bytes    share allocations  allocating line, callers below\n"
            "     600 B   60.0 %           3  load  load.c:7\n"
            "                                 main  main.c:14\n"
            "                                 begin  (a)\n"
@@ -119,7 +119,7 @@ static void test_options(void **state)
     expect(ANSWER("tree", "--metric=temporary", "--depth=1", "t.db"),
            "heap, freed before the thread allocated again: 8 allocations\n"
            "\n"
-           "   share allocations  called, calls\n"
+           "   share allocations  function, callees below\n"
            " 100.0 %           8  begin  (a)\n");
     expect_words(ANSWER("tree", "--count", "--top=1", "t.db"),
                  WORDS("400 B   57.1 %           4  ├ main  main.c:12", "└ … 1 more"));
@@ -218,7 +218,7 @@ static void test_unnamed(void **state)
     expect(ANSWER("tree", "unnamed.db"),
            "heap, at the peak: 1000 B in 7 allocations, 6.00 us after the start\n"
            "\n"
-           "     bytes    share allocations  called, calls\n"
+           "     bytes    share allocations  function, callees below\n"
            "    1000 B  100.0 %           7  unresolved code in a\n");
 }
 
@@ -235,7 +235,7 @@ static void test_nothing(void **state)
            "heap, at the peak: 1000 B in 7 allocations, 6.00 us after the start\n"
            "no call site has a stack: they were not recorded\n"
            "\n"
-           "     bytes    share allocations  called, calls\n"
+           "     bytes    share allocations  function, callees below\n"
            "    1000 B  100.0 %           7  (no stack was recorded)\n");
 }
 
