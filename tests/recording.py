@@ -193,9 +193,10 @@ class Case(unittest.TestCase):
         return outcome
 
     def assert_refused(self, outcome, *words):
-        """Exit status 2, and one line that has the words."""
+        """Exit status 2, and one line that has the words; how to use the command may follow."""
         self.assertEqual((outcome.returncode, outcome.out), (2, ""), outcome)
-        self.assertEqual(len(outcome.err.splitlines()), 1, outcome)
+        lines = outcome.err.splitlines()
+        self.assertEqual(len(lines), 2 if lines[-1].startswith("usage: ") else 1, outcome)
         for word in words:
             self.assertIn(word, outcome.err)
 

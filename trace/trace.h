@@ -458,7 +458,8 @@ void varve_writer_abandon(struct varve_writer *writer);
 /* From the outermost frame of a stack inwards, a frame becomes the user's line unless that has a larger rank already:
  * so the innermost frame of the largest rank is. None above VARVE_FRAME_PLUMBING: the stack has no user's line. */
 enum varve_frame_rank {
-    VARVE_FRAME_PLUMBING = 0, /* allocation functions, their wrappers, run-time libraries: see plumbing.txt */
+    VARVE_FRAME_PLUMBING = 0, /* allocation functions, their wrappers; what has neither name nor module */
+    VARVE_FRAME_RUNTIME,      /* a native function of a run-time library or an interpreter */
     VARVE_FRAME_UNNAMED,      /* native code without a symbol */
     VARVE_FRAME_NAMED,        /* a native function */
     VARVE_FRAME_SOURCE,       /* a native function whose source line is known */

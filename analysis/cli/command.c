@@ -163,7 +163,11 @@ static int run_buffered(const struct command *command, struct command_context *c
     context->out = memory_stream(&text, &bytes);
     terminal_collect(context->out);
     status = run(command, context, values, operands);
-    memory_stream_end(context->out, &text);
+    if (status == EXIT_STATUS_FAILED) {
+        fclose(context->out); /* its line is out already, whatever else fails */
+    } else {
+        memory_stream_end(context->out, &text);
+    }
     context->out = out;
     if (status != EXIT_STATUS_FAILED && context->is_exact) {
         fwrite(text, 1, bytes, out);

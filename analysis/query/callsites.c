@@ -102,7 +102,8 @@ static void write_unresolved(FILE *out, const struct callsite_row *row, size_t c
     if (module != NULL) {
         format_unresolved(text, sizeof(text), module);
     } else {
-        snprintf(text, sizeof(text), row->id > 0 ? "(the frames are missing)" : "(no stack was recorded)");
+        snprintf(text, sizeof(text),
+                 row->id > 0 ? "unresolved code in an unknown module" : "(no stack was recorded)");
     }
     write_cut(out, text, columns);
 }

@@ -55,7 +55,8 @@ static int add_file(struct varve_plumbing *plumbing, bool *has_any, struct varve
     }
     file = fopen(path, "re");
     if (file == NULL) {
-        return errno == ENOENT || errno == ENOTDIR
+        /* who may not read it is somebody else, with the environment of its owner */
+        return errno == ENOENT || errno == ENOTDIR || errno == EACCES
                    ? VARVE_OK
                    : varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be read: %s", path,
                                        strerror(errno));
@@ -177,7 +178,7 @@ static size_t write_callsites(const struct lines *lines, struct database *databa
         const uint32_t user = node > 0 && (size_t)node < lines->node_limit ? lines->users[node] : 0;
 
         count += node > 0;
-        shown += user != 0;
+        shown += user != 0 && lines->ranks[user] > VARVE_FRAME_RUNTIME;
         cursor_bind_integer(&write, 1, cursor_integer(&read, 0));
         cursor_bind_integer(&write, 2, user);
         cursor_next(&write);

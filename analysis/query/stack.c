@@ -22,6 +22,7 @@
 #define FUNCTION_COLUMNS_MIN 12
 #define CHAIN_INDENT "      "
 #define CALLERS 2
+#define NAME_COLUMNS_MIN 24 /* of a name that is cut: rather fewer names */
 
 void stack_load(struct stack *stack, struct database *database, int64_t callsite_id)
 {
@@ -45,7 +46,7 @@ void stack_load(struct stack *stack, struct database *database, int64_t callsite
             .is_python = cursor_integer(&cursor, 5) != 0,
             .is_inlined = cursor_integer(&cursor, 6) != 0,
             .pc = cursor_integer(&cursor, 7),
-            .is_plumbing = cursor_integer(&cursor, 8) == VARVE_FRAME_PLUMBING,
+            .rank = cursor_integer(&cursor, 8),
         };
     }
     cursor_close(&cursor);
@@ -220,6 +221,13 @@ struct link {
     size_t times;
 };
 
+/* Below a function of a run-time library, which is the user's line where there is no other, others of it say something. */
+static bool is_plumbing(const struct stack_frame *frame, const struct stack_frame *user)
+{
+    return frame->rank == VARVE_FRAME_PLUMBING ||
+           (frame->rank == VARVE_FRAME_RUNTIME && user->rank > VARVE_FRAME_RUNTIME);
+}
+
 /* The next callers of frame `at` with names, of its own language; returns how many there are, and whether more follow. */
 static size_t find_callers(const struct stack *stack, size_t at, struct link *links, bool *has_more)
 {
@@ -232,7 +240,7 @@ static size_t find_callers(const struct stack *stack, size_t at, struct link *li
         const struct stack_frame *frame = &stack->frames[i];
         const struct stack_frame *before = count > 0 ? links[count - 1].frame : own;
 
-        if (frame->function == NULL || frame->is_python != own->is_python || frame->is_plumbing) {
+        if (frame->function == NULL || frame->is_python != own->is_python || is_plumbing(frame, own)) {
             continue;
         }
         if (same_text(before->function, frame->function) && same_text(before->file, frame->file)) {
@@ -254,7 +262,7 @@ static size_t find_callers(const struct stack *stack, size_t at, struct link *li
 struct chain {
     struct link links[CALLERS + 3]; /* outermost first */
     bool has_gap[CALLERS + 3];      /* frames are left out before it */
-    size_t count;
+    size_t count, callers;          /* callers: how many of the links call the user's line */
 };
 
 static void add_link(struct chain *chain, const struct stack_frame *frame, size_t times, bool has_gap)
@@ -273,7 +281,7 @@ static void make_chain(struct chain *chain, const struct stack *stack, const str
     size_t count = find_callers(stack, user, callers, &has_more);
     size_t called = user;
 
-    chain->count = 0;
+    *chain = (struct chain){.callers = count};
     while (count > 0) {
         count--;
         add_link(chain, callers[count].frame, callers[count].times, chain->count == 0 && has_more);
@@ -282,7 +290,7 @@ static void make_chain(struct chain *chain, const struct stack *stack, const str
     for (size_t i = user; i > innermost && called == user; i--) {
         const struct stack_frame *frame = &stack->frames[i - 1];
 
-        called = !frame->is_plumbing && frame->function != NULL ? i - 1 : called;
+        called = !is_plumbing(frame, &stack->frames[user]) && frame->function != NULL ? i - 1 : called;
     }
     if (called < user) {
         add_link(chain, &stack->frames[called], 1, called + 1 < user);
@@ -315,6 +323,41 @@ static char *write_chain(const struct chain *chain, size_t columns)
     return text;
 }
 
+/* Without the outermost caller. False: none is left. */
+static bool shorten_chain(struct chain *chain)
+{
+    if (chain->callers == 0) {
+        return false;
+    }
+    chain->callers--;
+    chain->count--;
+    memmove(chain->links, chain->links + 1, chain->count * sizeof(chain->links[0]));
+    memmove(chain->has_gap, chain->has_gap + 1, chain->count * sizeof(chain->has_gap[0]));
+    chain->has_gap[0] = true;
+    return true;
+}
+
+/* In `columns`, or wider where names would be cut to a few letters. Code without a name at the inner end says least, and goes
+ * first. Owner: the caller, by free. */
+static char *fit_chain(struct chain *chain, size_t columns)
+{
+    char *text = write_chain(chain, columns);
+    size_t each;
+
+    if (!terminal_has_full_names() && format_width(text) > columns && chain->count > chain->callers + 1 &&
+        chain->links[chain->count - 1].frame->function == NULL) {
+        chain->count--;
+        free(text);
+        text = write_chain(chain, columns);
+    }
+    if (terminal_has_full_names() || format_width(text) <= columns) {
+        return text;
+    }
+    free(text);
+    each = columns / chain->count;
+    return write_chain(chain, each < NAME_COLUMNS_MIN + 5 ? NAME_COLUMNS_MIN : each - 5);
+}
+
 void stack_print_chain(FILE *out, const struct stack *stack, const struct callsite_row *row)
 {
     size_t columns = terminal_columns() - sizeof(CHAIN_INDENT) + 1;
@@ -328,20 +371,20 @@ void stack_print_chain(FILE *out, const struct stack *stack, const struct callsi
     if (chain.count == 1) {
         return;
     }
-    text = write_chain(&chain, columns);
-    fputs(CHAIN_INDENT, out);
-    if (terminal_has_full_names() || format_width(text) <= columns) {
-        fputs(text, out);
-    } else {
+    text = fit_chain(&chain, columns);
+    while (!terminal_has_full_names() && format_width(text) > columns && shorten_chain(&chain)) {
+        free(text);
+        text = fit_chain(&chain, columns);
+    }
+    if (terminal_has_full_names()) {
+        fprintf(out, CHAIN_INDENT "%s\n", text);
+    } else if (chain.count > 1) {
         char cut[4 * TERMINAL_COLUMNS_MAX + 8];
 
-        free(text);
-        text = write_chain(&chain, columns / chain.count > 9 ? columns / chain.count - 5 : 4);
         format_head(cut, sizeof(cut), text, columns);
-        fputs(cut, out);
+        fprintf(out, CHAIN_INDENT "%s\n", cut);
     }
     free(text);
-    fputc('\n', out);
 }
 
 struct cJSON *stack_json(const struct stack *stack, int64_t limit)

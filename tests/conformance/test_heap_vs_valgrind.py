@@ -24,7 +24,7 @@ SCHEMA = """
 CREATE TABLE process(id INTEGER PRIMARY KEY, pid, executable, command_line, end_cause);
 CREATE TABLE thread(id INTEGER PRIMARY KEY, process_id);
 CREATE TABLE event(seq INTEGER PRIMARY KEY, kind, addr, size, arg, cause, flags, thread_id, callsite_id);
-CREATE TABLE total(process_id, domain, allocations, frees, bytes, live_allocations, live_bytes);
+CREATE TABLE total_process(process_id, domain, allocations, frees, bytes, live_allocations, live_bytes);
 CREATE TABLE leak(process_id, domain, size);
 CREATE TABLE data_loss(name, value);
 CREATE TABLE meta(key, value);
@@ -56,8 +56,8 @@ class Synthetic(unittest.TestCase):
                 (1, matching.KIND_START, 0, 0, 0, 0, PARENT), (2, 32, 0x10, 10, 0, 16, PARENT),
                 (3, 32, 0x20, 20, 0, 16, PARENT), (4, matching.KIND_START, 0, 0, PARENT, 0, CHILD),
                 (5, 32, 0x30, 40, 0, 16, PARENT), (6, 32, 0x30, 5, 0, 16, CHILD), (7, 33, 0x10, 0, 0, 29, CHILD)])
-            connection.executemany("INSERT INTO total VALUES (?, 'heap', ?, ?, ?, ?, ?)",
-                                   [(0, 4, 0, 75, 4, 75), (1, 3, 0, 70, 3, 70), (2, 1, 0, 5, 1, 5)])
+            connection.executemany("INSERT INTO total_process VALUES (?, 'heap', ?, ?, ?, ?, ?)",
+                                   [(1, 3, 0, 70, 3, 70), (2, 1, 0, 5, 1, 5)])
         connection.close()
         self.database = matching.Database(path, str)
         self.addCleanup(self.database.close)

@@ -193,19 +193,6 @@ class Hunt(recording.Case):
         self.assertEqual(self.sql("SELECT function, file, line, kind, storages, bytes FROM storage_leak_callsite"),
                          [("planted", script, 6, "alive at the end", 3, 3 * 4 * 64 * 4)])
 
-    def test_help(self):
-        """Each column has its line in the database, and each line its column."""
-        self.record("/bin/true")
-        self.assert_finished()
-        names = [name for name, in self.sql("SELECT DISTINCT name FROM help ORDER BY name")]
-        self.assertEqual(names, [name for name, in self.sql(
-            "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND (name LIKE 'storage%' OR name LIKE 'remat%'"
-            " OR name LIKE 'operator_%' OR name LIKE 'eviction%' OR name IN ('mark', 'element_type', 'op')) ORDER BY name")])
-        for name in names:
-            columns = {row[1] for row in self.sql(f"PRAGMA table_info({name})")}
-            described = {column for column, in self.sql("SELECT column FROM help WHERE name = ? AND meaning <> ''", name)}
-            self.assertEqual(described, {""} | (columns if name != "storage_kept" else set()), name)
-
     def test_report_and_info(self):
         self.hunt("exit")
         totals = self.sql("SELECT kind, dtype, count(*), sum(size) FROM storages GROUP BY kind, dtype ORDER BY kind, dtype")

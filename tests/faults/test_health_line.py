@@ -87,10 +87,10 @@ class Words(Case):
         self.assertIn("; 1 process still running when the recording stopped; 1 program not recorded; 1 process killed "
                       "(signal 9); next: ", outcome.err)
         self.assertIn(f"1 program could not be recorded: {STATIC} (statically linked)", outcome.err)
-        self.assertEqual(self.health().splitlines()[1:], [
-            "1 process still running when the recording stopped",
-            f"1 program could not be recorded: {STATIC} (statically linked)",
-            "1 process killed (signal 9): what was recorded up to then is here"])
+        self.assertTrue(" ".join(self.health().split()).endswith(
+            " 1 process still running when the recording stopped"
+            f" 1 program could not be recorded: {STATIC} (statically linked)"
+            " 1 process killed (signal 9): what was recorded up to then is here"))
 
 
 class Time(Case):

@@ -261,7 +261,7 @@ class Targets(Hostile):
 
     def test_a_recording_does_not_overwrite_what_came_meanwhile(self):
         churn = recording.program("churn")
-        outcome = self.record("/bin/sh", "-c", f"echo precious > {self.path}; exec {churn} --ops 100")
+        outcome = self.record("/bin/sh", "-c", f"echo precious > {self.path}; exec {churn} --ops 100", status=2)
         self.assertIn("was created meanwhile", outcome.err)
         self.assertIn("varve recover", outcome.err)
         with open(self.path, encoding="utf-8") as stream:
@@ -273,7 +273,7 @@ class Targets(Hostile):
     def test_recover_refuses_what_is_there(self):
         """Whatever it is: recover has no --force."""
         churn = recording.program("churn")
-        self.record("/bin/sh", "-c", f"touch {self.path}; exec {churn} --ops 100")
+        self.record("/bin/sh", "-c", f"touch {self.path}; exec {churn} --ops 100", status=2)
         os.mkfifo(self.name("pipe"))
         os.symlink("nowhere", self.name("link"))
         for name in ("pipe", "link", "trace.db"):

@@ -53,7 +53,7 @@ INSERT INTO allocation(id, domain, pid, tid, device, pool, stream, segment_id, a
     FROM script s JOIN thread t ON t.id = s.thread_id LEFT JOIN script r ON r.kind = 2 AND r.id = s.id LEFT JOIN script c ON c.kind = 3
         AND c.id = s.id WHERE s.kind = 1;
 INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) VALUES
-    (1, 'forward', '/srv/app/model.py', 12, NULL, 1, 0, 6), (2, 'load_batch', '/srv/app/data.py', 40, NULL, 1, 0, 6);
+    (1, 'forward', '/srv/app/model.py', 12, NULL, 1, 0, 7), (2, 'load_batch', '/srv/app/data.py', 40, NULL, 1, 0, 7);
 INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) VALUES (1, NULL, 1, 1, 1), (2, NULL, 1, 2, NULL);
 DROP TABLE script;
 INSERT INTO oom(seq, ts_ns, device, requested, allocated, reserved, largest_free, stage, process_id)

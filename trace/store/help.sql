@@ -169,7 +169,7 @@ INSERT INTO help VALUES
     ('symbol', 'file', 'source file; NULL: unknown'), ('symbol', 'line', 'line in it; NULL: unknown'),
     ('symbol', 'module', 'program or library; NULL for Python'), ('symbol', 'is_python', '1: of Python'),
     ('symbol', 'is_inlined', '1: inlined into its caller, which is the next frame'),
-    ('symbol', 'user_rank', 'how near to the user''s code: 0 plumbing (allocators, containers, run-time libraries), 1 native without a name, 2 native, 3 with its source line, 4 Python''s libraries, 5 Python in no file, 6 Python'),
+    ('symbol', 'user_rank', 'how near to the user''s code: 0 plumbing (allocators, containers), 1 run-time libraries, 2 native without a name, 3 native, 4 with its source line, 5 Python''s libraries, 6 Python in no file, 7 Python'),
     ('stack_frame', '', 'frames of stacks, each once'),
     ('stack_frame', 'symbol_id', 'symbol.id'), ('stack_frame', 'pc', 'address in the module, from its start; NULL for Python'),
     ('stack_frame', 'id', 'number of the row'),

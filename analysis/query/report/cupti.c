@@ -112,18 +112,6 @@ void report_cupti_print(FILE *out, struct database *database)
     }
 }
 
-void report_cupti_print_short(FILE *out, struct database *database)
-{
-    if (report_cupti_is_checked(database) && !report_cupti_agrees(database)) {
-        report_rule_print(out, "CUPTI");
-        fprintf(out,
-                "  the CUDA recorder has %s allocations, CUPTI %s; they differ in %s (--all lists them)\n",
-                format_count(database_integer(database, BY_CUDA, 0)).text,
-                format_count(database_integer(database, BY_CUPTI, 0)).text,
-                format_count(database_integer(database, "SELECT count(*) FROM cupti_difference", 0)).text);
-    }
-}
-
 struct cJSON *report_cupti_json(struct database *database)
 {
     struct cJSON *object = json_object();

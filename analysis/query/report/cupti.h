@@ -20,8 +20,6 @@ bool report_cupti_is_checked(struct database *database);
 /// Do both have the same ones?
 bool report_cupti_agrees(struct database *database);
 void report_cupti_print(FILE *out, struct database *database);
-/// Nothing where both have the same.
-void report_cupti_print_short(FILE *out, struct database *database);
 struct cJSON *report_cupti_json(struct database *database);
 
 #ifdef __cplusplus

@@ -530,7 +530,7 @@ static const struct section sections[] = {
      "SELECT seq, ts_ns, process_id, pid, tid, device, stream, kind, function, bytes, result, took_ns, callsite_id "
      "FROM device_failure ORDER BY seq LIMIT ?1",
      FAILURES_JSON},
-    {"cupti", report_cupti_print, report_cupti_print_short, report_cupti_json, NULL, 0},
+    {"cupti", report_cupti_print, report_cupti_print, report_cupti_json, NULL, 0},
 };
 
 #define SECTIONS (sizeof(sections) / sizeof(sections[0]))

@@ -291,6 +291,22 @@ static bool begins_chapter(const struct report_totals *totals, size_t row)
            strcmp(totals->rows[row].domain, "cupti") != 0;
 }
 
+/* The domain that gets most room: objects of Python, which are recorded only if asked for, or the first. */
+static size_t find_main(const struct report_totals *totals)
+{
+    size_t first = totals->count;
+
+    for (size_t i = totals->count; i-- > 0;) {
+        if (strcmp(totals->rows[i].domain, "python") == 0) {
+            return i;
+        }
+        if (begins_chapter(totals, i) && is_memory(totals->rows[i].domain)) {
+            first = i;
+        }
+    }
+    return first;
+}
+
 void report_text(FILE *out, struct database *database, const struct report_options *options)
 {
     struct report_options all = *options;
@@ -298,7 +314,7 @@ void report_text(FILE *out, struct database *database, const struct report_optio
     struct report_totals totals;
     struct report_loss loss;
     bool is_all = options->stacks.is_all;
-    bool is_main = true;
+    size_t main_row;
 
     all.top = options->top >= 0 ? options->top : ENTRIES_ALL;
     report_loss_load(&loss, database);
@@ -306,12 +322,15 @@ void report_text(FILE *out, struct database *database, const struct report_optio
     report_totals_load(&totals, database, 0);
     print_totals(out, database, &totals);
     print_processes(out, database, is_all);
+    main_row = find_main(&totals);
+    if (!is_all && main_row < totals.count) {
+        print_domain(out, database, &totals, totals.rows[main_row].domain, true, options, &shown);
+    }
     for (size_t i = 0; i < totals.count; i++) {
         if (begins_chapter(&totals, i) && is_all) {
             print_domain_all(out, database, &totals, totals.rows[i].domain, &all, &shown);
-        } else if (begins_chapter(&totals, i) && is_memory(totals.rows[i].domain)) {
-            print_domain(out, database, &totals, totals.rows[i].domain, is_main, options, &shown);
-            is_main = false;
+        } else if (begins_chapter(&totals, i) && is_memory(totals.rows[i].domain) && i != main_row) {
+            print_domain(out, database, &totals, totals.rows[i].domain, false, options, &shown);
         }
     }
     report_totals_free(&totals);

@@ -82,7 +82,7 @@ static void read_symbols(struct builder *builder)
     memset(builder->is_plumbing, 0, builder->symbol_limit);
     cursor_open(
         &cursor, builder->database,
-        "SELECT id, min(id) OVER (PARTITION BY function, file, coalesce(line, 0), module), user_rank <= 1 FROM symbol "
+        "SELECT id, min(id) OVER (PARTITION BY function, file, coalesce(line, 0), module), user_rank <= 2 FROM symbol "
         "WHERE id > 0");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);

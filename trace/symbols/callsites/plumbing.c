@@ -189,6 +189,12 @@ static bool function_matches(const struct varve_plumbing *plumbing, const char *
            (name != function && matches(plumbing, KIND_FUNCTION, name));
 }
 
+static bool is_runtime(const struct varve_plumbing *plumbing, const char *module)
+{
+    return matches(plumbing, KIND_MODULE, module) || callsites_path_is_driver(module) ||
+           callsites_path_is_interpreter(module);
+}
+
 static enum varve_frame_rank python_rank(const struct varve_plumbing *plumbing,
                                          const struct varve_writer_symbol *symbol)
 {
@@ -208,15 +214,18 @@ enum varve_frame_rank varve_plumbing_rank(const struct varve_plumbing *plumbing,
     if (symbol->is_python) {
         return python_rank(plumbing, symbol);
     }
-    if (matches(plumbing, KIND_MODULE, symbol->module) || matches(plumbing, KIND_FILE, symbol->file) ||
-        (symbol->module != NULL && callsites_path_is_driver(symbol->module))) {
-        return VARVE_FRAME_PLUMBING;
-    }
     if (symbol->function == NULL) {
-        return VARVE_FRAME_UNNAMED;
+        return symbol->module == NULL || is_runtime(plumbing, symbol->module) ||
+                       matches(plumbing, KIND_FILE, symbol->file)
+                   ? VARVE_FRAME_PLUMBING
+                   : VARVE_FRAME_UNNAMED;
     }
-    if (callsites_name_is_allocation(symbol->function) || function_matches(plumbing, symbol->function)) {
+    if (callsites_name_is_allocation(symbol->function) || function_matches(plumbing, symbol->function) ||
+        matches(plumbing, KIND_FILE, symbol->file)) {
         return VARVE_FRAME_PLUMBING;
+    }
+    if (symbol->module != NULL && is_runtime(plumbing, symbol->module)) {
+        return VARVE_FRAME_RUNTIME;
     }
     return symbol->file != NULL && symbol->line > 0 ? VARVE_FRAME_SOURCE : VARVE_FRAME_NAMED;
 }

@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Functions f0 to f11: of three each plumbing by the built-in table (their module), unnamed, named and with source. */
+/* Functions f0 to f11: of three each of a run-time library by the built-in table, unnamed, named and with source. */
 #define SYMBOLS 12
 #define NODES 400
 
@@ -66,7 +66,7 @@ static unsigned naive_user(const struct scene *scene, unsigned node, unsigned hi
 
     for (unsigned at = node; at != 0; at = scene->parents[at]) {
         const unsigned symbol = scene->symbols[at];
-        const unsigned rank = symbol == hidden ? 0 : (symbol - 1) / 3;
+        const unsigned rank = symbol == hidden ? 0 : (symbol - 1) / 3 + 1;
 
         if (rank > best_rank) {
             best_rank = rank;

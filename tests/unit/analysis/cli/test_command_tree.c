@@ -20,9 +20,9 @@ static const char small_sql[] =
     "INSERT INTO meta VALUES ('complete', 1), ('duration_ns', 10000);"
     "INSERT OR IGNORE INTO domain(code, name, meaning) VALUES (1, 'heap', 'the malloc family'), (2, 'mmap', 'mmap');"
     "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) VALUES (1, 'main', 'main.c', 12, "
-    "'/bin/a', 0, 0, 3), (2, 'main', 'main.c', 14, '/bin/a', 0, 0, 3), (3, 'work', 'work.c', 3, '/bin/a', 0, 0, 3), (4, "
-    "'load', 'load.c', 7, '/bin/a', 0, 0, 3), (5, 'begin', NULL, NULL, '/bin/a', 0, 0, 2), (6, NULL, NULL, NULL, "
-    "'/lib/strange.so', 0, 0, 1), (7, 'work', 'work.c', 4, '/bin/a', 0, 0, 3), (8, 'xmalloc', 'wrap.c', 5, '/bin/a', 0, "
+    "'/bin/a', 0, 0, 4), (2, 'main', 'main.c', 14, '/bin/a', 0, 0, 4), (3, 'work', 'work.c', 3, '/bin/a', 0, 0, 4), (4, "
+    "'load', 'load.c', 7, '/bin/a', 0, 0, 4), (5, 'begin', NULL, NULL, '/bin/a', 0, 0, 3), (6, NULL, NULL, NULL, "
+    "'/lib/strange.so', 0, 0, 2), (7, 'work', 'work.c', 4, '/bin/a', 0, 0, 4), (8, 'xmalloc', 'wrap.c', 5, '/bin/a', 0, "
     "0, 0);"
     "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (1, NULL, 5, 1), (2, 1, 1, 2), (3, 2, 3, 3), (4, 1, 2, 4),"
     "    (5, 4, 4, 5), (6, 5, 6, 6), (7, 6, 6, 7), (8, 3, 7, 8), (9, 8, 7, 9), (10, 3, 8, 10);"
@@ -214,7 +214,7 @@ static void test_unnamed(void **state)
 {
     (void)state;
     make("unnamed.db", small_sql,
-         "UPDATE symbol SET function = NULL, file = NULL, line = NULL, user_rank = 1");
+         "UPDATE symbol SET function = NULL, file = NULL, line = NULL, user_rank = 2");
     expect(ANSWER("tree", "unnamed.db"),
            "heap, at the peak: 1000 B in 7 allocations, 6.00 us after the start\n"
            "\n"

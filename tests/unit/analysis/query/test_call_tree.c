@@ -89,7 +89,7 @@ static void make_database(const char *path, const struct model *model)
             "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) VALUES (%d, '%c', "
             "NULL, NULL, '/lib/m', 0, %d, %d);",
             i, model->letters[i], below(2),
-            model->is_plumbing[(int)model->letters[i]] ? below(2) : 2 + below(5));
+            model->is_plumbing[(int)model->letters[i]] ? below(3) : 3 + below(5));
     }
     for (int i = 1; i <= NODES; i++) {
         used += (size_t)snprintf(

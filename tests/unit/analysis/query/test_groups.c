@@ -124,7 +124,7 @@ static void make_lines(const char *path)
     sql_run(
         path,
         "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined, user_rank) VALUES "
-        "(20, 'load_batch', (SELECT file FROM symbol WHERE id = 8), 11, NULL, 1, 0, 6);"
+        "(20, 'load_batch', (SELECT file FROM symbol WHERE id = 8), 11, NULL, 1, 0, 7);"
         "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (30, 10, 20, NULL), (31, 10, 8, NULL), "
         "(32, NULL, 11, 70000);"
         "INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) VALUES (10, 30, 2, 20, 20), "
