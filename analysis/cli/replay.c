@@ -325,7 +325,7 @@ static bool is_faithful(const struct replay_result *result)
 static int play_again(const struct replay_inference *inference, const struct replay_options *replay,
                       struct replay_result *result, struct varve_message *message)
 {
-    struct replay_result again;
+    struct replay_result again = {0};
     int error = replay_play(inference, replay, &again, message);
 
     if (error == VARVE_OK && replay->follow && again.mismatches > 0) {

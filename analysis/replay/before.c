@@ -91,7 +91,7 @@ static bool has_releases(const struct history *history)
 int replay_before_load(const struct history *history, struct progress *progress, struct replay_before *out)
 {
     struct replay_options options = {.follow = true, .progress = progress};
-    struct replay_result result;
+    struct replay_result result = {0};
 
     *out = (struct replay_before){.figures = {.peak_allocated = REPLAY_UNKNOWN, .retries = REPLAY_UNKNOWN}};
     for (size_t i = 0; i < history->device_count; i++) {
@@ -121,7 +121,7 @@ bool replay_changes_nothing(const struct history *history, const struct replay_o
                             const struct replay_before *before)
 {
     struct replay_options following = *options;
-    struct replay_result result;
+    struct replay_result result = {0};
 
     /* a replay that follows the history is on a device that is large enough, and takes releases for empty_cache */
     if ((options->capacity != 0 && (int64_t)options->capacity < before->figures.peak_reserved) ||

@@ -119,11 +119,11 @@ struct snapshot_reader {
 
     struct history_frame *frames; /* different ones */
     size_t frame_count, frame_capacity;
-    struct map frame_numbers; /* by hash */
-    struct snapshot_rest rest;
-    size_t unknown_bytes;        /* kept below keys that mean nothing here */
-    bool has_forgotten;          /* of those, some was too much */
-    struct history_frame *stack; /* the one at work */
+    struct map frame_numbers;        /* by hash */
+    struct snapshot_rest rest, root; /* of the value at hand; of the keys of the snapshot itself */
+    size_t unknown_bytes;            /* kept below keys that mean nothing here */
+    bool has_forgotten;              /* of those, some was too much */
+    struct history_frame *stack;     /* the one at work */
     size_t stack_capacity;
 };
 

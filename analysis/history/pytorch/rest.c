@@ -11,17 +11,21 @@
 
 #define DEPTH_MAX 16
 #define VALUE_BYTES_MAX (UINT32_C(16) << 20)
+#define ROOT_BYTES_MAX (UINT32_C(64) << 20) /* of all that is beside segments, traces and settings */
 
-static void put(struct snapshot_reader *reader, const void *bytes, size_t count)
+static void append(struct snapshot_rest *rest, const void *bytes, size_t count)
 {
-    struct snapshot_rest *rest = &reader->rest;
-
     while (rest->capacity - rest->count < count) {
         rest->capacity = rest->capacity == 0 ? 256 : rest->capacity * 2;
         rest->bytes = memory_resize(rest->bytes, rest->capacity);
     }
     memcpy(rest->bytes + rest->count, bytes, count);
     rest->count += count;
+}
+
+static void put(struct snapshot_reader *reader, const void *bytes, size_t count)
+{
+    append(&reader->rest, bytes, count);
 }
 
 static void put_opcode(struct snapshot_reader *reader, char opcode)
@@ -174,15 +178,12 @@ uint32_t rest_take(struct snapshot_reader *reader)
     return number;
 }
 
-uint32_t rest_join(struct snapshot_reader *reader, uint32_t before)
+void rest_keep(struct snapshot_reader *reader)
 {
-    size_t first = history_text_bytes(reader->history, before);
-    size_t added = reader->rest.count;
-
-    put(reader, reader->history->texts[before], first); /* for the room */
-    memmove(reader->rest.bytes + first, reader->rest.bytes, added);
-    memcpy(reader->rest.bytes, reader->history->texts[before], first);
-    return rest_take(reader);
+    if (reader->rest.count > 0 && reader->rest.count <= ROOT_BYTES_MAX - reader->root.count) {
+        append(&reader->root, reader->rest.bytes, reader->rest.count);
+    }
+    reader->rest.count = 0;
 }
 
 bool rest_value(struct snapshot_reader *reader, struct pickle_value value, uint32_t *text_out)

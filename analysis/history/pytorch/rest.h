@@ -17,8 +17,8 @@ extern "C" {
 void rest_add(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value);
 /// The number of the text of all that was added; nothing is there afterwards.
 uint32_t rest_take(struct snapshot_reader *reader);
-/// The number of the text `before`, and what was added behind it.
-uint32_t rest_join(struct snapshot_reader *reader, uint32_t before);
+/// Move what was added behind what `reader->root` has, as far as there is room; nothing is in `reader->rest` afterwards.
+void rest_keep(struct snapshot_reader *reader);
 /// The same of one value. False: it cannot be kept.
 bool rest_value(struct snapshot_reader *reader, struct pickle_value value, uint32_t *text_out);
 

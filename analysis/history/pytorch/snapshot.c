@@ -243,14 +243,9 @@ static int take_overflowed(struct snapshot_reader *reader, struct pickle_value k
 /* A key that an export writes back, behind those that were kept before. */
 static void keep(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
 {
-    const struct history *history = reader->history;
-    uint32_t before = history->rests.root;
-
     reader->rest.count = 0;
     rest_add(reader, key, value);
-    if (reader->rest.count > 0) {
-        reader->history->rests.root = rest_join(reader, before);
-    }
+    rest_keep(reader);
 }
 
 static int take_root(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
@@ -404,8 +399,12 @@ int history_read_pytorch_stream(struct input_stream *input, struct history **his
     free(reader.frames);
     map_free(&reader.frame_numbers);
     free(reader.stack);
-    free(reader.rest.bytes);
     reader.history->rests.is_known = true;
+    if (reader.root.count > 0) {
+        reader.history->rests.root = history_text(reader.history, reader.root.bytes, reader.root.count);
+    }
+    free(reader.root.bytes);
+    free(reader.rest.bytes);
     if (error != VARVE_OK) {
         history_free(reader.history);
         reader.history = NULL;

@@ -68,7 +68,7 @@ static void look_for_window(struct failure_freeing *freeing, const struct run *r
     for (size_t end = 0; end < run->count; end++) {
         bytes += run->blocks[end].extent;
         used += in_use(&run->blocks[end]);
-        while (bytes - run->blocks[first].extent >= wanted) {
+        while (first < end && bytes - run->blocks[first].extent >= wanted) {
             bytes -= run->blocks[first].extent;
             used -= in_use(&run->blocks[first]);
             first++;

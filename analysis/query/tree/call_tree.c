@@ -394,8 +394,10 @@ static void select_children(struct builder *builder, struct call_tree_node *out)
     size_t parts;
     uint32_t level;
 
-    qsort(builder->children, builder->child_count, sizeof(*builder->children),
-          options->figure == CALL_TREE_BYTES ? compare_bytes : compare_allocations);
+    if (builder->child_count > 1) {
+        qsort(builder->children, builder->child_count, sizeof(*builder->children),
+              options->figure == CALL_TREE_BYTES ? compare_bytes : compare_allocations);
+    }
     while (count < builder->child_count && (int64_t)count < options->top &&
            is_large(builder, builder->children[count].total)) {
         count++;

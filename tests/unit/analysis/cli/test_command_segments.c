@@ -218,9 +218,31 @@ static void test_bad_input(void **state)
     test_folder_leave(folder);
 }
 
+/* Requests that no allocator can have had: no block is looked for behind the last one. */
+static void test_damaged_requests(void **state)
+{
+    static const char *const requests[] = {"0", "-1", "4611686018427387904", "9223372036854775807"};
+    char *folder = test_folder_enter();
+
+    (void)state;
+    trace_database_make("oom.db", (const char *const[]){"blocks.sql", NULL});
+    for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
+        struct command_outcome outcome;
+        char sql[80];
+
+        snprintf(sql, sizeof(sql), "UPDATE oom SET requested = %s", requests[i]);
+        sql_run("oom.db", sql);
+        outcome = command_run("oom", "oom.db", NULL);
+        assert_int_equal(outcome.status, 0);
+        command_outcome_free(&outcome);
+    }
+    test_folder_leave(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_damaged_requests),
         cmocka_unit_test(test_states),
         cmocka_unit_test(test_bad_input),
     };

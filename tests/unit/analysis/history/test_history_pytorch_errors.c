@@ -45,6 +45,26 @@ static void test_damaged(void **state)
     }
 }
 
+/* Keys that mean nothing here are kept once, however many there are. */
+static void test_many_keys(void **state)
+{
+    FILE *pipe = python_open("pack({**snapshot(), **{'k%d' % i: i for i in range(5000)}})\n", "");
+    struct made made = {0};
+    struct varve_message message = {""};
+    struct history *history = NULL;
+
+    (void)state;
+    assert_true(python_next(pipe, &made));
+    assert_int_equal(read_bytes(made.data, made.bytes, &history, &message), VARVE_OK);
+    assert_true(history_text_bytes(history, history->rests.root) > 5000 * 10);
+    assert_true(history->text_count < 100);
+    history_free(history);
+    made_free(&made);
+    while (python_next(pipe, &made)) {
+        made_free(&made);
+    }
+}
+
 /* Python that packs, and the end of the message; %zu… the byte is checked by the two that name it. */
 static const struct {
     const char *made;
@@ -177,6 +197,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_many_keys),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_offset),
     };
