@@ -96,7 +96,8 @@ static void print_totals(FILE *out, struct database *database, const struct repo
     }
     table_free(&table);
     if (database_integer(database, "SELECT images FROM recording", 0) > 1) {
-        fputs("  what a process had not freed counts here after its end too; below, each has its own peak\n", out);
+        fputs("  what a process had not freed counts here after its end too; below, each has its own peak\n",
+              out);
     }
     print_failed(out, totals);
 }
