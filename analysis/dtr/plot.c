@@ -4,6 +4,8 @@
  */
 #include "analysis/dtr/plot.h"
 
+#include "analysis/output/format.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -95,25 +97,6 @@ static void set_axes(struct plot *plot)
 
 /* ---- what is drawn ---- */
 
-static void write_text(FILE *out, const char *text)
-{
-    for (; *text != '\0'; text++) {
-        switch (*text) {
-        case '<':
-            fputs("&lt;", out);
-            break;
-        case '>':
-            fputs("&gt;", out);
-            break;
-        case '&':
-            fputs("&amp;", out);
-            break;
-        default: /* a byte that is no ASCII may be half of something */
-            fputc(*text >= ' ' && *text <= '~' ? *text : '?', out);
-        }
-    }
-}
-
 static void write_head(const struct plot *plot)
 {
     const char *name = strrchr(plot->subject->path, '/');
@@ -133,7 +116,7 @@ static void write_head(const struct plot *plot)
         plot->out);
     fprintf(plot->out, "<rect class=\"paper\" width=\"%d\" height=\"%d\"/>\n", WIDTH, HEIGHT);
     fprintf(plot->out, "<text class=\"title\" x=\"%g\" y=\"26\">", LEFT);
-    write_text(plot->out, name != NULL ? name + 1 : plot->subject->path);
+    format_print_xml(plot->out, name != NULL ? name + 1 : plot->subject->path);
     fprintf(plot->out, ", heuristic %s</text>\n", plot->subject->options->heuristic->name);
 }
 

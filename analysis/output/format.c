@@ -337,6 +337,27 @@ void format_print_safe(FILE *out, const char *text)
     }
 }
 
+void format_print_xml(FILE *out, const char *text)
+{
+    static const struct {
+        const char *text, *entity;
+    } entities[] = {
+        {"<", "&lt;"},        {">", "&gt;"},         {"&", "&amp;"},
+        {"\"", "&quot;"},     {"\xef\xbf\xbe", "?"}, /* U+FFFE and U+FFFF are no characters of XML */
+        {"\xef\xbf\xbf", "?"}};
+
+    while (*text != '\0') {
+        char character[8] = "";
+        const char *shown = character;
+
+        take(character, &text);
+        for (size_t i = 0; i < sizeof(entities) / sizeof(entities[0]); i++) {
+            shown = strcmp(character, entities[i].text) == 0 ? entities[i].entity : shown;
+        }
+        fputs(shown, out);
+    }
+}
+
 void format_print_wrapped(FILE *out, const char *text, size_t column)
 {
     size_t columns = terminal_columns();

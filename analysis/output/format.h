@@ -43,6 +43,8 @@ void format_path(char *buffer, size_t buffer_bytes, const char *text, size_t col
 void format_print_function(FILE *out, const char *text, size_t columns);
 /// Print without control characters and malformed UTF-8, so that a file name can't drive the terminal.
 void format_print_safe(FILE *out, const char *text);
+/// The same as text or an attribute's value of XML.
+void format_print_xml(FILE *out, const char *text);
 /// The same, word by word from column `column` on, at which lines that follow begin too; and the end of the line. What is longer than
 /// a line is cut.
 void format_print_wrapped(FILE *out, const char *text, size_t column);

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include <sqlite3.h>
+#include <stdio.h>
 
 /* The one integer that a query gives. */
 static inline int64_t query_integer(sqlite3 *db, const char *sql)
@@ -25,6 +26,28 @@ static inline int64_t query_integer(sqlite3 *db, const char *sql)
     int64_t value = sqlite3_column_int64(query, 0);
     sqlite3_finalize(query);
     return value;
+}
+
+/* Rows in lines, columns separated by blanks, NULL as a dash. */
+static inline void query_expect(sqlite3 *db, const char *sql, const char *rows)
+{
+    static char text[8192];
+    size_t used = 0;
+    sqlite3_stmt *query;
+    if (sqlite3_prepare_v2(db, sql, -1, &query, NULL) != SQLITE_OK) {
+        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
+    }
+    text[0] = '\0';
+    while (sqlite3_step(query) == SQLITE_ROW && used < sizeof(text)) {
+        for (int i = 0; i < sqlite3_column_count(query) && used < sizeof(text); i++) {
+            const char *value = (const char *)sqlite3_column_text(query, i);
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i > 0 ? " " : "",
+                                     value != NULL ? value : "-");
+        }
+        used += used < sizeof(text) ? (size_t)snprintf(text + used, sizeof(text) - used, "\n") : 0;
+    }
+    sqlite3_finalize(query);
+    assert_string_equal(text, rows);
 }
 
 #endif

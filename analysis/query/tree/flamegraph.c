@@ -115,37 +115,6 @@ void flamegraph_folded(FILE *out, const struct call_tree *tree)
 
 /* ---- SVG ---- */
 
-/* UTF-8 without control characters, as XML. */
-static void write_xml(FILE *out, const char *text)
-{
-    for (; *text != '\0'; text++) {
-        switch (*text) {
-        case '<':
-            fputs("&lt;", out);
-            break;
-        case '>':
-            fputs("&gt;", out);
-            break;
-        case '&':
-            fputs("&amp;", out);
-            break;
-        case '"':
-            fputs("&quot;", out);
-            break;
-        case '\xef': /* U+FFFE and U+FFFF are no characters of XML */
-            if (text[1] == '\xbf' && (text[2] == '\xbe' || text[2] == '\xbf')) {
-                fputc('?', out);
-                text += 2;
-                break;
-            }
-            fputc(*text, out);
-            break;
-        default:
-            fputc(*text, out);
-        }
-    }
-}
-
 /* Python is blue and green, native code red and yellow, what is unresolved grey; one function has one colour. */
 static void put_colour(char *text, size_t bytes, const struct call_tree_frame *frame)
 {
@@ -193,10 +162,10 @@ static void write_box(FILE *out, const struct call_tree *tree, size_t number, do
     }
     put_colour(colour, sizeof(colour), frame);
     fputs("<g><title>", out);
-    write_xml(out, name);
+    format_print_xml(out, name);
     if (location[0] != '\0') {
         fputs("  ", out);
-        write_xml(out, location);
+        format_print_xml(out, location);
     }
     fputc('\n', out);
     write_figures(out, tree, node->total);
@@ -205,7 +174,7 @@ static void write_box(FILE *out, const struct call_tree *tree, size_t number, do
     fprintf(out, "<text x=\"%.2f\" y=\"%u\">", x + 2, y + 12);
     if (letters >= 3) {
         format_head(label, sizeof(label), name, letters);
-        write_xml(out, label);
+        format_print_xml(out, label);
     }
     fputs("</text></g>\n", out);
 }
@@ -271,7 +240,7 @@ static void write_head(FILE *out, struct database *database, const struct call_t
     call_tree_print_title(out, database, tree);
     fprintf(out, "</text>\n<text class=\"note\" x=\"%d\" y=\"38\">", MARGIN);
     format_tail(path, sizeof(path), database_path(database), 80);
-    write_xml(out, path);
+    format_print_xml(out, path);
     fputs(tree->options.is_inverted ? "; callers below the allocating line" : "; callees below their callers",
           out);
     if (left_out > 0) {

@@ -3,6 +3,7 @@
  * The views of the CUDA API on a small trace made by hand: two ranks that both call their GPU 0, one of them
  * with a caching allocator and CUPTI beside the CUDA recorder. What each view gives is written out.
  */
+#include "support/query.h"
 #include "trace/error.h"
 #include "trace/model/derive/derive.h"
 #include "trace/model/device/vmm.h"
@@ -157,26 +158,9 @@ static int forget(void **state)
     return system(command);
 }
 
-/* Rows in lines, columns separated by blanks, NULL as a dash. */
 static void expect(const char *sql, const char *rows)
 {
-    static char text[8192];
-    size_t used = 0;
-    sqlite3_stmt *query;
-    if (sqlite3_prepare_v2(db, sql, -1, &query, NULL) != SQLITE_OK) {
-        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
-    }
-    text[0] = '\0';
-    while (sqlite3_step(query) == SQLITE_ROW) {
-        for (int i = 0; i < sqlite3_column_count(query); i++) {
-            const char *value = (const char *)sqlite3_column_text(query, i);
-            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i > 0 ? " " : "",
-                                     value != NULL ? value : "-");
-        }
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "\n");
-    }
-    sqlite3_finalize(query);
-    assert_string_equal(text, rows);
+    query_expect(db, sql, rows);
 }
 
 static void test_devices(void **state)
