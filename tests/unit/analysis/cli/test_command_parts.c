@@ -67,22 +67,31 @@ static void check(const char *part, const char *const *arguments)
     command_outcome_free(&outcome);
 }
 
-static void run_all(const char *part, bool with_json)
+#define TURNS 3 /* parts after which a command comes again: there are many views of a kind */
+
+static void run_some(const char *part, int turn, bool with_json)
 {
+    static const char *const others[][6] = {{"diff", DATABASE, "whole.db"},
+                                            {"diff", "--events", DATABASE, "whole.db"},
+                                            {"replay", DATABASE},
+                                            {"export", DATABASE, "-f", "-o", "x.pickle"},
+                                            {"query", DATABASE, "SELECT 1"}};
+    int number = 0;
+
     for (size_t i = 0; command_table[i] != NULL; i++) {
-        if (command_table[i]->answer != NULL) {
+        if (command_table[i]->answer != NULL && number++ % TURNS == turn) {
             check(part,
                   (const char *[]){command_table[i]->name, DATABASE, with_json ? "--json" : NULL, NULL});
         }
     }
-    check(part, (const char *[]){"diff", DATABASE, "whole.db", NULL});
-    check(part, (const char *[]){"diff", "--events", DATABASE, "whole.db", NULL});
-    check(part, (const char *[]){"replay", DATABASE, NULL});
-    check(part, (const char *[]){"export", DATABASE, "-f", "-o", "x.pickle", NULL});
-    check(part, (const char *[]){"query", DATABASE, "SELECT 1", NULL});
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        if (number++ % TURNS == turn) {
+            check(part, others[i]);
+        }
+    }
 }
 
-/* Half of the answers as text, half as JSON; the other script does the other halves. */
+/* Half of the answers as text, half as JSON; the other script does the other halves, and other commands. */
 static void drop_each(const char *script, int first_with_json)
 {
     static struct parts parts;
@@ -101,7 +110,7 @@ static void drop_each(const char *script, int first_with_json)
         snprintf(sql, sizeof(sql), "PRAGMA synchronous = OFF; DROP %s %s", parts.type[part],
                  parts.name[part]);
         sql_run(DATABASE, sql);
-        run_all(parts.name[part], part % 2 == first_with_json);
+        run_some(parts.name[part], (part + first_with_json) % TURNS, part % 2 == first_with_json);
     }
     free(whole);
     remove("whole.db");
