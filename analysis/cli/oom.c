@@ -81,7 +81,7 @@ struct details {
 
 static void read_config(struct database *database, struct varve_alloc_config *config)
 {
-    struct varve_message ignored;
+    struct varve_message ignored = {""};
     char *text = database_meta(database, "allocator.conf");
 
     varve_alloc_config_init(config);

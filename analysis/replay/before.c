@@ -37,7 +37,7 @@ static bool follows(const struct history *history, const struct replay_options *
 
 static int add_events(const struct history_device *device, struct replay_figures *figures)
 {
-    struct varve_message ignored;
+    struct varve_message ignored = {""};
     uint64_t reserved = 0;
     uint64_t peak;
     int error = replay_reserved_at_start(device, &reserved, &ignored);

@@ -181,12 +181,14 @@ static struct owner place_of(const struct owners *owners, int64_t callsite_id)
 {
     const uint64_t *number = callsite_id == 0 ? NULL : map_find(&owners->places, (uint64_t)callsite_id);
     const struct place *place = number == NULL ? NULL : &owners->items[*number];
+    struct owner owner = {.callsite_id = callsite_id};
 
-    return place == NULL ? (struct owner){.callsite_id = callsite_id}
-                         : (struct owner){.callsite_id = callsite_id,
-                                          .function = place->function,
-                                          .file = place->file,
-                                          .line = place->line};
+    if (place != NULL) {
+        owner.function = place->function;
+        owner.file = place->file;
+        owner.line = place->line;
+    }
+    return owner;
 }
 
 struct owner owners_of(const struct owners *owners, const struct segments_part *part, uint64_t addr,

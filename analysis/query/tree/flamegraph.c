@@ -127,8 +127,8 @@ static void put_colour(char *text, size_t bytes, const struct call_tree_frame *f
     if (frame->function == NULL) {
         snprintf(text, bytes, "hsl(0,0%%,78%%)");
     } else {
-        snprintf(text, bytes, "hsl(%u,%u%%,%u%%)", (frame->is_python ? 150 : 5) + hash % 50,
-                 frame->is_python ? 45 : 75, 66 + hash / 64 % 10);
+        snprintf(text, bytes, "hsl(%u,%u%%,%u%%)", (frame->is_python ? 150U : 5U) + hash % 50,
+                 frame->is_python ? 45U : 75U, 66 + hash / 64 % 10);
     }
 }
 
