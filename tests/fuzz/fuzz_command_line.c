@@ -59,7 +59,8 @@ static void parse(const struct command *command, int count, char **words)
     }
     memcpy(defaults, values, sizeof(values));
     code = options_parse(command, count, words, values, &operands, &message);
-    check(code == VARVE_OK || code == OPTION_HELP_RESULT || code == VARVE_ERROR_INVALID);
+    check(code == VARVE_OK || code == OPTION_HELP_RESULT || code == OPTION_USAGE_RESULT ||
+          code == VARVE_ERROR_INVALID);
     check(code != VARVE_ERROR_INVALID || message.text[0] != '\0');
     if (code == VARVE_OK) {
         bool is_of_database = command->answer != NULL; /* which is its one operand */
