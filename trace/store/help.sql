@@ -521,7 +521,7 @@ INSERT OR IGNORE INTO help
             ('operator_total', 'operator_stat'), ('eviction_total', 'eviction'))
     SELECT a.name, c.name, h.meaning FROM alike a CROSS JOIN pragma_table_info(a.name) c CROSS JOIN help h ON h.name = a.source AND h.column = c.name;
 
--- What is not said above.
+-- What is not said above. The order of the join is fixed: the columns of each view are asked for once, as that takes its expansion.
 INSERT OR IGNORE INTO help
     WITH common(column, meaning) AS (
             VALUES ('process_id', 'process.id'), ('pid', 'number of the process in the operating system, which may be given again'),
@@ -537,5 +537,5 @@ INSERT OR IGNORE INTO help
             ('file', 'source file of that function; NULL: unknown'), ('line', 'line in it; NULL: unknown'),
             ('module', 'program or library of that function; NULL for Python'), ('is_python', '1: that function is Python'))
     SELECT s.name, c.name, m.meaning
-    FROM sqlite_schema s JOIN pragma_table_info(s.name) c JOIN common m ON m.column = c.name
+    FROM sqlite_schema s CROSS JOIN pragma_table_info(s.name) c CROSS JOIN common m ON m.column = c.name
     WHERE s.type IN ('table', 'view') AND s.name NOT LIKE 'sqlite%';
