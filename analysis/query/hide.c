@@ -40,17 +40,15 @@ static bool config_path(char *path, size_t bytes)
            (size_t)snprintf(path, bytes, "%s/.config/varve/plumbing.txt", home) < bytes;
 }
 
-/* Lines of the user's file, if there is one. */
-static int add_file(struct varve_plumbing *plumbing, bool *has_any, struct varve_message *message)
+/* The user's file, if there is one. Owner of the text: the caller, by free. */
+static int read_file(char *path, size_t path_bytes, char **text_out, struct varve_message *message)
 {
-    struct varve_message reason = {""};
-    char path[4096];
-    char *text;
     FILE *file;
     size_t bytes;
     int error = VARVE_OK;
 
-    if (!config_path(path, sizeof(path))) {
+    *text_out = NULL;
+    if (!config_path(path, path_bytes)) {
         return VARVE_OK;
     }
     file = fopen(path, "re");
@@ -61,35 +59,25 @@ static int add_file(struct varve_plumbing *plumbing, bool *has_any, struct varve
                    : varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be read: %s", path,
                                        strerror(errno));
     }
-    text = memory_resize(NULL, FILE_BYTES_MAX + 1);
-    bytes = fread(text, 1, FILE_BYTES_MAX, file);
-    text[bytes] = '\0';
+    *text_out = memory_resize(NULL, FILE_BYTES_MAX + 1);
+    bytes = fread(*text_out, 1, FILE_BYTES_MAX, file);
+    (*text_out)[bytes] = '\0';
     if (ferror(file)) {
         error = varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be read: %s", path, strerror(errno));
     } else if (bytes == FILE_BYTES_MAX) {
         error = varve_message_set(message, VARVE_ERROR_INVALID, "%s: larger than 1 MiB", path);
-    } else {
-        error = varve_plumbing_add_lines(plumbing, text, &reason);
-        if (error != VARVE_OK) {
-            varve_message_set(message, error, "%s: %s", path, reason.text);
-        }
     }
-    *has_any = *has_any || bytes > 0;
     fclose(file);
-    free(text);
     return error;
 }
 
-static int add_patterns(struct varve_plumbing *plumbing, const char *const *patterns, size_t count,
-                        bool *has_any, struct varve_message *message)
+static int add_lines(struct varve_plumbing *plumbing, const char *path, const char *text,
+                     struct varve_message *message)
 {
-    int error = add_file(plumbing, has_any, message);
+    struct varve_message reason = {""};
+    int error = varve_plumbing_add_lines(plumbing, text, &reason);
 
-    for (size_t i = 0; i < count && error == VARVE_OK; i++) {
-        error = varve_plumbing_add(plumbing, patterns[i], message);
-        *has_any = true;
-    }
-    return error;
+    return error == VARVE_OK ? VARVE_OK : varve_message_set(message, error, "%s: %s", path, reason.text);
 }
 
 /* ---- the lines ---- */
@@ -189,40 +177,58 @@ static size_t write_callsites(const struct lines *lines, struct database *databa
     return shown == 0 ? count : 0;
 }
 
+/* Returns what write_callsites does. */
+static size_t choose_lines(struct database *database, const struct varve_plumbing *plumbing)
+{
+    struct lines lines = {0};
+    size_t all;
+
+    rank_symbols(&lines, database, plumbing);
+    find_lines(&lines, database);
+    database_execute(
+        database, "PRAGMA query_only = 0; PRAGMA temp_store = 2; BEGIN;"
+                  "CREATE TEMP TABLE symbol(id INTEGER PRIMARY KEY, function TEXT, file TEXT, line INTEGER,"
+                  " module TEXT, is_python INTEGER, is_inlined INTEGER, user_rank INTEGER);"
+                  "INSERT INTO temp.symbol SELECT id, function, file, line, module, is_python, is_inlined,"
+                  " user_rank FROM main.symbol;"
+                  "CREATE TEMP TABLE callsite(id INTEGER PRIMARY KEY, node_id INTEGER, depth INTEGER,"
+                  " symbol_id INTEGER, user_symbol_id INTEGER);"
+                  "INSERT INTO temp.callsite SELECT id, node_id, depth, symbol_id, NULL FROM main.callsite;");
+    write_symbols(&lines, database);
+    all = write_callsites(&lines, database);
+    database_copy_views(database, NULL);
+    database_execute(database, "COMMIT; PRAGMA query_only = 1;");
+    free(lines.ranks);
+    free(lines.users);
+    return all;
+}
+
 int database_hide(struct database *database, const char *const *patterns, size_t count, size_t *all_out,
                   struct varve_message *message)
 {
-    struct varve_plumbing *plumbing;
-    struct lines lines = {0};
-    bool has_any = false;
-    int error = varve_plumbing_open(&plumbing);
+    struct varve_plumbing *plumbing = NULL;
+    char path[4096];
+    char *text;
+    int error = read_file(path, sizeof(path), &text, message);
 
     *all_out = 0;
-    if (error != VARVE_OK) {
-        return varve_message_set(message, error, "no memory for patterns");
+    if (error == VARVE_OK && (count > 0 || (text != NULL && text[0] != '\0'))) {
+        error = varve_plumbing_open(&plumbing);
+        if (error != VARVE_OK) {
+            varve_message_set(message, error, "no memory for patterns");
+        }
     }
-    error = add_patterns(plumbing, patterns, count, &has_any, message);
-    if (error == VARVE_OK && has_any) {
-        rank_symbols(&lines, database, plumbing);
-        find_lines(&lines, database);
-        database_execute(
-            database,
-            "PRAGMA query_only = 0; PRAGMA temp_store = 2; BEGIN;"
-            "CREATE TEMP TABLE symbol(id INTEGER PRIMARY KEY, function TEXT, file TEXT, line INTEGER,"
-            " module TEXT, is_python INTEGER, is_inlined INTEGER, user_rank INTEGER);"
-            "INSERT INTO temp.symbol SELECT id, function, file, line, module, is_python, is_inlined,"
-            " user_rank FROM main.symbol;"
-            "CREATE TEMP TABLE callsite(id INTEGER PRIMARY KEY, node_id INTEGER, depth INTEGER,"
-            " symbol_id INTEGER, user_symbol_id INTEGER);"
-            "INSERT INTO temp.callsite SELECT id, node_id, depth, symbol_id, NULL FROM main.callsite;");
-        write_symbols(&lines, database);
-        *all_out = write_callsites(&lines, database);
-        database_copy_views(database, NULL);
-        database_execute(database, "COMMIT; PRAGMA query_only = 1;");
+    if (error == VARVE_OK && plumbing != NULL && text != NULL) {
+        error = add_lines(plumbing, path, text, message);
+    }
+    for (size_t i = 0; i < count && error == VARVE_OK; i++) {
+        error = varve_plumbing_add(plumbing, patterns[i], message);
+    }
+    if (error == VARVE_OK && plumbing != NULL) {
+        *all_out = choose_lines(database, plumbing);
         error = database_error(database, message);
     }
-    free(lines.ranks);
-    free(lines.users);
+    free(text);
     varve_plumbing_close(plumbing);
     return error;
 }
