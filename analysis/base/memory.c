@@ -60,6 +60,11 @@ char *memory_copy_text(const char *text)
     return memcpy(memory_resize(NULL, bytes), text, bytes);
 }
 
+bool memory_same_text(const char *a, const char *b)
+{
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
 FILE *memory_stream(char **text, size_t *bytes)
 {
     FILE *stream;

@@ -6,6 +6,7 @@
 #ifndef VARVE_ANALYSIS_BASE_MEMORY_H
 #define VARVE_ANALYSIS_BASE_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -25,6 +26,8 @@ void *memory_resize(void *memory, size_t bytes);
 /// `array` of `count` items with room for one more; it doubles.
 void *memory_grow(void *array, size_t *capacity, size_t count, size_t item_bytes);
 char *memory_copy_text(const char *text); /* NULL gives NULL */
+/// Equal, or both NULL.
+bool memory_same_text(const char *a, const char *b);
 /// A stream into memory, and its end, after which `text` is the caller's, by free. `text` and `bytes` must outlive the stream.
 FILE *memory_stream(char **text, size_t *bytes);
 void memory_stream_end(FILE *stream, char *const *text);

@@ -176,15 +176,10 @@ static size_t new_group(struct groups *groups, int64_t key)
     return groups->count++;
 }
 
-static bool same_text(const char *a, const char *b)
-{
-    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
-}
-
 static bool same_location(const struct group_location *a, const struct group_location *b)
 {
-    return a->is_python == b->is_python && same_text(a->function, b->function) &&
-           same_text(a->file, b->file) && same_text(a->module, b->module);
+    return a->is_python == b->is_python && memory_same_text(a->function, b->function) &&
+           memory_same_text(a->file, b->file) && memory_same_text(a->module, b->module);
 }
 
 static uint64_t hash_text(const char *text, uint64_t seed)
@@ -480,11 +475,7 @@ void groups_load_process(struct groups *groups, const char *domain, int64_t proc
 
 int groups_check_allocations(struct database *database, const char *what, struct varve_message *message)
 {
-    char *keep = database_meta(database, "keep");
-    bool is_kept = keep == NULL || strcmp(keep, "totals") != 0;
-
-    free(keep);
-    return is_kept || database_error(database, NULL) != VARVE_OK
+    return !report_keeps_only_live(database)
                ? VARVE_OK
                : varve_message_set(
                      message, VARVE_ERROR_UNSUPPORTED,

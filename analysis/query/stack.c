@@ -63,23 +63,18 @@ void stack_free(struct stack *stack)
     *stack = (struct stack){0};
 }
 
-static bool same_text(const char *a, const char *b)
-{
-    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
-}
-
 static bool same_location(const struct stack_frame *a, const struct stack_frame *b)
 {
     return a->line == b->line && (a->function != NULL || a->pc == b->pc) &&
-           same_text(a->function, b->function) && same_text(a->file, b->file) &&
-           same_text(a->module, b->module);
+           memory_same_text(a->function, b->function) && memory_same_text(a->file, b->file) &&
+           memory_same_text(a->module, b->module);
 }
 
 /* Recursion is one line, and so is a run of frames of which only the module is known. */
 static bool same_line(const struct stack_frame *a, const struct stack_frame *b)
 {
     return same_location(a, b) ||
-           (a->function == NULL && b->function == NULL && same_text(a->module, b->module));
+           (a->function == NULL && b->function == NULL && memory_same_text(a->module, b->module));
 }
 
 /* The frame that has a location; 0 if none has. */
@@ -243,7 +238,8 @@ static size_t find_callers(const struct stack *stack, size_t at, struct link *li
         if (frame->function == NULL || frame->is_python != own->is_python || is_plumbing(frame, own)) {
             continue;
         }
-        if (same_text(before->function, frame->function) && same_text(before->file, frame->file)) {
+        if (memory_same_text(before->function, frame->function) &&
+            memory_same_text(before->file, frame->file)) {
             if (count > 0) {
                 links[count - 1].times++;
             }
