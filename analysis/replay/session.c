@@ -40,6 +40,7 @@ static int open_device(struct replay *replay, struct varve_message *message)
         .capacity_bytes = options->follow ? 0 : options->capacity,
         .total_bytes = replay->inferred->total,
         .events_are_scripted = true,
+        .places_as_cuda = true,
         .segment_address = is_placed ? replay_segment_addr : NULL,
         .reservation_address = is_placed ? replay_reservation_addr : NULL,
         .address_context = replay,
