@@ -1,195 +1,238 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * First fit by decreasing size: each buffer gets the lowest address at which nothing lies that lives at the same time.
+ * The steps of a solution: plain form, heuristics, what is proved. The check shares nothing with the solvers.
  */
 #define _GNU_SOURCE
 #include "analysis/placement/placement.h"
 
 #include "analysis/base/memory.h"
+#include "analysis/placement/portfolio.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <time.h>
+#include <string.h>
+#include <unistd.h>
 
-static double seconds_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
-struct edge {
-    int64_t time;
-    bool is_begin;
-    size_t buffer;
-};
-
-/* By time; ends before begins, since lifetimes are half-open. */
-static int compare_edges(const void *a_untyped, const void *b_untyped)
-{
-    const struct edge *a = a_untyped;
-    const struct edge *b = b_untyped;
-
-    if (a->time != b->time) {
-        return a->time < b->time ? -1 : 1;
-    }
-    return (int)a->is_begin - (int)b->is_begin;
-}
-
-static struct edge *edges_of(const struct placement_buffer *buffers, size_t count)
-{
-    struct edge *edges = memory_resize(NULL, (2 * count + 1) * sizeof(*edges));
-
-    for (size_t i = 0; i < count; i++) {
-        edges[2 * i] = (struct edge){buffers[i].lower, true, i};
-        edges[2 * i + 1] = (struct edge){buffers[i].upper, false, i};
-    }
-    qsort(edges, 2 * count, sizeof(*edges), compare_edges);
-    return edges;
-}
-
-uint64_t placement_load(const struct placement_buffer *buffers, size_t count)
-{
-    struct edge *edges = edges_of(buffers, count);
-    uint64_t live = 0;
-    uint64_t load = 0;
-
-    for (size_t i = 0; i < 2 * count; i++) {
-        uint64_t size = buffers[edges[i].buffer].size;
-
-        live = edges[i].is_begin ? live + size : live - size;
-        load = live > load ? live : load;
-    }
-    free(edges);
-    return load;
-}
-
-static int compare_sizes(const void *a_untyped, const void *b_untyped, void *buffers_untyped)
-{
-    const struct placement_buffer *buffers = buffers_untyped;
-    const struct placement_buffer *a = &buffers[*(const size_t *)a_untyped];
-    const struct placement_buffer *b = &buffers[*(const size_t *)b_untyped];
-
-    if (a->size != b->size) {
-        return a->size > b->size ? -1 : 1;
-    }
-    return a < b ? -1 : 1;
-}
-
-static uint64_t align_up(uint64_t offset, uint64_t alignment)
-{
-    return (offset + alignment - 1) / alignment * alignment;
-}
-
-/* `placed` is by offset. */
-static uint64_t first_fit(const struct placement_buffer *buffers, const size_t *placed, size_t count,
-                          const struct placement_buffer *buffer, uint64_t alignment)
-{
-    uint64_t offset = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        const struct placement_buffer *other = &buffers[placed[i]];
-
-        if (other->lower >= buffer->upper || buffer->lower >= other->upper) {
-            continue;
-        }
-        if (other->offset >= offset + buffer->size) {
-            break;
-        }
-        if (other->offset + other->size > offset) {
-            offset = align_up(other->offset + other->size, alignment);
-        }
-    }
-    return offset;
-}
-
-static uint64_t place(struct placement_buffer *buffers, size_t count, uint64_t alignment)
-{
-    size_t *order = memory_resize(NULL, (count + 1) * sizeof(*order));
-    size_t *placed = memory_resize(NULL, (count + 1) * sizeof(*placed));
-    uint64_t height = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        order[i] = i;
-    }
-    qsort_r(order, count, sizeof(*order), compare_sizes, buffers);
-    for (size_t i = 0; i < count; i++) {
-        struct placement_buffer *buffer = &buffers[order[i]];
-        size_t at = i;
-
-        buffer->offset = first_fit(buffers, placed, i, buffer, alignment);
-        for (; at > 0 && buffers[placed[at - 1]].offset > buffer->offset; at--) {
-            placed[at] = placed[at - 1];
-        }
-        placed[at] = order[i];
-        height = buffer->offset + buffer->size > height ? buffer->offset + buffer->size : height;
-    }
-    free(order);
-    free(placed);
-    return height;
-}
+#define BUFFERS_MAX ((size_t)INT32_MAX)
+#define GOOD_PER_THOUSAND 1
+#define GOOD_SECONDS 0.5 /* with a good placement, by default */
 
 static int check_input(const struct placement_buffer *buffers, size_t count, uint64_t alignment,
                        struct varve_message *message)
 {
     uint64_t bytes = 0;
 
-    if ((alignment & (alignment - 1)) != 0) {
+    if ((alignment & (alignment - 1)) != 0 || alignment > PLACEMENT_BYTES_MAX / 2) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "alignment %" PRIu64 " is no power of two",
                                  alignment);
+    }
+    if (count > BUFFERS_MAX) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "more than %zu buffers", BUFFERS_MAX);
     }
     for (size_t i = 0; i < count; i++) {
         if (buffers[i].lower >= buffers[i].upper) {
             return varve_message_set(message, VARVE_ERROR_INVALID,
-                                     "buffer %zu ends at %" PRId64 ", but begins at %" PRId64, i,
-                                     buffers[i].upper, buffers[i].lower);
+                                     "buffer %zu begins at %" PRId64 ", but ends at %" PRId64, i,
+                                     buffers[i].lower, buffers[i].upper);
         }
-        if (buffers[i].size > PLACEMENT_BYTES_MAX - alignment - bytes) {
+        if (buffers[i].size > PLACEMENT_BYTES_MAX - bytes ||
+            placement_round(buffers[i].size, alignment) > PLACEMENT_BYTES_MAX - bytes) {
             return varve_message_set(message, VARVE_ERROR_INVALID,
-                                     "the sizes up to buffer %zu add up to more "
-                                     "than 2^62 bytes",
-                                     i);
+                                     "the sizes up to that of buffer %zu add up to more than 2^62 bytes", i);
         }
-        bytes += align_up(buffers[i].size, alignment);
+        bytes += placement_round(buffers[i].size, alignment);
     }
     return VARVE_OK;
+}
+
+static unsigned thread_count(unsigned threads)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+    return threads > 0 ? threads : cores > 0 ? (unsigned)cores : 1;
+}
+
+static void solve(const struct placement_instance *instance, const struct placement_options *options,
+                  uint64_t *offsets, struct placement_result *result)
+{
+    bool is_default = options->seconds <= 0;
+    struct portfolio portfolio = {
+        .instance = instance,
+        .target = options->capacity > instance->bound ? options->capacity : instance->bound,
+        .begin = portfolio_now(),
+        .seconds = is_default ? PLACEMENT_SECONDS : options->seconds,
+        .good_seconds = GOOD_SECONDS,
+        .threads = thread_count(options->threads),
+        .progress = options->progress,
+        .offsets = offsets,
+        .method = "none needed",
+    };
+
+    portfolio.good = is_default ? portfolio.target + portfolio.target / 1000 * GOOD_PER_THOUSAND : 0;
+    portfolio_run(&portfolio);
+    result->bound = instance->bound;
+    result->height = portfolio.height;
+    result->method = portfolio.method;
+    result->optimal = result->height == result->bound;
+    result->seconds = portfolio_now() - portfolio.begin;
 }
 
 int placement_solve(struct placement_buffer *buffers, size_t count, const struct placement_options *options,
                     struct placement_result *result, struct varve_message *message)
 {
     uint64_t alignment = options->alignment > 1 ? options->alignment : 1;
-    double begin = seconds_now();
+    struct placement_instance instance;
+    uint64_t *offsets;
     int error = check_input(buffers, count, alignment, message);
 
     if (error != VARVE_OK) {
         return error;
     }
-    *result = (struct placement_result){.load = placement_load(buffers, count), .method = "size"};
-    result->bound = result->load;
-    result->height = place(buffers, count, alignment);
-    result->optimal = result->height == result->bound;
-    result->seconds = seconds_now() - begin;
+    placement_instance_make(&instance, buffers, count, alignment);
+    offsets = memory_resize(NULL, (instance.count + 1) * sizeof(*offsets));
+    *result = (struct placement_result){.load = instance.load};
+    solve(&instance, options, offsets, result);
+    for (size_t i = 0; i < count; i++) {
+        buffers[i].offset = 0; /* of those of size 0 */
+    }
+    for (size_t i = 0; i < instance.count; i++) {
+        buffers[instance.buffers[i]].offset = offsets[i];
+    }
+    free(offsets);
+    placement_instance_free(&instance);
     return VARVE_OK;
+}
+
+uint64_t placement_load(const struct placement_buffer *buffers, size_t count)
+{
+    struct placement_instance instance;
+    uint64_t load;
+
+    placement_instance_make(&instance, buffers, count, 1);
+    load = instance.load;
+    placement_instance_free(&instance);
+    return load;
+}
+
+/* ---- the check: along time, with what is live by address ---- */
+
+struct walker {
+    const struct placement_buffer *buffers;
+    size_t *by_lower, *by_upper;
+    size_t *live; /* by offset: none overlaps another */
+    size_t live_count;
+};
+
+static int compare_lower(const void *a_untyped, const void *b_untyped, void *buffers_untyped)
+{
+    const struct placement_buffer *buffers = buffers_untyped;
+    int64_t a = buffers[*(const size_t *)a_untyped].lower;
+    int64_t b = buffers[*(const size_t *)b_untyped].lower;
+
+    return (a > b) - (a < b);
+}
+
+static int compare_upper(const void *a_untyped, const void *b_untyped, void *buffers_untyped)
+{
+    const struct placement_buffer *buffers = buffers_untyped;
+    int64_t a = buffers[*(const size_t *)a_untyped].upper;
+    int64_t b = buffers[*(const size_t *)b_untyped].upper;
+
+    return (a > b) - (a < b);
+}
+
+/* The first of those that are live at or above `offset`. */
+static size_t find_live(const struct walker *walker, uint64_t offset)
+{
+    size_t low = 0;
+    size_t high = walker->live_count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (walker->buffers[walker->live[middle]].offset < offset) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static bool walker_begin(struct walker *walker, size_t number, struct varve_message *message)
+{
+    const struct placement_buffer *buffer = &walker->buffers[number];
+    size_t at = find_live(walker, buffer->offset);
+    const size_t *other = NULL;
+
+    if (at < walker->live_count && walker->buffers[walker->live[at]].offset - buffer->offset < buffer->size) {
+        other = &walker->live[at];
+    } else if (at > 0) {
+        const struct placement_buffer *below = &walker->buffers[walker->live[at - 1]];
+
+        other = buffer->offset - below->offset < below->size ? &walker->live[at - 1] : NULL;
+    }
+    if (other != NULL) {
+        varve_message_set(message, VARVE_ERROR_CORRUPT, "buffers %zu and %zu overlap", *other, number);
+        return false;
+    }
+    memmove(&walker->live[at + 1], &walker->live[at], (walker->live_count - at) * sizeof(*walker->live));
+    walker->live[at] = number;
+    walker->live_count++;
+    return true;
+}
+
+static void walker_end(struct walker *walker, size_t number)
+{
+    size_t at = find_live(walker, walker->buffers[number].offset);
+
+    walker->live_count--;
+    memmove(&walker->live[at], &walker->live[at + 1], (walker->live_count - at) * sizeof(*walker->live));
+}
+
+static bool walk(struct walker *walker, size_t count, struct varve_message *message)
+{
+    size_t ended = 0;
+
+    qsort_r(walker->by_lower, count, sizeof(*walker->by_lower), compare_lower, (void *)walker->buffers);
+    qsort_r(walker->by_upper, count, sizeof(*walker->by_upper), compare_upper, (void *)walker->buffers);
+    for (size_t i = 0; i < count; i++) {
+        int64_t now = walker->buffers[walker->by_lower[i]].lower;
+
+        while (walker->buffers[walker->by_upper[ended]].upper <= now) {
+            walker_end(walker, walker->by_upper[ended++]);
+        }
+        if (!walker_begin(walker, walker->by_lower[i], message)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 bool placement_check(const struct placement_buffer *buffers, size_t count, uint64_t height,
                      struct varve_message *message)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (buffers[i].offset > height || buffers[i].size > height - buffers[i].offset) {
+    struct walker walker = {
+        .buffers = buffers,
+        .by_lower = memory_resize(NULL, (count + 1) * sizeof(*walker.by_lower)),
+        .by_upper = memory_resize(NULL, (count + 1) * sizeof(*walker.by_upper)),
+        .live = memory_resize(NULL, (count + 1) * sizeof(*walker.live)),
+    };
+    size_t with_size = 0;
+    bool is_valid = true;
+
+    for (size_t i = 0; i < count && is_valid; i++) {
+        is_valid = buffers[i].size <= height && buffers[i].offset <= height - buffers[i].size;
+        if (!is_valid) {
             varve_message_set(message, VARVE_ERROR_CORRUPT, "buffer %zu ends above %" PRIu64, i, height);
-            return false;
-        }
-        for (size_t j = 0; j < i; j++) {
-            if (buffers[i].lower < buffers[j].upper && buffers[j].lower < buffers[i].upper &&
-                buffers[i].offset < buffers[j].offset + buffers[j].size &&
-                buffers[j].offset < buffers[i].offset + buffers[i].size) {
-                varve_message_set(message, VARVE_ERROR_CORRUPT, "buffers %zu and %zu overlap", j, i);
-                return false;
-            }
+        } else if (buffers[i].size > 0) {
+            walker.by_lower[with_size] = i;
+            walker.by_upper[with_size++] = i;
         }
     }
-    return true;
+    is_valid = is_valid && walk(&walker, with_size, message);
+    free(walker.by_lower);
+    free(walker.by_upper);
+    free(walker.live);
+    return is_valid;
 }

@@ -30,9 +30,10 @@ struct placement_buffer {
 };
 
 struct placement_options {
-    uint64_t alignment;        /* of offsets, a power of two; 0: none */
-    uint64_t capacity;         /* 0: as low as possible; else it is enough that the height is not above it */
-    double seconds;            /* after that the best so far is the answer; 0: PLACEMENT_SECONDS */
+    uint64_t alignment; /* a power of two: sizes are rounded up to it, so that offsets are multiples; 0: 1 */
+    uint64_t capacity;  /* 0: as low as possible; else it is enough that the height is not above it */
+    double seconds; /* after that the best so far is the answer; 0: PLACEMENT_SECONDS at most, and less where
+                                  more would gain less than a thousandth */
     unsigned threads;          /* 0: all cores */
     struct progress *progress; /* NULL: none */
 };
@@ -40,10 +41,10 @@ struct placement_options {
 #define PLACEMENT_SECONDS 10.0
 
 struct placement_result {
-    uint64_t load;      /* most bytes that live at a time */
-    uint64_t bound;     /* no placement is lower: at least the load. With a capacity below it, nothing fits */
-    uint64_t height;    /* of the placement in `offset`: the highest end */
-    bool optimal;       /* proved: height == bound */
+    uint64_t load;      /* most bytes that live at a time, of sizes as they are */
+    uint64_t bound;     /* proved: no height is lower. With a capacity below it, nothing fits */
+    uint64_t height;    /* of the placement in `offset`: the highest end, of rounded sizes */
+    bool optimal;       /* height == bound */
     const char *method; /* what found it: static text, "exact" for the exact search */
     double seconds;
 };
