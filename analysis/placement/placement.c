@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The steps of a solution: plain form, heuristics, what is proved. The check shares nothing with the solvers.
+ * The steps of a solution: plain form, heuristics, what is proved. The check shares nothing with the
+ * solvers.
  */
 #define _GNU_SOURCE
 #include "analysis/placement/placement.h"
 
 #include "analysis/base/memory.h"
+#include "analysis/output/progress.h"
+#include "analysis/placement/exact.h"
 #include "analysis/placement/portfolio.h"
 
 #include <inttypes.h>
@@ -14,8 +17,11 @@
 #include <unistd.h>
 
 #define BUFFERS_MAX ((size_t)INT32_MAX)
-#define GOOD_PER_THOUSAND 1
-#define GOOD_SECONDS 0.5 /* with a good placement, by default */
+#define GOOD_SHARE 100 /* a placement is good if it is above the target by one part of so many at most */
+#define GOOD_SECONDS 1.0
+#define SEARCH_COUNT_MAX 2048
+#define SEARCH_SHARE 0.75 /* of the time */
+#define BEFORE_SEARCH_SECONDS 0.02
 
 static int check_input(const struct placement_buffer *buffers, size_t count, uint64_t alignment,
                        struct varve_message *message)
@@ -52,29 +58,136 @@ static unsigned thread_count(unsigned threads)
     return threads > 0 ? threads : cores > 0 ? (unsigned)cores : 1;
 }
 
-static void solve(const struct placement_instance *instance, const struct placement_options *options,
-                  uint64_t *offsets, struct placement_result *result)
+/* A solution on its way: answers grow better and bounds higher until they meet, or time is over. */
+struct solution {
+    const struct placement_instance *instance;
+    struct portfolio portfolio;       /* has the best placement */
+    struct placement_buffer *buffers; /* for the exact search: one for each item */
+    uint64_t bound;                   /* what is proved so far */
+    double seconds;                   /* all that there is */
+    bool is_minimizing;               /* no capacity was given */
+};
+
+static struct solution begin_solution(const struct placement_instance *instance,
+                                      const struct placement_options *options, uint64_t *offsets)
 {
     bool is_default = options->seconds <= 0;
-    struct portfolio portfolio = {
+    uint64_t target = options->capacity > instance->bound ? options->capacity : instance->bound;
+    struct solution solution = {
         .instance = instance,
-        .target = options->capacity > instance->bound ? options->capacity : instance->bound,
-        .begin = portfolio_now(),
+        .buffers = memory_resize(NULL, (instance->count + 1) * sizeof(*solution.buffers)),
+        .bound = instance->bound,
         .seconds = is_default ? PLACEMENT_SECONDS : options->seconds,
-        .good_seconds = GOOD_SECONDS,
-        .threads = thread_count(options->threads),
-        .progress = options->progress,
-        .offsets = offsets,
-        .method = "none needed",
+        .is_minimizing = options->capacity == 0,
+        .portfolio = {.instance = instance,
+                      .target = target,
+                      .good = is_default ? target + target / GOOD_SHARE : 0,
+                      .good_seconds = GOOD_SECONDS,
+                      .begin = portfolio_now(),
+                      .threads = thread_count(options->threads),
+                      .progress = options->progress,
+                      .offsets = offsets,
+                      .method = "nothing to place"},
     };
 
-    portfolio.good = is_default ? portfolio.target + portfolio.target / 1000 * GOOD_PER_THOUSAND : 0;
-    portfolio_run(&portfolio);
-    result->bound = instance->bound;
-    result->height = portfolio.height;
-    result->method = portfolio.method;
-    result->optimal = result->height == result->bound;
-    result->seconds = portfolio_now() - portfolio.begin;
+    for (size_t i = 0; i < instance->count; i++) {
+        const struct placement_item *item = &instance->items[i];
+
+        solution.buffers[i] =
+            (struct placement_buffer){.lower = item->first, .upper = item->end, .size = item->size};
+    }
+    return solution;
+}
+
+static double seconds_left(const struct solution *solution)
+{
+    const struct portfolio *portfolio = &solution->portfolio;
+    bool is_good = portfolio->height <= portfolio->good && portfolio->good_seconds < solution->seconds;
+
+    return portfolio->begin + (is_good ? portfolio->good_seconds : solution->seconds) - portfolio_now();
+}
+
+/* More may be found, or proved. */
+static bool is_open(const struct solution *solution)
+{
+    return solution->portfolio.height > solution->portfolio.target &&
+           solution->bound <= solution->portfolio.target && seconds_left(solution) > 0;
+}
+
+static void take_exact(struct solution *solution)
+{
+    struct portfolio *portfolio = &solution->portfolio;
+
+    portfolio->height = 0;
+    portfolio->method = "exact";
+    for (size_t i = 0; i < solution->instance->count; i++) {
+        uint64_t end = solution->buffers[i].offset + solution->buffers[i].size;
+
+        portfolio->offsets[i] = solution->buffers[i].offset;
+        portfolio->height = end > portfolio->height ? end : portfolio->height;
+    }
+}
+
+/* The exact search under a capacity, with what follows for the answer and the bound. */
+static enum placement_verdict try_capacity(struct solution *solution, uint64_t capacity, double seconds)
+{
+    struct portfolio *portfolio = &solution->portfolio;
+    enum placement_verdict verdict;
+
+    if (portfolio->progress != NULL) {
+        progress_step(portfolio->progress, "searching",
+                      (uint64_t)((portfolio_now() - portfolio->begin) * 1e3),
+                      (uint64_t)(solution->seconds * 1e3));
+    }
+    verdict = placement_exact(solution->buffers, solution->instance->count, capacity, 1, seconds);
+    if (verdict == PLACEMENT_FITS) {
+        take_exact(solution);
+    } else if (verdict == PLACEMENT_IMPOSSIBLE) {
+        uint64_t unit = solution->instance->unit;
+
+        solution->bound = capacity / unit * unit + unit;
+        portfolio->target = solution->is_minimizing ? solution->bound : portfolio->target;
+    }
+    return verdict;
+}
+
+/* The optimum is most often the load, so that a third of the time is for that; then what is open is halved again and again. */
+static void search(struct solution *solution)
+{
+    struct portfolio *portfolio = &solution->portfolio;
+    double whole = seconds_left(solution) * SEARCH_SHARE;
+    double end = portfolio_now() + whole;
+    double slice = solution->is_minimizing ? whole / 3 : whole;
+
+    while (is_open(solution) && portfolio_now() < end) {
+        double begin = portfolio_now();
+        uint64_t low = portfolio->target;
+        enum placement_verdict verdict = try_capacity(solution, low, slice);
+
+        if (verdict == PLACEMENT_UNDECIDED && portfolio_now() - begin < slice / 2) {
+            return; /* it is not made for this many */
+        }
+        slice = slice > whole / 16 ? whole / 16 : slice * 2;
+        while (verdict != PLACEMENT_IMPOSSIBLE && is_open(solution) && portfolio_now() < end &&
+               portfolio->height - low > solution->instance->unit) {
+            uint64_t middle = low + (portfolio->height - low) / 2;
+
+            low = try_capacity(solution, middle, slice) == PLACEMENT_FITS ? low : middle;
+        }
+    }
+}
+
+static void solve(struct solution *solution)
+{
+    if (solution->instance->count <= SEARCH_COUNT_MAX) {
+        solution->portfolio.seconds = BEFORE_SEARCH_SECONDS;
+        portfolio_run(&solution->portfolio);
+        search(solution);
+    }
+    if (solution->portfolio.height == 0 || is_open(solution)) {
+        solution->portfolio.seconds = solution->seconds;
+        portfolio_run(&solution->portfolio);
+    }
 }
 
 int placement_solve(struct placement_buffer *buffers, size_t count, const struct placement_options *options,
@@ -82,6 +195,7 @@ int placement_solve(struct placement_buffer *buffers, size_t count, const struct
 {
     uint64_t alignment = options->alignment > 1 ? options->alignment : 1;
     struct placement_instance instance;
+    struct solution solution;
     uint64_t *offsets;
     int error = check_input(buffers, count, alignment, message);
 
@@ -90,8 +204,16 @@ int placement_solve(struct placement_buffer *buffers, size_t count, const struct
     }
     placement_instance_make(&instance, buffers, count, alignment);
     offsets = memory_resize(NULL, (instance.count + 1) * sizeof(*offsets));
-    *result = (struct placement_result){.load = instance.load};
-    solve(&instance, options, offsets, result);
+    solution = begin_solution(&instance, options, offsets);
+    solve(&solution);
+    *result = (struct placement_result){
+        .load = instance.load,
+        .bound = solution.bound,
+        .height = solution.portfolio.height,
+        .optimal = solution.portfolio.height == solution.bound,
+        .method = solution.portfolio.method,
+        .seconds = portfolio_now() - solution.portfolio.begin,
+    };
     for (size_t i = 0; i < count; i++) {
         buffers[i].offset = 0; /* of those of size 0 */
     }
@@ -99,6 +221,7 @@ int placement_solve(struct placement_buffer *buffers, size_t count, const struct
         buffers[instance.buffers[i]].offset = offsets[i];
     }
     free(offsets);
+    free(solution.buffers);
     placement_instance_free(&instance);
     return VARVE_OK;
 }

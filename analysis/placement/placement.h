@@ -32,9 +32,9 @@ struct placement_buffer {
 struct placement_options {
     uint64_t alignment; /* a power of two: sizes are rounded up to it, so that offsets are multiples; 0: 1 */
     uint64_t capacity;  /* 0: as low as possible; else it is enough that the height is not above it */
-    double seconds; /* after that the best so far is the answer; 0: PLACEMENT_SECONDS at most, and less where
-                                  more would gain less than a thousandth */
-    unsigned threads;          /* 0: all cores */
+    double seconds;     /* after that the best so far is the answer; 0: PLACEMENT_SECONDS, and less where no
+                                  more than a hundredth could be gained */
+    unsigned threads;   /* 0: all cores */
     struct progress *progress; /* NULL: none */
 };
 
