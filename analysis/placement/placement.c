@@ -3,7 +3,6 @@
  * The steps of a solution: plain form, heuristics, what is proved. The check shares nothing with the
  * solvers.
  */
-#define _GNU_SOURCE
 #include "analysis/placement/placement.h"
 
 #include "analysis/base/memory.h"

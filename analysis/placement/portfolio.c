@@ -3,7 +3,6 @@
  * Threads take numbers of rounds: the first ones place once in each of the orders, the others improve, each from an order and with
  * random numbers of its own. All share the best answer.
  */
-#define _GNU_SOURCE
 #include "analysis/placement/portfolio.h"
 
 #include "analysis/base/memory.h"
