@@ -130,6 +130,8 @@ enum placement_verdict placement_exact(struct placement_buffer *buffers, size_t 
     int64_t height;
 
     alignment = alignment == 0 ? 1 : alignment;
+    capacity =
+        capacity < PLACEMENT_BYTES_MAX ? capacity : PLACEMENT_BYTES_MAX; /* more than all buffers need */
     placement_instance_make(&instance, buffers, count, alignment);
     for (size_t i = 0; i < instance.count; i++) {
         covered += instance.items[i].end - instance.items[i].first;
