@@ -14,13 +14,15 @@
 #include <time.h>
 
 enum {
-    STEPS_OF_FIRST_TURN = 1000,
-    STEPS_GROWTH = 4,
+    STEPS_SHORT = 1000,
+    STEPS_LONG = 8000,     /* of the first long turn, and twice as many of the next each */
     COVERED_MAX = 1 << 24, /* sections of all items together */
 };
 
 /* What makes an item worth trying early. */
 enum rank { RANK_SIZE, RANK_SECTIONS, RANK_AREA, RANK_LOAD, RANKS };
+
+enum { PLAIN_TURNS = RANKS * SKYLINE_CHOICES };
 
 /* Fills `items` of the skyline; false: some buffer is above the capacity by itself. */
 static bool make_items(struct skyline_item *items, int64_t *height, const struct placement_instance *instance,
@@ -84,22 +86,41 @@ static double seconds_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
+/* Ranks off by up to half, so that turns differ. */
+static void shake(double *rank, size_t count, uint64_t *random)
+{
+    for (size_t i = 0; i < count; i++) {
+        *random = *random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        rank[i] *= 0.5 + (double)(*random >> 32) / (double)UINT32_MAX;
+    }
+}
+
 static enum skyline_outcome search_by_turns(struct skyline *skyline, double seconds)
 {
-    struct skyline_order order = {.steps = STEPS_OF_FIRST_TURN, .end = seconds_now() + seconds};
+    struct skyline_order order = {.end = seconds_now() + seconds};
     struct skyline_memory *memory = skyline_memory_make();
     double *rank = memory_resize(NULL, (skyline->count + 1) * sizeof(*rank));
     enum skyline_outcome outcome = SKYLINE_STOPPED;
+    uint64_t random = 1;
+    uint64_t steps_long = STEPS_LONG;
+    int64_t lead = -PLAIN_TURNS * STEPS_SHORT; /* steps of short turns less those of long ones */
+    unsigned turns[2] = {0, 0};
 
     order.rank = rank;
-    do {
-        for (unsigned turn = 0; outcome == SKYLINE_STOPPED && turn < RANKS * SKYLINE_CHOICES; turn++) {
-            fill_rank(rank, turn / SKYLINE_CHOICES, skyline);
-            order.choice = turn % SKYLINE_CHOICES;
-            outcome = skyline_search(skyline, memory, &order);
+    while (outcome == SKYLINE_STOPPED && seconds_now() < order.end) {
+        bool is_long = lead >= (int64_t)steps_long;
+        unsigned turn = turns[is_long]++;
+
+        fill_rank(rank, turn % PLAIN_TURNS / SKYLINE_CHOICES, skyline);
+        order.choice = turn % SKYLINE_CHOICES;
+        order.steps = is_long ? steps_long : STEPS_SHORT;
+        if (!is_long && turn >= PLAIN_TURNS) {
+            shake(rank, skyline->count, &random);
         }
-        order.steps *= STEPS_GROWTH;
-    } while (outcome == SKYLINE_STOPPED && seconds_now() < order.end);
+        outcome = skyline_search(skyline, memory, &order);
+        lead += is_long ? -(int64_t)order.steps : (int64_t)order.steps;
+        steps_long *= is_long ? 2 : 1;
+    }
     free(rank);
     skyline_memory_free(memory);
     return outcome;
@@ -130,6 +151,8 @@ enum placement_verdict placement_exact(struct placement_buffer *buffers, size_t 
     int64_t height;
 
     alignment = alignment == 0 ? 1 : alignment;
+    capacity =
+        capacity < PLACEMENT_BYTES_MAX ? capacity : PLACEMENT_BYTES_MAX; /* more than all buffers need */
     placement_instance_make(&instance, buffers, count, alignment);
     for (size_t i = 0; i < instance.count; i++) {
         covered += instance.items[i].end - instance.items[i].first;

@@ -56,6 +56,7 @@ void skyline_make(struct skyline *skyline, struct skyline_item *items, size_t co
     skyline->begin = allocate(sections, sizeof(*skyline->begin));
     skyline->cover = allocate(sections, sizeof(*skyline->cover));
     skyline->covered = allocate(sections, sizeof(*skyline->covered));
+    skyline->placed = allocate(sections, sizeof(*skyline->placed));
     skyline->low = allocate(count, sizeof(*skyline->low));
     skyline->offset = allocate(count, sizeof(*skyline->offset));
     skyline->floor = allocate(sections, sizeof(*skyline->floor));
@@ -96,6 +97,7 @@ void skyline_free(struct skyline *skyline)
     free(skyline->begin);
     free(skyline->cover);
     free(skyline->covered);
+    free(skyline->placed);
     free(skyline->low);
     free(skyline->offset);
     free(skyline->floor);
@@ -131,15 +133,20 @@ void skyline_undo(struct skyline *skyline, size_t changes)
             for (uint32_t s = item->first; s < item->end; s++) {
                 skyline->left[s] += item->size;
                 skyline->crossings[s] += s > item->first;
+                skyline->placed[s]--;
             }
         }
     }
 }
 
-/* Insertion, as little has moved since the last time. */
-static void sort_by_low(uint32_t *cover, uint32_t covered, const int64_t *low)
+/* The items left over the section by their lows: by insertion, as little has moved since the last time. */
+static void sort_by_low(struct skyline *skyline, uint32_t section)
 {
-    for (uint32_t i = 1; i < covered; i++) {
+    uint32_t *cover = &skyline->cover[section][skyline->placed[section]];
+    uint32_t count = skyline->covered[section] - skyline->placed[section];
+    const int64_t *low = skyline->low;
+
+    for (uint32_t i = 1; i < count; i++) {
         uint32_t item = cover[i];
         uint32_t at = i;
 
@@ -150,21 +157,15 @@ static void sort_by_low(uint32_t *cover, uint32_t covered, const int64_t *low)
     }
 }
 
-/* The section's items in the order of their lows, each on the one before or on its low, end as low as is possible for the section
- * alone. */
-static bool fits_section(struct skyline *skyline, uint32_t section)
+/* Items in the order of their lows, each on the one before or on its low, end as low as is possible for the section alone. */
+static bool fits_section(const struct skyline *skyline, uint32_t section)
 {
-    const uint32_t *cover = skyline->cover[section];
     int64_t end = skyline->floor[section];
 
-    sort_by_low(skyline->cover[section], skyline->covered[section], skyline->low);
-    for (uint32_t i = 0; i < skyline->covered[section]; i++) {
-        int64_t low = skyline->low[cover[i]];
+    for (uint32_t i = skyline->placed[section]; i < skyline->covered[section]; i++) {
+        uint32_t item = skyline->cover[section][i];
 
-        if (low == SKYLINE_PLACED) {
-            break;
-        }
-        end = (low > end ? low : end) + skyline->items[cover[i]].size;
+        end = (skyline->low[item] > end ? skyline->low[item] : end) + skyline->items[item].size;
     }
     return end <= skyline->height;
 }
@@ -180,14 +181,16 @@ static void mark_stale(struct skyline *skyline, uint32_t first, uint32_t end)
 static bool infer_section(struct skyline *skyline, uint32_t section)
 {
     const uint32_t *cover = skyline->cover[section];
+    uint32_t placed = skyline->placed[section];
 
+    sort_by_low(skyline, section);
     if (!fits_section(skyline, section)) {
         return false;
     }
-    if (skyline->low[cover[0]] > skyline->floor[section]) {
-        set(skyline, CHANGE_FLOOR, section, &skyline->floor[section], skyline->low[cover[0]]);
+    if (skyline->low[cover[placed]] > skyline->floor[section]) {
+        set(skyline, CHANGE_FLOOR, section, &skyline->floor[section], skyline->low[cover[placed]]);
     }
-    for (uint32_t i = 0; i < skyline->covered[section]; i++) {
+    for (uint32_t i = placed; i < skyline->covered[section]; i++) {
         const struct skyline_item *item = &skyline->items[cover[i]];
 
         if (skyline->low[cover[i]] >= skyline->floor[section]) {
@@ -226,6 +229,22 @@ static bool infer(struct skyline *skyline)
     return fits;
 }
 
+/* Moves the item behind the placed ones. */
+static void cover_placed(struct skyline *skyline, uint32_t section, uint32_t item)
+{
+    uint32_t *cover = skyline->cover[section];
+    uint32_t to = skyline->placed[section]++;
+    uint32_t at = to;
+
+    while (cover[at] != item) {
+        at++;
+    }
+    for (; at > to; at--) {
+        cover[at] = cover[at - 1];
+    }
+    cover[to] = item;
+}
+
 bool skyline_place(struct skyline *skyline, size_t index)
 {
     const struct skyline_item *item = &skyline->items[index];
@@ -236,6 +255,7 @@ bool skyline_place(struct skyline *skyline, size_t index)
     for (uint32_t s = item->first; s < item->end; s++) {
         skyline->left[s] -= item->size;
         skyline->crossings[s] -= s > item->first;
+        cover_placed(skyline, s, (uint32_t)index);
         set(skyline, CHANGE_FLOOR, s, &skyline->floor[s], offset + item->size);
     }
     mark_stale(skyline, item->first, item->end);

@@ -41,8 +41,9 @@ struct skyline {
     uint32_t sections;
     int64_t height;      /* no section may end above it */
     size_t *begin;       /* of section s: items [begin[s], begin[s + 1]) have it as their first */
-    uint32_t **cover;    /* of section s: the items over it, in any order */
-    uint32_t *covered;   /* and how many */
+    uint32_t **cover;    /* of section s: the items over it, the placed ones first, from below */
+    uint32_t *covered;   /* how many items lie over it, */
+    uint32_t *placed;    /* and how many of them are placed */
     int64_t *low;        /* of an item, see above */
     int64_t *offset;     /* of a placed item */
     int64_t *floor;      /* of a section */

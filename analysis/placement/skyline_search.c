@@ -167,7 +167,7 @@ static int64_t raised_floor(const struct skyline *skyline, uint32_t first, uint3
     if (floor >= skyline->height - skyline->left[section]) {
         return raised;
     }
-    for (uint32_t k = 0; k < skyline->covered[section]; k++) {
+    for (uint32_t k = skyline->placed[section]; k < skyline->covered[section]; k++) {
         uint32_t i = skyline->cover[section][k];
         const struct skyline_item *item = &skyline->items[i];
 
@@ -190,15 +190,14 @@ static int64_t raised_floor(const struct skyline *skyline, uint32_t first, uint3
     return raised;
 }
 
-static struct branch branch_at(const struct skyline *skyline, uint32_t first, uint32_t section)
+static uint32_t count_options(const struct skyline *skyline, uint32_t section)
 {
-    struct branch branch = {.section = section, .raised = raised_floor(skyline, first, section)};
+    uint32_t options = 0;
 
-    for (uint32_t k = 0; k < skyline->covered[section]; k++) {
-        branch.items += is_option(skyline, skyline->cover[section][k], skyline->floor[section]);
+    for (uint32_t k = skyline->placed[section]; k < skyline->covered[section]; k++) {
+        options += is_option(skyline, skyline->cover[section][k], skyline->floor[section]);
     }
-    branch.options = branch.items + (branch.raised <= skyline->height - skyline->left[section]);
-    return branch;
+    return options;
 }
 
 /* Forced steps and dead ends first, whatever the order. */
@@ -213,6 +212,24 @@ static bool is_better(const struct search *search, const struct branch *a, const
            b->options * (1 + (uint64_t)search->failures[a->section]);
 }
 
+/* Replaces the best branch so far by that at the section if it is better. */
+static void look_at(const struct search *search, uint32_t first, uint32_t section, struct branch *best)
+{
+    const struct skyline *skyline = search->skyline;
+    struct branch branch = {
+        .section = section, .items = count_options(skyline, section), .raised = INT64_MAX};
+
+    branch.options = branch.items;
+    if (best->options != UINT64_MAX && !is_better(search, &branch, best)) {
+        return; /* nor would one option more make it so */
+    }
+    branch.raised = raised_floor(skyline, first, section);
+    branch.options += branch.raised <= skyline->height - skyline->left[section];
+    if (best->options == UINT64_MAX || is_better(search, &branch, best)) {
+        *best = branch;
+    }
+}
+
 /* The best section in the valleys of a group: there is always one. */
 static struct branch choose(const struct search *search, uint32_t first, uint32_t end)
 {
@@ -220,7 +237,7 @@ static struct branch choose(const struct search *search, uint32_t first, uint32_
     struct branch best = {.options = UINT64_MAX};
     uint32_t valley = first;
 
-    while (valley < end) {
+    while (valley < end && best.options > 0) {
         int64_t floor = skyline->floor[valley];
         uint32_t valley_end = valley + 1;
 
@@ -230,11 +247,7 @@ static struct branch choose(const struct search *search, uint32_t first, uint32_
         if ((valley == first || skyline->floor[valley - 1] > floor) &&
             (valley_end == end || skyline->floor[valley_end] > floor)) {
             for (uint32_t s = valley; s < valley_end; s++) {
-                struct branch branch = branch_at(skyline, first, s);
-
-                if (best.options == UINT64_MAX || is_better(search, &branch, &best)) {
-                    best = branch;
-                }
+                look_at(search, first, s, &best);
             }
         }
         valley = valley_end;
@@ -256,7 +269,7 @@ static void push_options(struct search *search, uint32_t section)
     const double *rank = search->order->rank;
     size_t begin = search->numbered;
 
-    for (uint32_t k = 0; k < skyline->covered[section]; k++) {
+    for (uint32_t k = skyline->placed[section]; k < skyline->covered[section]; k++) {
         uint32_t item = skyline->cover[section][k];
         size_t at = search->numbered;
 
