@@ -3,7 +3,6 @@
  * The depth-first search of skyline_search.h. A frame of the recursion is one step or one split into groups; what it needs lies
  * on a stack of numbers of the search, so that frames stay small.
  */
-#define _GNU_SOURCE
 #include "analysis/placement/skyline_search.h"
 
 #include "analysis/base/memory.h"
