@@ -279,6 +279,9 @@ static int request(struct whatif *whatif, const struct history_event *event, siz
     result = varve_alloc_raw_alloc_with_stream(replay->alloc, event->size,
                                                replay->history->streams[event->stream], &addr, &message);
     left = replay_pool_leave(replay, pool);
+    if (replay->options->observe != NULL) {
+        replay->options->observe(replay->options->observe_context, replay->alloc, result != VARVE_OK);
+    }
     if (result == VARVE_ERROR_NO_MEMORY) {
         whatif->result->ooms++;
         return left;
@@ -341,8 +344,9 @@ static int play_event(struct whatif *whatif, size_t index)
 
     switch (event->action) {
     case HISTORY_ALLOC:
-    case HISTORY_OOM:
         return request(whatif, event, index);
+    case HISTORY_OOM:
+        return replay->options->served_only ? VARVE_OK : request(whatif, event, index);
     case HISTORY_FREE_REQUESTED:
         return give_back(whatif, event, index);
     case HISTORY_FREE_COMPLETED:
@@ -374,9 +378,10 @@ int replay_whatif(struct replay *replay, struct replay_result *result, struct va
 {
     const struct history_device *trace = replay->trace;
     struct whatif whatif = {.replay = replay, .result = result, .message = message};
+    uint64_t ooms_max = replay->options->stop_at_oom ? 0 : UINT64_MAX;
     int error = add_start(&whatif);
 
-    for (size_t i = 0; i < trace->event_count && error == VARVE_OK; i++) {
+    for (size_t i = 0; i < trace->event_count && error == VARVE_OK && result->ooms <= ooms_max; i++) {
         if (i % PROGRESS_EVENTS == 0 && replay->options->progress != NULL) {
             progress_step(replay->options->progress, "replaying", i, trace->event_count);
         }

@@ -53,6 +53,7 @@ static int play_session(struct replay *replay, struct replay_result *result, str
     struct varve_alloc_stats stats;
     struct varve_alloc_snapshot snapshot;
     int error = replay_make_start(replay, message);
+    uint64_t begin_ns = varve_sim_clock_ns(replay->device);
 
     if (error == VARVE_OK) {
         error = replay->options->follow ? replay_follow(replay) : replay_whatif(replay, result, message);
@@ -65,6 +66,7 @@ static int play_session(struct replay *replay, struct replay_result *result, str
     }
     if (error == VARVE_OK) {
         result->stats = stats;
+        result->device_ns = varve_sim_clock_ns(replay->device) - begin_ns;
         error = varve_alloc_snapshot(replay->alloc, &snapshot);
     }
     if (error == VARVE_OK) {
@@ -181,6 +183,7 @@ static void add_device(struct replay_result *sum, const struct replay_result *de
     sum->segments += device->segments;
     sum->ooms += device->ooms;
     sum->skipped += device->skipped;
+    sum->device_ns += device->device_ns;
     sum->starts_late |= device->starts_late;
     sum->segments_equal &= device->segments_equal;
     sum->first_event = sum->first_event == 0 ? device->first_event : sum->first_event;
