@@ -117,6 +117,7 @@ void replay_session_close(struct replay *replay)
     free(replay->is_reserved);
     free(replay->predicted.items);
     free(replay->cached.items);
+    free(replay->emptied);
 }
 
 int replay_pool_enter(struct replay *replay, uint16_t pool)
