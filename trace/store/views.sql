@@ -183,6 +183,47 @@ CREATE VIEW fragmentation AS
         1.0 - CAST(allocated AS REAL) / reserved AS unused_share
     FROM timeline_process WHERE reserved > 0;
 
+-- ---- The fragmentation ladder of each caching allocator: reserved - live_requested = rounding + unsplit_remainder + segment_quantum +
+-- pool_segregation + stream_pending + cached_segments + external_holes, after every event and to the byte. Each reserved byte counts
+-- once. An island is memory of one segment without a gap: the segment, or of an expandable one a run of mappings.
+--   live_requested      requested bytes of blocks in use: handed out, and their free not asked for
+--   rounding            of blocks in use: their size by the size rules of the policy and its settings, less the request
+--   unsplit_remainder   of blocks in use: their size less the rounded one: they were given out whole
+--   stream_pending      blocks whose free was asked for and that wait for other streams
+--   cached_segments     islands without any block in use or pending
+--   segment_quantum     of other islands: what lies above all blocks ever handed out there: no request has needed it yet
+--   pool_segregation    the rest of these islands that is free, where pool or stream are not those that asked the device last, with
+--                       success (segment_alloc, segment_map) or without (oom): the request could not use it
+--   external_holes      the same where they are: holes between blocks, and below them
+-- Blocks in memory that no event reserved (recordings that begin late, or have lost events) are no part of it.
+
+-- What an event changed.
+CREATE VIEW ladder_change AS
+    SELECT e.seq, e.ts_ns, (SELECT t.process_id FROM thread t WHERE t.id = e.thread_id) AS process_id, e.device,
+        e.reserved_change AS reserved, e.live_change AS live_requested, e.rounding_change AS rounding,
+        e.unsplit_change AS unsplit_remainder, e.quantum_change AS segment_quantum, e.pools_change AS pool_segregation,
+        e.pending_change AS stream_pending, e.cached_change AS cached_segments,
+        e.reserved_change - e.live_change - e.rounding_change - e.unsplit_change - e.quantum_change - e.pools_change
+            - e.pending_change - e.cached_change AS external_holes
+    FROM event_row e WHERE e.kind BETWEEN 1 AND 13;
+
+-- What there was after each event of an allocator.
+CREATE VIEW ladder AS
+    SELECT seq, ts_ns, process_id, device, sum(reserved) OVER so_far AS reserved, sum(live_requested) OVER so_far AS live_requested,
+        sum(rounding) OVER so_far AS rounding, sum(unsplit_remainder) OVER so_far AS unsplit_remainder,
+        sum(segment_quantum) OVER so_far AS segment_quantum, sum(pool_segregation) OVER so_far AS pool_segregation,
+        sum(stream_pending) OVER so_far AS stream_pending, sum(cached_segments) OVER so_far AS cached_segments,
+        sum(external_holes) OVER so_far AS external_holes
+    FROM ladder_change WINDOW so_far AS (PARTITION BY process_id, device ORDER BY seq ROWS UNBOUNDED PRECEDING);
+
+-- The row of `ladder` with the most reserved, and of such rows the first with the most live; kept with totals only, too.
+CREATE VIEW ladder_peak AS
+    SELECT l.process_id, p.pid, l.device, l.seq, l.ts_ns, l.reserved, l.live AS live_requested, l.rounding,
+        l.unsplit AS unsplit_remainder, l.quantum AS segment_quantum, l.pools AS pool_segregation, l.pending AS stream_pending,
+        l.cached AS cached_segments,
+        l.reserved - l.live - l.rounding - l.unsplit - l.quantum - l.pools - l.pending - l.cached AS external_holes
+    FROM ladder_peak_stat l LEFT JOIN process p ON p.id = l.process_id;
+
 CREATE VIEW oom_retry AS
     SELECT e.seq, e.ts_ns, e.pid, e.tid, e.device, c.text AS stage, e.size AS bytes_asked, e.requested AS bytes_freed,
         e.arg AS succeeded
