@@ -27,7 +27,7 @@ struct ladder {
     uint64_t bytes[LADDER_RUNGS];
 };
 
-/* Of the moments with the most reserved the first one with the most live. seq 0: nothing was reserved. */
+/* Of the moments with the most reserved the first one with the most in blocks in use. seq 0: nothing was reserved. */
 struct ladder_peak {
     struct ladder ladder;
     uint64_t seq;

@@ -104,7 +104,7 @@ CREATE TABLE storage(number INTEGER NOT NULL, -- event.id: their own number in t
 -- Named phases of a program; end NULL: it did not end.
 CREATE TABLE mark(id INTEGER PRIMARY KEY, name TEXT, pid INTEGER, tid INTEGER, begin_seq INTEGER, end_seq INTEGER,
     begin_ns INTEGER, end_ns INTEGER, process_id INTEGER) STRICT;
--- Of each caching allocator the moment with the most reserved, and of such moments the first with the most live: bytes by rung of the
+-- Of each caching allocator the moment with the most reserved, and of such moments the first with the most in use: bytes by rung of the
 -- ladder, then, as view `ladder` has them.
 CREATE TABLE ladder_peak_stat(process_id INTEGER NOT NULL, device INTEGER NOT NULL, seq INTEGER NOT NULL, ts_ns INTEGER NOT NULL,
     live INTEGER NOT NULL, rounding INTEGER NOT NULL, pending INTEGER NOT NULL, pools INTEGER NOT NULL, quantum INTEGER NOT NULL,

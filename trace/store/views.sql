@@ -191,10 +191,10 @@ CREATE VIEW fragmentation AS
 --   unsplit_remainder   of blocks in use: their size less the rounded one: they were given out whole
 --   stream_pending      blocks whose free was asked for and that wait for other streams
 --   cached_segments     islands without any block in use or pending
---   segment_quantum     of other islands: what lies above all blocks ever handed out there: no request has needed it yet
+--   segment_quantum     of other islands: bytes that no block has had since they were reserved: more than a request has needed yet
 --   pool_segregation    the rest of these islands that is free, where pool or stream are not those that asked the device last, with
 --                       success (segment_alloc, segment_map) or without (oom): the request could not use it
---   external_holes      the same where they are: holes between blocks, and below them
+--   external_holes      the same where they are: holes between blocks
 -- Blocks in memory that no event reserved (recordings that begin late, or have lost events) are no part of it.
 
 -- What an event changed.
@@ -216,7 +216,8 @@ CREATE VIEW ladder AS
         sum(external_holes) OVER so_far AS external_holes
     FROM ladder_change WINDOW so_far AS (PARTITION BY process_id, device ORDER BY seq ROWS UNBOUNDED PRECEDING);
 
--- The row of `ladder` with the most reserved, and of such rows the first with the most live; kept with totals only, too.
+-- The row of `ladder` with the most reserved, and of such rows the first with the most in blocks in use (live_requested + rounding +
+-- unsplit_remainder); kept with totals only, too.
 CREATE VIEW ladder_peak AS
     SELECT l.process_id, p.pid, l.device, l.seq, l.ts_ns, l.reserved, l.live AS live_requested, l.rounding,
         l.unsplit AS unsplit_remainder, l.quantum AS segment_quantum, l.pools AS pool_segregation, l.pending AS stream_pending,

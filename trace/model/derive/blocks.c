@@ -262,6 +262,11 @@ static void extra_follow(const struct derive_step *step, const struct layout_sum
     }
 }
 
+static uint64_t ladder_in_use(const struct ladder *ladder)
+{
+    return ladder->bytes[LADDER_LIVE] + ladder->bytes[LADDER_ROUNDING] + ladder->bytes[LADDER_UNSPLIT];
+}
+
 /* The same of the ladder, and its peak. Of a pool that asked the device in vain the holes are that pool's too. */
 static void ladder_follow(const struct derive_step *step, const struct ladder *before)
 {
@@ -277,8 +282,8 @@ static void ladder_follow(const struct derive_step *step, const struct ladder *b
         event->ladder_change.bytes[i] = after.bytes[i] - before->bytes[i];
     }
     uint64_t reserved = after.bytes[LADDER_RESERVED], most = peak->ladder.bytes[LADDER_RESERVED];
-    if (reserved > most || (reserved == most && reserved > 0 &&
-                            after.bytes[LADDER_LIVE] > peak->ladder.bytes[LADDER_LIVE])) {
+    if (reserved > most ||
+        (reserved == most && reserved > 0 && ladder_in_use(&after) > ladder_in_use(&peak->ladder))) {
         *peak = (struct ladder_peak){.ladder = after, .seq = event->seq, .ts_ns = event->ts_ns};
     }
 }

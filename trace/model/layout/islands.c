@@ -262,16 +262,14 @@ void islands_unmap(struct islands *islands, const struct varve_layout *layout, u
     }
 }
 
-void islands_rename(struct islands *islands, uint32_t segment, uint32_t other)
+void islands_rename(struct islands *islands, uint64_t from, uint32_t segment, uint32_t other)
 {
-    struct range range = {0}, last = {0};
+    struct range range = {.end = from > 0 ? from - 1 : 0}, last = {0};
 
-    for (uint32_t i = 0; i < islands->island_limit; i++) {
-        if (islands->islands[i].segment == segment) {
-            islands->islands[i].segment = other;
-        }
-    }
     while (ranges_first(&islands->ranges, range.end, UINT64_MAX, &range)) {
+        if (is_of(islands, &range, segment) && range.start >= from) {
+            island_of(islands, range.id)->segment = other;
+        }
         if (last.end == range.start && is_of(islands, &last, other) && is_of(islands, &range, other)) {
             island_absorb(islands, &last, &range);
             range = (struct range){.start = last.start, .end = range.end, .id = last.id};

@@ -59,8 +59,8 @@ void islands_map(struct islands *islands, const struct varve_layout *layout, uin
                  uint64_t end);
 /// It goes; no block in it is active any more.
 void islands_unmap(struct islands *islands, const struct varve_layout *layout, uint64_t start, uint64_t end);
-/// All islands of `segment` belong to `other`.
-void islands_rename(struct islands *islands, uint32_t segment, uint32_t other);
+/// The islands of `segment` from address `from` on belong to `other`.
+void islands_rename(struct islands *islands, uint64_t from, uint32_t segment, uint32_t other);
 /// A block at [start, end) has this state now (`sign` 1), or no longer (-1).
 void islands_block(struct islands *islands, uint64_t start, uint64_t end, const struct layout_block *block,
                    int sign);

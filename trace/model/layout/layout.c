@@ -472,7 +472,7 @@ static void segments_fuse(struct varve_layout *layout, uint64_t end, uint32_t nu
         at = range.end;
     }
     if (layout->islands != NULL) {
-        islands_rename(layout->islands, other, number);
+        islands_rename(layout->islands, end, other, number);
     }
     segment_drop_empty(layout, other, change);
 }
