@@ -13,9 +13,6 @@ extern "C" {
 
 struct input_stream;
 
-/* Numbers of several files' entries differ: by this for each file before. */
-#define IMPORT_NUMBERS_PER_FILE (UINT64_C(1) << 40)
-
 enum import_source {
     IMPORT_SOURCE_UNKNOWN,
     IMPORT_SOURCE_PYTORCH,  /* a snapshot: a pickle */

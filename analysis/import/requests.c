@@ -148,6 +148,14 @@ void import_requests_fault(struct import_requests *requests, enum import_fault f
     count->count++;
 }
 
+bool import_requests_first_time(const struct import_requests *requests, int64_t *time_ns_out)
+{
+    if (requests->count > 0) {
+        *time_ns_out = requests->items[0].time_ns;
+    }
+    return requests->count > 0;
+}
+
 bool import_is_memory(uint64_t addr, uint64_t size)
 {
     return addr < ADDR_LIMIT && size < SIZE_LIMIT;
@@ -437,14 +445,23 @@ static void settle_ties(struct import_requests *requests)
     spaces_clear(requests);
 }
 
-/* Times that go back are those of the one in front. */
+static bool same_file(const struct import_request *one, const struct import_request *two)
+{
+    return one->number / IMPORT_NUMBERS_PER_FILE == two->number / IMPORT_NUMBERS_PER_FILE;
+}
+
+/* Times that go back are those of the one in front; then several files can be put into one order by time. */
 static void straighten_times(struct import_requests *requests)
 {
-    int64_t latest = INT64_MIN;
+    struct import_request *items = requests->items;
 
-    for (size_t i = 0; i < requests->count; i++) {
-        latest = requests->items[i].time_ns > latest ? requests->items[i].time_ns : latest;
-        requests->items[i].time_ns = latest;
+    for (size_t i = 1; i < requests->count; i++) {
+        if (items[i].time_ns < items[i - 1].time_ns && same_file(&items[i], &items[i - 1])) {
+            items[i].time_ns = items[i - 1].time_ns;
+        }
+    }
+    if (!same_file(&items[0], &items[requests->count - 1])) {
+        sort(requests, compare_times);
     }
 }
 
@@ -455,7 +472,7 @@ static void put_in_order(struct import_requests *requests, enum import_order ord
 
     for (size_t i = 0; i < requests->count; i++) {
         requests->items[i].space = space_of(requests, &requests->items[i]);
-        if (order == IMPORT_BY_NUMBER && i > 0 &&
+        if (order == IMPORT_BY_NUMBER && i > 0 && same_file(&requests->items[i], &requests->items[i - 1]) &&
             requests->items[i].time_ns < requests->items[i - 1].time_ns) {
             import_requests_fault(requests, IMPORT_FAULT_BACKWARDS, requests->items[i].number);
         }
@@ -475,7 +492,9 @@ static void put_in_order(struct import_requests *requests, enum import_order ord
             sort(requests, compare_numbers);
         }
     }
-    straighten_times(requests);
+    if (!requests->result.by_time) {
+        straighten_times(requests);
+    }
 }
 
 /* ---- the database ---- */
@@ -743,6 +762,29 @@ int import_requests_write(struct import_requests *requests, enum import_order or
     map_free(&output.streams);
     free(output.callsites);
     return varve_writer_finish(output.writer, progress != NULL ? progress_step : NULL, progress, message);
+}
+
+bool import_requests_check(struct import_requests *requests)
+{
+    uint64_t numbers = 0;
+
+    for (size_t i = 0; i < requests->count; i++) {
+        const struct import_request *request = &requests->items[i];
+
+        if (request->thread >= requests->thread_count || request->stream >= requests->stream_count ||
+            request->callsite > requests->stack_count || !import_is_memory(request->addr, request->size)) {
+            return false;
+        }
+        numbers += request->number;
+    }
+    put_in_order(requests, IMPORT_BY_TIME);
+    for (size_t i = 0; i < requests->count; i++) {
+        numbers -= requests->items[i].number;
+        if (i > 0 && requests->items[i].time_ns < requests->items[i - 1].time_ns) {
+            return false;
+        }
+    }
+    return numbers == 0;
 }
 
 /* ---- words ---- */

@@ -19,6 +19,9 @@ extern "C" {
 
 struct progress;
 
+/* Numbers of several files' entries differ: by this for each file before. */
+#define IMPORT_NUMBERS_PER_FILE (UINT64_C(1) << 40)
+
 enum import_action {
     IMPORT_ALLOC,
     IMPORT_FREE,
@@ -117,6 +120,8 @@ uint32_t import_requests_symbol(struct import_requests *requests, const char *fu
 uint32_t import_requests_callsite(struct import_requests *requests, const uint32_t *symbols, size_t depth);
 void import_requests_reserved(struct import_requests *requests, uint64_t bytes); /* at one moment */
 size_t import_requests_count(const struct import_requests *requests);
+/// Of the first entry that was added; false if there is none.
+bool import_requests_first_time(const struct import_requests *requests, int64_t *time_ns_out);
 
 /* Whose word counts. */
 enum import_order {
@@ -129,6 +134,9 @@ enum import_order {
 int import_requests_write(struct import_requests *requests, enum import_order order, const char *source,
                           const char *output, bool may_replace, struct progress *progress,
                           struct import_log_result *result, struct varve_message *message);
+
+/// Put in order by time, every entry is there once, in numbers of what is interned, and its memory can be.
+bool import_requests_check(struct import_requests *requests);
 
 /// Name in `stats`, and whether it means loss; words behind a count. Static.
 const char *import_fault_stat(enum import_fault fault, bool *is_loss_out);

@@ -49,7 +49,8 @@ struct reader {
     size_t columns[FIELDS];
     size_t column_count;
     int64_t last_ns; /* of the entry in front; -1: none */
-    int error;       /* of the stream: what is in its window are the last lines */
+    bool is_cut;
+    int error; /* of the stream: what is in its window are the last lines */
     struct varve_message message;
 };
 
@@ -322,6 +323,7 @@ static void take_line(struct reader *reader, struct text line, bool is_whole)
     } else {
         import_requests_fault(reader->requests, is_whole ? IMPORT_FAULT_UNREADABLE : IMPORT_FAULT_CUT,
                               number);
+        reader->is_cut = !is_whole;
     }
 }
 
@@ -386,9 +388,12 @@ int rmm_read(struct input_stream *input, unsigned device, uint64_t first, struct
     size_t before = import_requests_count(requests);
 
     memcpy(reader.columns, columns_usual, sizeof(columns_usual));
+    import_requests_first_time(requests, &reader.last_ns); /* the day of the logs before */
     read_lines(&reader, progress);
     if (reader.error == VARVE_ERROR_FORMAT && import_requests_count(requests) > before) {
-        import_requests_fault(requests, IMPORT_FAULT_CUT, first + reader.line); /* compressed, and cut off */
+        if (!reader.is_cut) { /* compressed, and cut off between two lines */
+            import_requests_fault(requests, IMPORT_FAULT_CUT, first + reader.line);
+        }
         reader.error = VARVE_OK;
     }
     input_stream_close(input);
