@@ -91,6 +91,8 @@ struct alloc_policy {
     X(arena, "arena")           \
     X(rmm_pool, "rmm-pool")     \
     X(cupy_pool, "cupy-pool")   \
+    X(plan, "plan")             \
+    X(stitch, "stitch")         \
     X(none, "none")
 
 #define POLICY_DECLARE(code, text) extern const struct alloc_policy policy_##code;
