@@ -10,7 +10,7 @@
  */
 #include "alloc/device/sim/places.h"
 
-#include "trace/trace.h"
+#include "alloc/device/operations.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
