@@ -16,6 +16,7 @@
 #include "analysis/replay/history_writer.h"
 #include "analysis/replay/ineffective.h"
 #include "analysis/replay/replay.h"
+#include "analysis/whatif/profile.h"
 #include "trace/trace.h"
 
 #include <inttypes.h>
@@ -419,9 +420,14 @@ static int replay_history(struct command_context *context, const struct values *
     struct replay_result result = {.segments_equal = true};
     struct varve_message message = {""};
     struct whatif whatif = {.is_of_requests = history->has_requests_only};
+    struct whatif_profile profile = {0};
     bool is_whatif = !replay.follow;
     int error = is_whatif ? replay_before_load(history, progress, &whatif.before) : VARVE_OK;
 
+    if (error == VARVE_OK && is_whatif && whatif_needs_profile(values->policy)) {
+        error = whatif_profile_make(history, &profile, &message);
+        replay.plans = profile.plans;
+    }
     if (error == VARVE_OK && is_whatif) {
         replay.recorded_limit = whatif.before.limit;
         whatif.is_unchanged = replay_changes_nothing(history, &replay, &whatif.before);
@@ -430,6 +436,7 @@ static int replay_history(struct command_context *context, const struct values *
     if (error == VARVE_OK) {
         error = play(values, path, history, &replay, &result, &message);
     }
+    whatif_profile_free(&profile);
     progress_end(progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s: %s", path,
