@@ -330,6 +330,7 @@ const struct command command_import = {
                 "  varve import report.sqlite -o trace.db\n"
                 "  varve import worker0.pt.trace.json.gz -o trace.db\n",
     .options = options,
+    .reads_database = true, /* of Nsight Systems */
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
     .operands_min = 1,

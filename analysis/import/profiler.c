@@ -239,6 +239,9 @@ static void keep(struct cutter *cutter, const unsigned char *from, const unsigne
         cutter->is_too_long = true;
         return;
     }
+    if (bytes == 0) {
+        return; /* memcpy takes no NULL */
+    }
     if (cutter->kept_bytes + bytes > cutter->kept_capacity) {
         cutter->kept_capacity = 2 * (cutter->kept_bytes + bytes);
         cutter->kept = memory_resize(cutter->kept, cutter->kept_capacity);

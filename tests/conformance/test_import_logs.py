@@ -194,6 +194,10 @@ class Rmm(Imports):
     def test_replays(self):
         program = Program(9, failures=False)
         self.imported(self.write("a.csv", rmm_log(program.calls)))
+        for command in ("peak", "timeline", "leaks", "tree"):
+            self.assertIn("block", varve(command, self.database).stdout.splitlines()[0])
+        bound = json.loads(varve("bound", "--json", self.database).stdout)
+        self.assertEqual((bound[0] if isinstance(bound, list) else bound)["load_bytes"], program.peak)
         for options in ([], ["--policy", "first-fit"], ["--conf", "expandable_segments:True"], ["--memory-limit", 8 << 30]):
             done = varve("replay", "--json", *options, self.database)
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -421,6 +425,32 @@ class NoLogs(Imports):
                     self.assertIn(varve("replay", "--policy", "first-fit", self.database).returncode, (0, 2))
                 else:
                     self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+    def test_hostile_export(self):
+        chance = random.Random(7)
+        path = self.folder / "report.sqlite"
+        nsight = Nsight(path)
+        for call in Program(24, calls=300, failures=False).calls:
+            nsight.row(call[0], 5, int(call[2] == "free"), call[3], call[4], call="cudaMalloc_v3020", tid=call[1], chain=1)
+        nsight.chain(1, [("main", "/bin/train")])
+        nsight.close()
+        content = path.read_bytes()
+        for _ in range(40):
+            bad = bytearray(content)
+            for _ in range(chance.randrange(1, 30)):
+                bad[chance.randrange(100, len(bad))] = chance.randrange(256)
+            done = varve("import", "--force", self.write("bad.sqlite", bytes(bad)), "-o", self.database)
+            self.assertIn(done.returncode, (0, 2), done)
+        path.unlink()
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            database.executescript("CREATE TABLE t (start, globalPid, deviceId, contextId, address, bytes, memKind, memoryOperationType);"
+                                   "CREATE VIEW CUDA_GPU_MEMORY_USAGE_EVENTS AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 "
+                                   "FROM n) SELECT i AS start, 0 AS globalPid, 0 AS deviceId, 0 AS contextId, i AS address, 1 AS bytes, "
+                                   "2 AS memKind, 0 AS memoryOperationType FROM n")
+        self.database.unlink(missing_ok=True)
+        done = varve("import", "--timeout", "1", path, "-o", self.database)
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1))
+        self.assertFalse(self.database.exists())
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
  * end or removed, so a database is there whole or not at all; it needs no log meanwhile. The caller's thread
  * derives, the one of database_queue.c stores. analysis/ calls it, through trace.h.
  */
+#include "trace/base/array.h"
 #include "trace/error.h"
 #include "trace/import/database_queue.h"
 #include "trace/model/derive/derive.h"
@@ -58,6 +59,7 @@ struct varve_writer {
     struct writer_process *processes; /* number n is row n + 1 */
     struct writer_thread *threads;    /* likewise; the first is the one without varve_writer_thread */
     uint32_t process_count, thread_count;
+    size_t process_capacity, thread_capacity;
     uint32_t callsites; /* given so far */
     struct stack_nodes nodes;
     struct varve_plumbing *plumbing;
@@ -105,27 +107,23 @@ static int thread_write(struct varve_writer *writer, uint32_t number)
 /* The number of the new row; 0 without memory. */
 static uint32_t process_add(struct varve_writer *writer, int32_t pid)
 {
-    struct writer_process *grown =
-        realloc(writer->processes, (writer->process_count + 1) * sizeof(*writer->processes));
-    if (grown == NULL) {
+    if (!ARRAY_GROW(writer->processes, writer->process_capacity, writer->process_count + 1)) {
         return 0;
     }
-    writer->processes = grown;
-    grown[writer->process_count++] = (struct writer_process){.pid = pid, .rank = -1, .first_thread = 1};
+    writer->processes[writer->process_count++] =
+        (struct writer_process){.pid = pid, .rank = -1, .first_thread = 1};
     return writer->process_count;
 }
 
 static uint32_t thread_add(struct varve_writer *writer, uint32_t process_id, int32_t tid, const char *name)
 {
-    struct writer_thread *grown =
-        realloc(writer->threads, (writer->thread_count + 1) * sizeof(*writer->threads));
     char *copy = name != NULL ? strdup(name) : NULL;
-    writer->threads = grown != NULL ? grown : writer->threads;
-    if (grown == NULL || (name != NULL && copy == NULL)) {
+    if ((name != NULL && copy == NULL) ||
+        !ARRAY_GROW(writer->threads, writer->thread_capacity, writer->thread_count + 1)) {
         free(copy);
         return 0;
     }
-    grown[writer->thread_count++] =
+    writer->threads[writer->thread_count++] =
         (struct writer_thread){.name = copy, .process_id = process_id, .tid = tid};
     return writer->thread_count;
 }

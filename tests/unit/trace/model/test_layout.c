@@ -6,6 +6,7 @@
  * leaves behind.
  */
 #include "support/derive/blocks_model.h"
+#include "support/query.h"
 #include "trace/error.h"
 #include "trace/model/layout/code.h"
 #include "trace/model/layout/layout.h"
@@ -108,15 +109,6 @@ static sqlite3_stmt *query_begin(sqlite3 *db, const char *sql)
         fail_msg("%s: %s", sql, sqlite3_errmsg(db));
     }
     return query;
-}
-
-static int64_t query_integer(sqlite3 *db, const char *sql)
-{
-    sqlite3_stmt *query = query_begin(db, sql);
-    assert_int_equal(sqlite3_step(query), SQLITE_ROW);
-    int64_t value = sqlite3_column_int64(query, 0);
-    sqlite3_finalize(query);
-    return value;
 }
 
 /* The layout of one allocator at an event: its last keyframe, and the events since the last of all. */
@@ -344,6 +336,43 @@ static void test_rows(void **state)
     sqlite3_close(db);
 }
 
+/* Each event is of the process and thread that were entered last; a thread without events gives its row to the first one that is named. */
+static void test_processes_and_threads(void **state)
+{
+    struct varve_writer *writer;
+    struct varve_message message;
+    sqlite3 *db;
+    (void)state;
+    assert_int_equal(varve_writer_open("threads.db", false, &writer, &message), VARVE_OK);
+    assert_int_equal(varve_writer_process(writer, &(struct varve_writer_process){.pid = 70, .rank = -1}), 1);
+    assert_int_equal(varve_writer_thread(writer, 71, "worker"), 1);
+    assert_int_equal(varve_writer_event(writer, &one_alloc, 1), VARVE_OK);
+    assert_int_equal(varve_writer_thread(writer, 72, NULL), 2);
+    assert_int_equal(varve_writer_use_thread(writer, 2), VARVE_OK);
+    assert_int_equal(varve_writer_event(writer, &one_alloc, 2), VARVE_OK);
+    assert_int_equal(varve_writer_process(writer, &(struct varve_writer_process){.pid = 80, .rank = 5}), 3);
+    assert_int_equal(varve_writer_event(writer, &one_alloc, 3), VARVE_OK);
+    assert_int_equal(varve_writer_process(
+                         writer, &(struct varve_writer_process){.pid = 70, .rank = -1, .executable = "a"}),
+                     1);
+    assert_int_equal(varve_writer_event(writer, &one_alloc, 4), VARVE_OK);
+    assert_int_equal(varve_writer_stat(writer, "odd", true, UINT64_MAX), VARVE_OK);
+    assert_int_equal(varve_writer_finish(writer, NULL, NULL, &message), VARVE_OK);
+    assert_int_equal(sqlite3_open_v2("threads.db", &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    query_expect(db, "SELECT pid, tid, name, emitted, stored FROM thread ORDER BY id",
+                 "70 71 worker 2 2\n70 72 - 1 1\n80 80 - 1 1\n");
+    query_expect(db, "SELECT pid, rank, executable FROM process ORDER BY id", "70 - a\n80 5 -\n");
+    query_expect(db, "SELECT pid, tid FROM events ORDER BY seq", "70 71\n70 72\n80 80\n70 71\n");
+    /* the second and the fourth end what lay at their address in the first process, not in the other one */
+    query_expect(db, "SELECT pid, free_ns FROM allocation ORDER BY id", "70 2\n70 4\n80 -\n70 -\n");
+    query_expect(db, "SELECT name, value = 9223372036854775807 FROM data_loss", "odd 1\n");
+    sqlite3_close(db);
+    assert_int_equal(varve_writer_open("none.db", false, &writer, &message), VARVE_OK);
+    assert_int_equal(varve_writer_use_thread(writer, 2), VARVE_ERROR_INVALID);
+    assert_int_equal(varve_writer_thread(writer, 5, NULL), 0);
+    varve_writer_abandon(writer);
+}
+
 static void test_no_half_file(void **state)
 {
     struct varve_writer *writer;
@@ -387,6 +416,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_moments, enter, leave),
         cmocka_unit_test_setup_teardown(test_code, enter, leave),
         cmocka_unit_test_setup_teardown(test_rows, enter, leave),
+        cmocka_unit_test_setup_teardown(test_processes_and_threads, enter, leave),
         cmocka_unit_test_setup_teardown(test_no_half_file, enter, leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

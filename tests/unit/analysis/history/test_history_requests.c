@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Databases without decisions of an allocator as histories: what a program asked of the driver, or what an import says is requests; what
+ * is no request, and what can't be taken.
+ */
+#include "analysis/history/read.h"
+#include "analysis/replay/replay.h"
+#include "support/command.h"
+#include "trace/trace.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DEVICE_MEMORY ((uint16_t)(VARVE_MEMORY_DEVICE << VARVE_MEMORY_KIND_SHIFT))
+#define MANAGED_MEMORY ((uint16_t)(VARVE_MEMORY_MANAGED << VARVE_MEMORY_KIND_SHIFT))
+
+struct call {
+    enum varve_kind kind;
+    uint64_t addr, size;
+    uint16_t pool, stream;
+    uint8_t device;
+    int32_t pid; /* 0: the same as before */
+};
+
+static void write_calls(const char *path, const struct call *calls, size_t count, const char *requests)
+{
+    struct varve_message message = {""};
+    struct varve_writer *writer;
+
+    assert_int_equal(varve_writer_open(path, true, &writer, &message), VARVE_OK);
+    if (requests != NULL) {
+        varve_writer_meta_text(writer, "history.requests", requests);
+    }
+    varve_writer_stream(writer, 0, 1, 0xabc0);
+    for (size_t i = 0; i < count; i++) {
+        struct varve_record record = {
+            .addr = calls[i].addr,
+            .size = calls[i].size,
+            .requested = calls[i].kind <= VARVE_KIND_FREE_COMPLETED ? calls[i].size : 5, /* else a duration */
+            .id_stream = (uint64_t)calls[i].stream << 48,
+            .dev_seq_kind_flags = varve_record_tag(0, calls[i].kind, 0),
+            .pool = calls[i].pool,
+            .device = calls[i].device,
+        };
+
+        if (calls[i].pid != 0) {
+            varve_writer_process(writer, &(struct varve_writer_process){.pid = calls[i].pid, .rank = -1});
+        }
+        varve_writer_event(writer, &record, (int64_t)i * 1000);
+    }
+    assert_int_equal(varve_writer_finish(writer, NULL, NULL, &message), VARVE_OK);
+}
+
+/* A line an event. */
+static void expect(const char *path, const char *want)
+{
+    struct varve_message message = {""};
+    struct history *history;
+    char text[4096];
+    size_t used = 0;
+
+    if (history_read_database(path, &history, NULL, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+    assert_true(history->has_requests_only);
+    for (size_t i = 0; i < history->device_count; i++) {
+        for (size_t j = 0; j < history->devices[i].event_count; j++) {
+            const struct history_event *event = &history->devices[i].events[j];
+
+            used += (size_t)snprintf(text + used, sizeof(text) - used,
+                                     "%zu %s %" PRIx64 " %" PRIu64 " %" PRIx64 " %" PRId64 "\n", i,
+                                     history_action_name(event->action), event->addr, event->size,
+                                     history->streams[event->stream], event->time_us);
+        }
+        assert_int_equal(history->devices[i].segment_count, 0);
+    }
+    text[used] = '\0';
+    assert_string_equal(text, want);
+    history_free(history);
+}
+
+static void test_driver(void **state)
+{
+    static const struct call calls[] = {
+        {VARVE_KIND_DEV_ALLOC, 0x1000, 100, DEVICE_MEMORY, 0, 0, 0},
+        {VARVE_KIND_DEV_ALLOC, 0x2000, 200, MANAGED_MEMORY, 0, 0, 0}, /* no device memory */
+        {VARVE_KIND_DEV_ALLOC_ASYNC, 0x3000, 300, DEVICE_MEMORY, 1, 0, 0},
+        {VARVE_KIND_DEV_ALLOC, 0x9000, 900, DEVICE_MEMORY, 0, 2, 0},
+        {VARVE_KIND_DEV_OOM, 0, 5000, DEVICE_MEMORY, 0, 0, 0},
+        {VARVE_KIND_DEV_ALLOC, 0x1000, 150, DEVICE_MEMORY, 0, 0, 0}, /* the free before it is missing */
+        {VARVE_KIND_DEV_FREE_ASYNC, 0x3000, 0, DEVICE_MEMORY, 1, 0, 0},
+        {VARVE_KIND_DEV_FREE, 0x7777, 0, DEVICE_MEMORY, 0, 0, 0}, /* of nothing */
+    };
+
+    (void)state;
+    write_calls("driver.db", calls, sizeof(calls) / sizeof(calls[0]), NULL);
+    expect("driver.db", "0 alloc 1000 100 0 0\n"
+                        "0 alloc 3000 300 abc0 2\n"
+                        "0 oom 0 5000 0 4\n"
+                        "0 free_requested 1000 100 0 5\n"
+                        "0 free_completed 1000 100 0 5\n"
+                        "0 alloc 1000 150 0 5\n"
+                        "0 free_requested 3000 300 abc0 6\n"
+                        "0 free_completed 3000 300 abc0 6\n"
+                        "2 alloc 9000 900 0 3\n");
+}
+
+static void test_blocks(void **state)
+{
+    static const struct call calls[] = {
+        {VARVE_KIND_ALLOC, 0x1000, 100, 0, 1, 1, 0},
+        {VARVE_KIND_DEV_ALLOC, 0x1000000, 4096, DEVICE_MEMORY, 0, 1,
+         0}, /* what the pool did, if it is known */
+        {VARVE_KIND_OOM, 0, 7000, 0, 0, 1, 0},
+        {VARVE_KIND_FREE_REQUESTED, 0x1000, 100, 0, 1, 1, 0},
+        {VARVE_KIND_FREE_COMPLETED, 0x1000, 100, 0, 1, 1, 0},
+    };
+
+    (void)state;
+    write_calls("blocks.db", calls, sizeof(calls) / sizeof(calls[0]), "block");
+    expect("blocks.db", "1 alloc 1000 100 1 0\n"
+                        "1 oom 0 7000 0 2\n"
+                        "1 free_requested 1000 100 1 3\n"
+                        "1 free_completed 1000 100 1 3\n");
+}
+
+static void refuse(const char *path, const char *word)
+{
+    struct varve_message message = {""};
+    struct history *history;
+
+    assert_int_not_equal(history_read_database(path, &history, NULL, &message), VARVE_OK);
+    assert_null(history);
+    if (strstr(message.text, word) == NULL) {
+        fail_msg("%s", message.text);
+    }
+}
+
+static void test_refused(void **state)
+{
+    static const struct call heap[] = {{VARVE_KIND_HEAP_ALLOC, 0x1000, 100, 0, 0, 0, 0}};
+    static const struct call two[] = {{VARVE_KIND_DEV_ALLOC, 0x1000, 100, DEVICE_MEMORY, 0, 0, 5},
+                                      {VARVE_KIND_DEV_ALLOC, 0x1000, 100, DEVICE_MEMORY, 0, 0, 6}};
+
+    (void)state;
+    write_calls("heap.db", heap, 1, NULL);
+    refuse("heap.db", "no events of a caching allocator");
+    write_calls("two.db", two, 2, NULL);
+    refuse("two.db", "2 processes");
+}
+
+/* There is nothing that could come out again, and that is said, not tried. */
+static void test_replay(void **state)
+{
+    static const struct call calls[] = {{VARVE_KIND_DEV_ALLOC, 0x1000, 100, DEVICE_MEMORY, 0, 0, 0}};
+    struct varve_message message = {""};
+    struct replay_options options = {.follow = true};
+    struct replay_result result;
+    struct history *history;
+
+    (void)state;
+    write_calls("one.db", calls, 1, NULL);
+    assert_int_equal(history_read_database("one.db", &history, NULL, &message), VARVE_OK);
+    assert_int_equal(replay_run(history, &options, &result, &message), VARVE_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(message.text, "requests only"));
+    options.follow = false;
+    assert_int_equal(replay_run(history, &options, &result, &message), VARVE_OK);
+    assert_int_equal(result.allocations, 1);
+    assert_int_equal(result.stats.allocated_bytes[VARVE_ALLOC_STAT_ALL].peak, 512);
+    history_free(history);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_driver),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_replay),
+    };
+
+    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
+}
