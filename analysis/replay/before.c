@@ -6,6 +6,7 @@
  */
 #include "analysis/replay/before.h"
 
+#include "analysis/base/map.h"
 #include "analysis/replay/infer/device.h"
 
 struct replay_figures replay_figures_of(const struct replay_result *result)
@@ -35,30 +36,53 @@ static bool follows(const struct history *history, const struct replay_options *
     return result->mismatches == 0 && result->segments_equal;
 }
 
-static int add_events(const struct history_device *device, struct replay_figures *figures)
+/* The most that segment events come to, with what was reserved before them. */
+static int peak_of_events(const struct history_device *device, uint64_t *peak_out)
 {
     struct varve_message ignored = {""};
     uint64_t reserved = 0;
-    uint64_t peak;
-    int error = replay_reserved_at_start(device, &reserved, &ignored);
 
-    if (error == VARVE_ERROR_NO_MEMORY) {
-        return error;
+    if (replay_reserved_at_start(device, &reserved, &ignored) == VARVE_ERROR_NO_MEMORY) {
+        return VARVE_ERROR_NO_MEMORY;
     }
-    peak = reserved;
+    *peak_out = reserved;
     for (size_t i = 0; i < device->event_count; i++) {
         const struct history_event *event = &device->events[i];
 
-        switch (event->action) {
+        if (event->action == HISTORY_SEGMENT_ALLOC || event->action == HISTORY_SEGMENT_MAP) {
+            reserved += event->size;
+        } else if (event->action == HISTORY_SEGMENT_FREE || event->action == HISTORY_SEGMENT_UNMAP) {
+            reserved -= event->size < reserved ? event->size : reserved;
+        }
+        *peak_out = reserved > *peak_out ? reserved : *peak_out;
+    }
+    return VARVE_OK;
+}
+
+int replay_recorded_peak(const struct history_device *device, int64_t *peak_out)
+{
+    uint64_t peak = 0;
+    int error = peak_of_events(device, &peak);
+
+    *peak_out = peak > 0 && peak <= INT64_MAX ? (int64_t)peak : REPLAY_UNKNOWN;
+    return error;
+}
+
+static int add_events(const struct history_device *device, struct replay_figures *figures)
+{
+    uint64_t peak = 0;
+    int error = peak_of_events(device, &peak);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    for (size_t i = 0; i < device->event_count; i++) {
+        switch (device->events[i].action) {
         case HISTORY_SEGMENT_ALLOC:
         case HISTORY_SEGMENT_MAP:
-            figures->device_calls++;
-            reserved += event->size;
-            break;
         case HISTORY_SEGMENT_FREE:
         case HISTORY_SEGMENT_UNMAP:
             figures->device_calls++;
-            reserved -= event->size < reserved ? event->size : reserved;
             break;
         case HISTORY_OOM:
             figures->ooms++;
@@ -66,7 +90,6 @@ static int add_events(const struct history_device *device, struct replay_figures
         default:
             break;
         }
-        peak = reserved > peak ? reserved : peak;
     }
     figures->peak_reserved += (int64_t)peak;
     figures->segments += (int64_t)device->segment_count;
@@ -88,12 +111,51 @@ static bool has_releases(const struct history *history)
     return false;
 }
 
+/* Of requests alone no more is known than what they add up to. */
+static void add_requests(const struct history_device *device, struct replay_figures *figures)
+{
+    struct map live = {0};
+    uint64_t bytes = 0;
+    uint64_t peak = 0;
+
+    for (size_t i = 0; i < device->event_count; i++) {
+        const struct history_event *event = &device->events[i];
+        uint64_t size;
+
+        if (event->action == HISTORY_ALLOC) {
+            map_put(&live, event->addr, event->size);
+            bytes += event->size;
+        } else if (event->action == HISTORY_FREE_REQUESTED && map_remove(&live, event->addr, &size)) {
+            bytes -= size;
+        }
+        figures->ooms += event->action == HISTORY_OOM;
+        peak = bytes > peak ? bytes : peak;
+    }
+    figures->peak_allocated += (int64_t)peak;
+    map_free(&live);
+}
+
+static void load_requests(const struct history *history, struct replay_before *out)
+{
+    out->figures = (struct replay_figures){.peak_reserved = REPLAY_UNKNOWN,
+                                           .segments = REPLAY_UNKNOWN,
+                                           .device_calls = REPLAY_UNKNOWN,
+                                           .retries = REPLAY_UNKNOWN};
+    for (size_t i = 0; i < history->device_count; i++) {
+        add_requests(&history->devices[i], &out->figures);
+    }
+}
+
 int replay_before_load(const struct history *history, struct progress *progress, struct replay_before *out)
 {
     struct replay_options options = {.follow = true, .progress = progress};
     struct replay_result result = {0};
 
     *out = (struct replay_before){.figures = {.peak_allocated = REPLAY_UNKNOWN, .retries = REPLAY_UNKNOWN}};
+    if (history->has_requests_only) {
+        load_requests(history, out);
+        return VARVE_OK;
+    }
     for (size_t i = 0; i < history->device_count; i++) {
         int error = add_events(&history->devices[i], &out->figures);
 
@@ -124,7 +186,8 @@ bool replay_changes_nothing(const struct history *history, const struct replay_o
     struct replay_result result = {0};
 
     /* a replay that follows the history is on a device that is large enough, and takes releases for empty_cache */
-    if ((options->capacity != 0 && (int64_t)options->capacity < before->figures.peak_reserved) ||
+    if (history->has_requests_only ||
+        (options->capacity != 0 && (int64_t)options->capacity < before->figures.peak_reserved) ||
         (before->limit != 0 && options->memory_limit == 0)) {
         return false;
     }
