@@ -12,7 +12,7 @@
 
 #define BAR_COLUMNS 40
 
-const char *const ladder_names[LADDER_FIGURES] = {
+static const char *const names[LADDER_FIGURES] = {
     "reserved",         "live_requested", "rounding",        "unsplit_remainder", "segment_quantum",
     "pool_segregation", "stream_pending", "cached_segments", "external_holes",
 };
@@ -83,7 +83,7 @@ struct cJSON *ladder_json(const struct ladder_figures *figures)
     struct cJSON *object = json_object();
 
     for (int i = 0; i < LADDER_FIGURES; i++) {
-        json_integer(object, ladder_names[i], figures->bytes[i]);
+        json_integer(object, names[i], figures->bytes[i]);
     }
     return object;
 }

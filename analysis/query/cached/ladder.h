@@ -20,13 +20,10 @@ struct database;
 
 #define LADDER_FIGURES 9
 
-/* In bytes: reserved, live, and the seven rungs between them, in the order of ladder_names. */
+/* In bytes: reserved, live, and the seven rungs between them, in the order of the columns of the view. */
 struct ladder_figures {
     int64_t bytes[LADDER_FIGURES];
 };
-
-/// The columns of the view.
-extern const char *const ladder_names[LADDER_FIGURES];
 
 /// The row of `ladder` of that event, or of the allocator's last one before it; all 0 before its first, and where events were not kept.
 /// Errors as of cursors: database_error gives them.

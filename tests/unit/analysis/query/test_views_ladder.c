@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include <sqlite3.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -68,11 +69,12 @@ static struct event block(uint8_t kind, uint16_t pool, uint64_t at, uint64_t kib
 #define REQUEST(pool, at, kib) block(VARVE_KIND_FREE_REQUESTED, pool, at, kib, 0, 0)
 #define COMPLETE(pool, at, kib) block(VARVE_KIND_FREE_COMPLETED, pool, at, kib, 0, 0)
 
-static void play(struct scene *scene, const struct event *events, size_t count)
+/* With two processes the second half of the events is of the other one, which has addresses of its own. */
+static void play_kept(struct scene *scene, const struct event *events, size_t count, bool has_totals_only,
+                      unsigned processes)
 {
-    const struct store_process process = {
-        .id = 1, .pid = 101, .rank = -1, .end_ns = 50000, .end_cause = "exit"};
-    const struct store_thread thread = {.id = 1, .process_id = 1, .pid = 101, .tid = 101, .end_ns = -1};
+    struct store_process process = {.id = 1, .pid = 101, .rank = -1, .end_ns = 50000, .end_cause = "exit"};
+    struct store_thread thread = {.id = 1, .process_id = 1, .pid = 101, .tid = 101, .end_ns = -1};
     struct varve_message message;
     struct store *store;
     struct derive *derive;
@@ -84,18 +86,27 @@ static void play(struct scene *scene, const struct event *events, size_t count)
     snprintf(scratch, sizeof(scratch), "%s/allocations", scene->directory);
     assert_int_equal(store_open(path, STORE_CREATE, &store, &message), VARVE_OK);
     assert_int_equal(derive_open(scratch, &derive, &message), VARVE_OK);
+    store_keep(store, !has_totals_only, !has_totals_only);
+    if (has_totals_only) {
+        derive_forget(derive);
+    }
     for (size_t i = 0; i < count; i++) {
         struct event event = events[i];
-        event.seq = event.dev_seq = i + 1;
+        event.seq = i + 1;
+        event.dev_seq = i % (count / processes) + 1;
         event.ts_ns = 1000 * (int64_t)(i + 1);
-        event.process_id = event.thread_id = 1;
-        event.pid = event.tid = 101;
+        event.process_id = event.thread_id = 1 + (uint32_t)(i * processes / count);
+        event.pid = event.tid = 100 + (int32_t)event.process_id;
         assert_int_equal(derive_event(derive, &event, &message), VARVE_OK);
         assert_int_equal(derive_check(derive, &message), VARVE_OK);
         assert_int_equal(store_append(store, &event, &message), VARVE_OK);
     }
-    assert_int_equal(store_process(store, &process), VARVE_OK);
-    assert_int_equal(store_thread(store, &thread), VARVE_OK);
+    for (unsigned i = 1; i <= processes; i++) {
+        process.id = thread.id = thread.process_id = i;
+        process.pid = thread.pid = thread.tid = 100 + (int32_t)i;
+        assert_int_equal(store_process(store, &process), VARVE_OK);
+        assert_int_equal(store_thread(store, &thread), VARVE_OK);
+    }
     assert_int_equal(derive_finish(derive, store, NULL, NULL, &message), VARVE_OK);
     assert_int_equal(store_finish(store, NULL, NULL, &message), VARVE_OK);
     derive_close(derive);
@@ -106,6 +117,11 @@ static void play(struct scene *scene, const struct event *events, size_t count)
         "SELECT count(*) FROM ladder WHERE reserved - live_requested <> rounding + unsplit_remainder +"
         " segment_quantum + pool_segregation + stream_pending + cached_segments + external_holes",
         "0\n");
+}
+
+static void play(struct scene *scene, const struct event *events, size_t count)
+{
+    play_kept(scene, events, count, false, 1);
 }
 
 static void end(struct scene *scene)
@@ -227,6 +243,28 @@ static void test_contradictions(void **state)
     end(&scene);
 }
 
+/* Two processes on one device have two allocators, each with its own sums and peak; the peaks are there without any event, too. */
+static void test_processes_and_totals(void **state)
+{
+    const struct event script[] = {RESERVE(0, 0, 10), ALLOC(0, 0, 4), ALLOC(0, 4, 4),
+                                   MAP(0, 0, 6),      ALLOC(0, 0, 1), UNMAP(0, 2, 4)};
+    struct scene scene;
+    (void)state;
+    for (int has_totals_only = 0; has_totals_only < 2; has_totals_only++) {
+        play_kept(&scene, script, sizeof(script) / sizeof(script[0]), has_totals_only, 2);
+        query_expect(scene.db, LADDER " WHERE seq IN (3, 6)",
+                     has_totals_only ? ""
+                                     : "3 10.0 8.0 0.0 0.0 2.0 0.0 0.0 0.0 0.0\n"
+                                       "6 2.0 1.0 0.0 0.0 1.0 0.0 0.0 0.0 0.0\n");
+        query_expect(
+            scene.db,
+            "SELECT process_id, pid, device, seq, reserved / 1024, live_requested / 1024, segment_quantum / 1024"
+            " FROM ladder_peak",
+            "1 101 0 3 10 8 2\n2 102 0 5 6 1 5\n");
+        end(&scene);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -235,6 +273,7 @@ int main(void)
         cmocka_unit_test(test_pools),
         cmocka_unit_test(test_expandable),
         cmocka_unit_test(test_contradictions),
+        cmocka_unit_test(test_processes_and_totals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
