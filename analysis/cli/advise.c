@@ -14,6 +14,8 @@
 #include "analysis/output/table.h"
 #include "analysis/whatif/advise.h"
 #include "analysis/whatif/capacity.h"
+#include "analysis/whatif/demand.h"
+#include "analysis/whatif/frontier.h"
 #include "trace/trace.h"
 
 #include <inttypes.h>
@@ -48,8 +50,9 @@ struct answer {
     const char *path;
     const struct history *history;
     struct advice advice;
+    struct whatif_demand demand;
     struct capacity_load load;
-    uint64_t smallest[SETTINGS_MAX]; /* memory limit that runs: of the own setting and of each pick */
+    struct frontier frontiers[SETTINGS_MAX]; /* of the own setting and of each pick */
     size_t gone;                     /* lines of the load without which it runs; 0: it does with all, or not found */
     int64_t duration_ns;             /* of the recording; 0: unknown */
 };
@@ -69,15 +72,31 @@ static bool runs(const struct answer *answer, size_t index)
     return trial_at(answer, index)->outcome.figures.ooms == 0;
 }
 
+/* The smallest memory limit above which every one that was tried does; INT64_MAX: none was found. */
+static int64_t needs(const struct answer *answer, size_t index)
+{
+    const struct frontier *frontier = &answer->frontiers[index];
+
+    return frontier->error == VARVE_OK ? (int64_t)frontier->safe : INT64_MAX;
+}
+
 /* The setting of those shown that runs with the least memory. */
 static size_t most_frugal(const struct answer *answer)
 {
     size_t best = 0;
 
     for (size_t i = 1; i <= answer->advice.pick_count; i++) {
-        best = answer->smallest[i] < answer->smallest[best] ? i : best;
+        best = needs(answer, i) < needs(answer, best) ? i : best;
     }
     return best;
+}
+
+/* What the capacity lacks. A setting that fails there and runs with less lacks nothing that could be named. */
+static uint64_t missing(const struct answer *answer, size_t index)
+{
+    int64_t more = needs(answer, index) - (int64_t)answer->advice.capacity;
+
+    return more > 0 && needs(answer, index) != INT64_MAX ? (uint64_t)more : 0;
 }
 
 /* What the program may reserve, of one device; 0: as much as it wants. */
@@ -99,9 +118,9 @@ static int64_t headroom(const struct answer *answer, size_t index)
                : -1;
 }
 
-static int64_t smallest(const struct answer *answer, size_t index)
+static int64_t known_needs(const struct answer *answer, size_t index)
 {
-    return (int64_t)answer->smallest[index];
+    return needs(answer, index) != INT64_MAX ? needs(answer, index) : -1;
 }
 
 static int64_t lost(const struct answer *answer, size_t index)
@@ -146,7 +165,7 @@ static const struct {
     {"peak reserved", "peak_reserved", figure_peak_reserved, UNIT_BYTES, false},
     {"  headroom", "headroom", headroom, UNIT_BYTES, false},
     {"peak allocated", "peak_allocated", figure_peak_allocated, UNIT_BYTES, false},
-    {"runs in at least", "needs", smallest, UNIT_BYTES, false},
+    {"runs in at least", "needs", known_needs, UNIT_BYTES, false},
     {"out-of-memory errors", "ooms", figure_ooms, UNIT_COUNT, false},
     {"retries", "retries", figure_retries, UNIT_COUNT, false},
     {"device calls", "device_calls", figure_device_calls, UNIT_COUNT, false},
@@ -229,7 +248,7 @@ static void print_json(FILE *out, const struct answer *answer)
     json_integer_or_null(object, "memory_limit", advice->limit != 0 ? (int64_t)advice->limit : -1);
     json_integer_or_null(object, "capacity", advice->capacity != 0 ? (int64_t)advice->capacity : -1);
     json_integer(object, "load", (int64_t)answer->load.bytes);
-    json_integer(object, "largest_request", (int64_t)answer->load.largest);
+    json_integer(object, "largest_request", (int64_t)answer->demand.largest_all);
     json_integer_or_null(object, "duration_ns", answer->duration_ns > 0 ? answer->duration_ns : -1);
     json_add(object, "recorded", recorded_json(&advice->before));
     json_add(object, "own", setting_json(answer, 0));
@@ -375,21 +394,21 @@ static void print_capacity(FILE *out, const struct answer *answer)
 
     if (runs(answer, 0)) {
         snprintf(line, sizeof(line), "%s: fits as it is; %s is the smallest that does", capacity.text,
-                 format_bytes((int64_t)answer->smallest[0]).text);
+                 format_bytes(needs(answer, 0)).text);
         format_print_wrapped(out, line, 0);
         return;
     }
     if (runs(answer, best) && best > 0) {
         snprintf(line, sizeof(line),
                  "%s: does not fit as it is, misses by %s (%s requests fail); fits with setting %zu", capacity.text,
-                 format_bytes((int64_t)(answer->smallest[0] - advice->capacity)).text,
+                 format_bytes((int64_t)missing(answer, 0)).text,
                  format_count(trial_at(answer, 0)->outcome.figures.ooms).text, best);
         format_print_wrapped(out, line, 0);
         return;
     }
     snprintf(line, sizeof(line), "%s: does not fit under any setting tried: misses by %s as it is%s%s%s", capacity.text,
-             format_bytes((int64_t)(answer->smallest[0] - advice->capacity)).text, best > 0 ? ", by " : "",
-             best > 0 ? format_bytes((int64_t)(answer->smallest[best] - advice->capacity)).text : "",
+             format_bytes((int64_t)missing(answer, 0)).text, best > 0 ? ", by " : "",
+             best > 0 ? format_bytes((int64_t)missing(answer, best)).text : "",
              best > 0 ? " at best" : "");
     format_print_wrapped(out, line, 0);
     snprintf(line, sizeof(line), "at event %s %s are live: no allocator can do with less%s%s",
@@ -501,24 +520,16 @@ static int64_t duration_of(const struct history *history)
     return last > first && last - first < INT64_MAX / 1000 ? (last - first) * 1000 : 0;
 }
 
-/* What a setting needs if nothing limits it: where the search for the smallest capacity ends. */
-static void find_smallest(struct answer *answer, struct whatif *whatif)
+static void find_frontiers(struct answer *answer, struct whatif *whatif, struct progress *progress)
 {
-    size_t count = 1 + answer->advice.pick_count;
+    struct frontier_options options = {.with_failed = true, .progress = progress};
     struct whatif_setting settings[SETTINGS_MAX];
-    struct whatif_outcome outcomes[SETTINGS_MAX];
-    int64_t peaks[SETTINGS_MAX];
 
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i <= answer->advice.pick_count; i++) {
         settings[i] = advise_setting(&answer->advice, trial_at(answer, i));
         settings[i].capacity = 0;
-        settings[i].memory_limit = 0;
     }
-    whatif_play(whatif, settings, count, 0, outcomes, NULL);
-    for (size_t i = 0; i < count; i++) {
-        peaks[i] = outcomes[i].error == VARVE_OK ? outcomes[i].figures.peak_reserved : 0;
-    }
-    capacity_smallest(whatif, settings, peaks, count, answer->load.bytes, 0, answer->smallest);
+    frontier_find(whatif, &answer->demand, settings, 1 + answer->advice.pick_count, &options, answer->frontiers);
 }
 
 static int find_answer(struct answer *answer, const struct values *values, struct progress *progress,
@@ -538,13 +549,13 @@ static int find_answer(struct answer *answer, const struct values *values, struc
     }
     error = advise_run(answer->history, whatif, &advise, &answer->advice, message);
     if (error == VARVE_OK) {
-        find_smallest(answer, whatif);
+        find_frontiers(answer, whatif, progress);
         best = most_frugal(answer);
         if (values->capacity != 0 && !runs(answer, 0) && !runs(answer, best)) {
             struct whatif_setting setting = advise_setting(&answer->advice, trial_at(answer, best));
 
             answer->gone = capacity_shed(answer->history, &answer->load, &setting,
-                                         answer->smallest[best] - (uint64_t)values->capacity);
+                                         missing(answer, best));
         }
     }
     whatif_close(whatif);
@@ -555,17 +566,20 @@ static int answer_history(struct command_context *context, const struct values *
                           struct progress *progress)
 {
     struct varve_message message = {""};
-    int error = capacity_load_find(answer->history, &answer->load);
+    int error = whatif_demand_load(answer->history, &answer->demand, &message);
 
-    if (error == VARVE_OK && answer->load.bytes == 0) {
+    if (error == VARVE_OK && answer->demand.served == 0) {
         return command_fail(context, "%s has no allocations of a GPU's caching allocator", answer->path);
     }
-    if (error == VARVE_OK && values->capacity != 0 && answer->load.largest > (uint64_t)values->capacity) {
+    if (error == VARVE_OK && values->capacity != 0 && answer->demand.largest_all > (uint64_t)values->capacity) {
         return command_fail(context, "%s: its largest request is %s, more than a capacity of %s", answer->path,
-                            format_bytes_exact((int64_t)answer->load.largest).text,
+                            format_bytes_exact((int64_t)answer->demand.largest_all).text,
                             format_bytes_exact(values->capacity).text);
     }
     answer->duration_ns = duration_of(answer->history);
+    if (error == VARVE_OK) {
+        error = capacity_load_find(answer->history, &answer->load);
+    }
     if (error == VARVE_OK) {
         error = find_answer(answer, values, progress, &message);
     }

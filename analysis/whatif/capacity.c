@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The load by the events: an alloc is live until its free is completed. Of a history that begins late, blocks that are freed and were
- * never allocated, or are in use at the end and were never allocated, live from the start.
- *
- * A larger limit may fail where a smaller one does not (a retry that came earlier left other holes): the bisection's answer runs,
- * and with 2 MiB less something fails, but a smaller one yet may run.
+ * The load by the events, as in demand.c: an alloc is live until its free is requested. Of a history that begins late, blocks that are
+ * freed and were never allocated, or are in use at the end and were never allocated, live from the start.
  */
 #include "analysis/whatif/capacity.h"
 
 #include "analysis/base/map.h"
 #include "analysis/base/memory.h"
-#include "analysis/base/parallel.h"
 #include "trace/trace.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define GRANULE (UINT64_C(2) << 20)
 #define SHED_TRIES 8
 #define NOWHERE (UINT64_MAX - 1) /* address of what failed, less the event's number */
 
@@ -129,11 +124,12 @@ static struct blocks starting_blocks(const struct history_device *device)
 
     for (size_t i = 0; i < device->event_count; i++) {
         const struct history_event *event = &device->events[i];
-        bool is_end = event->action == HISTORY_FREE_REQUESTED || event->action == HISTORY_FREE_COMPLETED;
+        bool is_block = event->action == HISTORY_ALLOC || event->action == HISTORY_FREE_REQUESTED ||
+                        event->action == HISTORY_FREE_COMPLETED;
 
-        if ((event->action == HISTORY_ALLOC || is_end) && map_find(&seen, event->addr) == NULL) {
+        if (is_block && map_find(&seen, event->addr) == NULL) {
             map_put(&seen, event->addr, 0);
-            if (is_end) {
+            if (event->action == HISTORY_FREE_REQUESTED) {
                 blocks_add(&blocks, event->addr, event->size, event->stack);
             }
         }
@@ -141,7 +137,7 @@ static struct blocks starting_blocks(const struct history_device *device)
     for (size_t i = 0; i < device->block_count; i++) {
         const struct history_block *block = &device->blocks[i];
 
-        if (block->state != HISTORY_INACTIVE && map_find(&seen, block->addr) == NULL) {
+        if (block->state == HISTORY_ACTIVE_ALLOCATED && map_find(&seen, block->addr) == NULL) {
             blocks_add(&blocks, block->addr, block->requested, block->stack);
         }
     }
@@ -149,11 +145,11 @@ static struct blocks starting_blocks(const struct history_device *device)
     return blocks;
 }
 
-/* What is live after event number `end` - 1; the largest request, the most bytes and the event that they are live after. */
+/* What is live after event number `end` - 1; the most bytes so far, and after how many events they are live. */
 struct sweep {
     struct map live; /* address → number in blocks */
     struct blocks blocks;
-    uint64_t bytes, most, largest;
+    uint64_t bytes, most;
     size_t most_event;
 };
 
@@ -162,7 +158,6 @@ static void sweep_add(struct sweep *sweep, uint64_t addr, uint64_t size, uint32_
     map_put(&sweep->live, addr, sweep->blocks.count);
     blocks_add(&sweep->blocks, addr, size, stack);
     sweep->bytes += size;
-    sweep->largest = size > sweep->largest ? size : sweep->largest;
     if (sweep->bytes > sweep->most) {
         sweep->most = sweep->bytes;
         sweep->most_event = event;
@@ -189,7 +184,7 @@ static void sweep_device(const struct history_device *device, size_t end, struct
             if (i + 1 < end && map_remove(&sweep->live, NOWHERE - i, &number)) {
                 sweep->bytes -= event->size;
             }
-        } else if (event->action == HISTORY_FREE_COMPLETED && map_remove(&sweep->live, event->addr, &number)) {
+        } else if (event->action == HISTORY_FREE_REQUESTED && map_remove(&sweep->live, event->addr, &number)) {
             sweep->bytes -= sweep->blocks.items[number].size;
         }
     }
@@ -253,7 +248,6 @@ int capacity_load_find(const struct history *history, struct capacity_load *out)
     }
     for (size_t i = 0; i < history->device_count; i++) {
         sweep_device(&history->devices[i], history->devices[i].event_count, &sweep);
-        out->largest = sweep.largest > out->largest ? sweep.largest : out->largest;
         if (sweep.most > out->bytes) {
             out->bytes = sweep.most;
             out->event = sweep.most_event;
@@ -282,49 +276,6 @@ void capacity_load_free(struct capacity_load *load)
 {
     free(load->lines);
     *load = (struct capacity_load){.lines = NULL};
-}
-
-/* ---- the smallest limit ---- */
-
-static uint64_t round_up(uint64_t bytes)
-{
-    return (bytes + GRANULE - 1) / GRANULE * GRANULE;
-}
-
-void capacity_smallest(struct whatif *whatif, const struct whatif_setting *settings, const int64_t *peaks,
-                       size_t count, uint64_t load, unsigned threads, uint64_t *limits)
-{
-    struct whatif_setting *tries = memory_resize(NULL, (count + 1) * sizeof(*tries));
-    struct whatif_outcome *outcomes = memory_resize(NULL, (count + 1) * sizeof(*outcomes));
-    uint64_t *below = memory_resize(NULL, (count + 1) * sizeof(*below)); /* fails, or is not possible */
-    bool is_open = load > 0;
-
-    for (size_t i = 0; i < count; i++) {
-        below[i] = load > 0 ? round_up(load) - GRANULE : 0;
-        limits[i] = round_up((uint64_t)peaks[i]); /* runs */
-    }
-    while (is_open) {
-        is_open = false;
-        for (size_t i = 0; i < count; i++) {
-            uint64_t middle = below[i] + (limits[i] - below[i]) / GRANULE / 2 * GRANULE;
-
-            tries[i] = settings[i];
-            tries[i].memory_limit = middle > below[i] ? middle : limits[i];
-            tries[i].stop_at_oom = true;
-            is_open = is_open || middle > below[i];
-        }
-        if (is_open) {
-            whatif_play(whatif, tries, count, threads, outcomes, NULL);
-        }
-        for (size_t i = 0; i < count && is_open; i++) {
-            bool runs = outcomes[i].error == VARVE_OK && outcomes[i].result.ooms == 0;
-
-            *(runs ? &limits[i] : &below[i]) = tries[i].memory_limit;
-        }
-    }
-    free(tries);
-    free(outcomes);
-    free(below);
 }
 
 /* ---- what would have to go ---- */

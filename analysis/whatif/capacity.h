@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Does a history fit on a device of a given size, by how much does it miss, and which lines of the program hold what is too much:
- * the lines with most memory at the moment of the load, the most requested bytes that live at a time, below which no allocator can go.
+ * Which lines of the program hold what is too much for a device of a given size: those with most memory at the moment of the load,
+ * the most requested bytes that live at a time, below which no allocator can go.
  */
 #ifndef VARVE_ANALYSIS_WHATIF_CAPACITY_H
 #define VARVE_ANALYSIS_WHATIF_CAPACITY_H
@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* What was live at the moment of the load, of one line of the program; without call sites of one size. */
+/* What is live at that moment, of one line of the program; without call sites of one size. */
 struct capacity_line {
     const char *function, *file; /* of the user's line; the history's texts. NULL: no call site is known */
     uint32_t line;
@@ -21,11 +21,11 @@ struct capacity_line {
     uint64_t key;  /* of the line, for capacity_shed */
 };
 
+/* Of the device that needs most; as whatif_demand counts, with the requests that failed. */
 struct capacity_load {
-    uint64_t bytes;          /* requested, of the device with most; blocks that wait for other streams are live */
-    uint64_t largest;        /* request */
-    unsigned device;         /* of the load */
-    size_t event;            /* after which it is live first */
+    uint64_t bytes;
+    unsigned device;
+    size_t event;                /* after which they are live */
     struct capacity_line *lines; /* by bytes, the most first */
     size_t line_count;
     bool has_callsites; /* some line has a name */
@@ -34,11 +34,6 @@ struct capacity_load {
 /// `history` is borrowed for the lines' texts. Owner: the caller, by capacity_load_free. Errors: VARVE_ERROR_NO_MEMORY.
 int capacity_load_find(const struct history *history, struct capacity_load *out);
 void capacity_load_free(struct capacity_load *load);
-
-/// For each setting (its limit and capacity are not looked at) the smallest memory limit, a multiple of 2 MiB, with which every request is
-/// served, also those that failed in the history; by bisection between the load and the `peaks` that are reserved without a limit.
-void capacity_smallest(struct whatif *whatif, const struct whatif_setting *settings, const int64_t *peaks,
-                       size_t count, uint64_t load, unsigned threads, uint64_t *limits);
 
 /// How many of the first lines of `load` would have to go, at least `bytes` of them together, so that the rest runs under `setting`,
 /// which is found by playing it without the requests of these lines. 0: not found within the first lines that `load` has or that could

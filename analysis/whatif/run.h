@@ -8,6 +8,7 @@
 
 #include "analysis/replay/before.h"
 #include "analysis/replay/replay.h"
+#include "analysis/whatif/metrics.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,6 +29,7 @@ struct whatif_setting {
 struct whatif_outcome {
     struct replay_result result; /* sums over devices; not to be used if there is an error */
     struct replay_figures figures;
+    struct whatif_moments moments;
     int error; /* VARVE_OK, or why this setting can't be run, with the reason in `message` */
     struct varve_message message;
 };
