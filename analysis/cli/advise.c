@@ -24,7 +24,7 @@
 #include <string.h>
 
 #define COLUMNS 80 /* of the text, so that it can be pasted anywhere; only a line to set may be longer */
-#define LINES_SHOWN 10
+#define SITES_SHOWN 8
 #define SETTINGS_MAX (1 + ADVISE_PICKS_MAX)
 
 struct values {
@@ -49,12 +49,15 @@ static const struct option_spec options[] = {
 struct answer {
     const char *path;
     const struct history *history;
+    uint64_t capacity; /* that is asked about; 0: none is */
+    int64_t failed;    /* requests, there, as it is */
+    bool fits;         /* some setting that was tried; else `advice` is about no capacity */
     struct advice advice;
     struct whatif_demand demand;
     struct capacity_load load;
     struct frontier frontiers[SETTINGS_MAX]; /* of the own setting and of each pick */
-    size_t gone;                     /* lines of the load without which it runs; 0: it does with all, or not found */
-    int64_t duration_ns;             /* of the recording; 0: unknown */
+    size_t gone;         /* call sites of the load without which it runs; 0: it does with all, or not found */
+    int64_t duration_ns; /* of the recording; 0: unknown */
 };
 
 static const struct advise_trial *trial_at(const struct answer *answer, size_t index)
@@ -94,7 +97,7 @@ static size_t most_frugal(const struct answer *answer)
 /* What the capacity lacks. A setting that fails there and runs with less lacks nothing that could be named. */
 static uint64_t missing(const struct answer *answer, size_t index)
 {
-    int64_t more = needs(answer, index) - (int64_t)answer->advice.capacity;
+    int64_t more = needs(answer, index) - (int64_t)answer->capacity;
 
     return more > 0 && needs(answer, index) != INT64_MAX ? (uint64_t)more : 0;
 }
@@ -128,10 +131,10 @@ static int64_t lost(const struct answer *answer, size_t index)
     return waste_at(answer, index)->reserved - waste_at(answer, index)->requested;
 }
 
-#define FIGURE(field)                                                          \
-    static int64_t figure_##field(const struct answer *answer, size_t index)   \
-    {                                                                          \
-        return (int64_t)trial_at(answer, index)->outcome.figures.field;        \
+#define FIGURE(field)                                                        \
+    static int64_t figure_##field(const struct answer *answer, size_t index) \
+    {                                                                        \
+        return (int64_t)trial_at(answer, index)->outcome.figures.field;      \
     }
 FIGURE(peak_reserved)
 FIGURE(peak_allocated)
@@ -144,10 +147,10 @@ static int64_t device_ns(const struct answer *answer, size_t index)
     return (int64_t)trial_at(answer, index)->outcome.result.device_ns;
 }
 
-#define WASTE(field)                                                           \
-    static int64_t waste_##field(const struct answer *answer, size_t index)    \
-    {                                                                          \
-        return waste_at(answer, index)->field;                                 \
+#define WASTE(field)                                                        \
+    static int64_t waste_##field(const struct answer *answer, size_t index) \
+    {                                                                       \
+        return waste_at(answer, index)->field;                              \
     }
 WASTE(rounding)
 WASTE(unsplit)
@@ -165,7 +168,7 @@ static const struct {
     {"peak reserved", "peak_reserved", figure_peak_reserved, UNIT_BYTES, false},
     {"  headroom", "headroom", headroom, UNIT_BYTES, false},
     {"peak allocated", "peak_allocated", figure_peak_allocated, UNIT_BYTES, false},
-    {"runs in at least", "needs", known_needs, UNIT_BYTES, false},
+    {"needs at least", "needs", known_needs, UNIT_BYTES, false},
     {"out-of-memory errors", "ooms", figure_ooms, UNIT_COUNT, false},
     {"retries", "retries", figure_retries, UNIT_COUNT, false},
     {"device calls", "device_calls", figure_device_calls, UNIT_COUNT, false},
@@ -182,7 +185,7 @@ static const struct {
 
 static struct cJSON *setting_json(const struct answer *answer, size_t index)
 {
-    static const char *const reasons[] = {"least_memory", "without_expandable_segments", "without_more_time"};
+    static const char *const reasons[] = {"best", "without_expandable_segments", "without_more_time"};
     const struct advise_trial *trial = trial_at(answer, index);
     struct cJSON *object = json_object();
     struct cJSON *causes = json_object();
@@ -200,19 +203,30 @@ static struct cJSON *setting_json(const struct answer *answer, size_t index)
     return object;
 }
 
-static struct cJSON *lines_json(const struct answer *answer)
+static void place_json(struct cJSON *object, const char *key, const struct capacity_place *place)
+{
+    struct cJSON *value = place->file != NULL ? json_object() : json_null_value();
+
+    if (place->file != NULL) {
+        json_text(value, "function", place->function);
+        json_text(value, "file", place->file);
+        json_integer(value, "line", (int64_t)place->line);
+    }
+    json_add(object, key, value);
+}
+
+static struct cJSON *sites_json(const struct answer *answer)
 {
     struct cJSON *array = json_array();
 
     for (size_t i = 0; i < answer->gone; i++) {
-        const struct capacity_line *line = &answer->load.lines[i];
+        const struct capacity_site *site = &answer->load.sites[i];
         struct cJSON *object = json_object();
 
-        json_text(object, "function", line->function);
-        json_text(object, "file", line->file);
-        json_integer_or_null(object, "line", line->file != NULL ? (int64_t)line->line : -1);
-        json_integer(object, "bytes", (int64_t)line->bytes);
-        json_integer(object, "blocks", (int64_t)line->blocks);
+        place_json(object, "user", &site->user);
+        place_json(object, "inner", &site->inner);
+        json_integer(object, "bytes", (int64_t)site->bytes);
+        json_integer(object, "blocks", (int64_t)site->blocks);
         json_append(array, object);
     }
     return array;
@@ -236,28 +250,25 @@ static void print_json(FILE *out, const struct answer *answer)
     const struct advice *advice = &answer->advice;
     struct cJSON *object = json_object();
     struct cJSON *settings = json_array();
-    bool fits = false;
 
     for (size_t i = 1; i <= advice->pick_count; i++) {
         json_append(settings, setting_json(answer, i));
     }
-    for (size_t i = 0; i <= advice->pick_count; i++) {
-        fits = fits || runs(answer, i);
-    }
     json_text(object, "trace", answer->path);
     json_integer_or_null(object, "memory_limit", advice->limit != 0 ? (int64_t)advice->limit : -1);
-    json_integer_or_null(object, "capacity", advice->capacity != 0 ? (int64_t)advice->capacity : -1);
-    json_integer(object, "load", (int64_t)answer->load.bytes);
+    json_integer_or_null(object, "capacity", answer->capacity != 0 ? (int64_t)answer->capacity : -1);
+    json_integer(object, "load_bytes", (int64_t)answer->load.bytes);
     json_integer(object, "largest_request", (int64_t)answer->demand.largest_all);
     json_integer_or_null(object, "duration_ns", answer->duration_ns > 0 ? answer->duration_ns : -1);
     json_add(object, "recorded", recorded_json(&advice->before));
     json_add(object, "own", setting_json(answer, 0));
     json_integer(object, "tried", (int64_t)advice->trial_count);
     json_add(object, "settings", settings);
-    if (advice->capacity != 0) {
-        json_bool(object, "fits", runs(answer, 0));
-        json_bool(object, "fits_with_settings", fits);
-        json_add(object, "must_go", lines_json(answer));
+    if (answer->capacity != 0) {
+        json_bool(object, "fits", answer->failed == 0);
+        json_bool(object, "fits_with_settings", answer->fits);
+        json_integer(object, "missing", (int64_t)missing(answer, most_frugal(answer)));
+        json_add(object, "must_go", sites_json(answer));
     }
     json_print(object, out);
 }
@@ -311,7 +322,8 @@ static void print_table(FILE *out, const struct answer *answer)
 
 static void print_pick(FILE *out, const struct answer *answer, size_t index)
 {
-    static const char *const reasons[] = {"", "without expandable_segments; ", "without more time in calls of the device; "};
+    static const char *const reasons[] = {"", "without expandable_segments; ",
+                                          "without more time in calls of the device; "};
     const struct advise_pick *pick = &answer->advice.picks[index - 1];
     int64_t more = device_ns(answer, index) - device_ns(answer, 0);
     char line[256];
@@ -340,19 +352,31 @@ static void print_pick(FILE *out, const struct answer *answer, size_t index)
     }
 }
 
-static void print_line(FILE *out, const struct capacity_line *line)
+static void print_place(FILE *out, const struct capacity_place *place, size_t columns)
 {
-    char function[128], path[128];
+    char function[160], file[160];
 
-    fprintf(out, "  %10s in %s block%s", format_bytes((int64_t)line->bytes).text,
-            format_count((int64_t)line->blocks).text, line->blocks == 1 ? "" : "s");
-    if (line->file != NULL) {
-        format_function(function, sizeof(function), line->function, 24);
-        format_path(path, sizeof(path), line->file, 24);
-        fprintf(out, ": %s  %s:%" PRIu32 "\n", function, path, line->line);
-    } else {
-        fprintf(out, " of %s\n", format_bytes((int64_t)line->size).text);
+    format_function(function, sizeof(function), place->function, columns / 2);
+    format_path(file, sizeof(file), format_base_name(place->file), columns / 2 - 6);
+    fprintf(out, "%s  %s:%" PRIu32, function, file, place->line);
+}
+
+static void print_site(FILE *out, const struct capacity_site *site)
+{
+    fprintf(out, "  %10s in %s %s", format_bytes((int64_t)site->bytes).text,
+            format_count((int64_t)site->blocks).text,
+            format_plural((int64_t)site->blocks, "block", "blocks"));
+    if (site->user.file == NULL) {
+        fprintf(out, " of %s\n", format_bytes((int64_t)site->size).text);
+        return;
     }
+    fputs(": ", out);
+    print_place(out, &site->user, 40);
+    if (site->inner.file != NULL) {
+        fputs(", in ", out);
+        print_place(out, &site->inner, 40);
+    }
+    fputs("\n", out);
 }
 
 static void print_must_go(FILE *out, const struct answer *answer)
@@ -366,59 +390,62 @@ static void print_must_go(FILE *out, const struct answer *answer)
         snprintf(with, sizeof(with), "with setting %zu", best);
     }
     if (answer->gone == 0) {
-        fputs("which lines would have to go was not found: the largest alone are not enough\n", out);
+        fputs("which call sites' memory would have to go was not found\n", out);
         return;
     }
-    fprintf(out, "it runs there %s without the memory of %s%s:\n", with,
-            load->has_callsites ? "these lines" : "these blocks",
-            load->has_callsites ? "" : " (the trace has no call sites)");
     for (size_t i = 0; i < answer->gone; i++) {
-        sum += load->lines[i].bytes;
-        if (i < LINES_SHOWN) {
-            print_line(out, &load->lines[i]);
-        }
+        sum += load->sites[i].bytes;
     }
-    if (answer->gone > LINES_SHOWN) {
-        fprintf(out, "  and %s more\n", format_count((int64_t)(answer->gone - LINES_SHOWN)).text);
+    fprintf(out, "it runs there %s without %s of these %s:\n", with, format_bytes((int64_t)sum).text,
+            load->has_callsites ? "call sites" : "blocks (the trace has no call sites)");
+    for (size_t i = 0; i < answer->gone && i < SITES_SHOWN; i++) {
+        print_site(out, &load->sites[i]);
     }
-    fprintf(out, "  together %s of what is live when most is (%s)\n", format_bytes((int64_t)sum).text,
-            format_bytes((int64_t)load->bytes).text);
+    if (answer->gone > SITES_SHOWN) {
+        fprintf(out, "  and %s more\n", format_count((int64_t)(answer->gone - SITES_SHOWN)).text);
+    }
+}
+
+static void print_lack(FILE *out, const struct answer *answer)
+{
+    size_t best = most_frugal(answer);
+    char line[512];
+
+    snprintf(line, sizeof(line), "%s: does not fit under any setting tried: misses by %s as it is%s%s%s",
+             format_bytes((int64_t)answer->capacity).text, format_bytes((int64_t)missing(answer, 0)).text,
+             best > 0 ? ", by " : "", best > 0 ? format_bytes((int64_t)missing(answer, best)).text : "",
+             best > 0 ? " at best" : "");
+    format_print_wrapped(out, line, 0);
+    if (answer->load.bytes > answer->capacity) {
+        snprintf(line, sizeof(line), "no allocator can: %s are live after event %s, %s more than that",
+                 format_bytes_exact((int64_t)answer->load.bytes).text,
+                 format_count((int64_t)answer->load.event).text,
+                 format_bytes((int64_t)(answer->load.bytes - answer->capacity)).text);
+    } else {
+        snprintf(line, sizeof(line), "never more than %s are live: the rest is lost to the allocator",
+                 format_bytes_exact((int64_t)answer->load.bytes).text);
+    }
+    format_print_wrapped(out, line, 0);
+    print_must_go(out, answer);
 }
 
 static void print_capacity(FILE *out, const struct answer *answer)
 {
-    const struct advice *advice = &answer->advice;
-    size_t best = most_frugal(answer);
+    struct format_text capacity = format_bytes((int64_t)answer->capacity);
     char line[512];
-    struct format_text capacity = format_bytes((int64_t)advice->capacity);
 
-    if (runs(answer, 0)) {
-        snprintf(line, sizeof(line), "%s: fits as it is; %s is the smallest that does", capacity.text,
-                 format_bytes(needs(answer, 0)).text);
+    if (answer->fits && answer->failed == 0) {
+        fprintf(out, "%s: fits as it is\n", capacity.text);
+    } else if (answer->fits) {
+        snprintf(line, sizeof(line), "%s: does not fit as it is, misses by %s (%s %s); fits with %s",
+                 capacity.text, format_bytes((int64_t)missing(answer, 0)).text,
+                 format_count(answer->failed).text,
+                 format_plural(answer->failed, "request fails", "requests fail"),
+                 answer->advice.pick_count > 1 && runs(answer, 2) ? "these settings" : "setting 1");
         format_print_wrapped(out, line, 0);
-        return;
+    } else {
+        print_lack(out, answer);
     }
-    if (runs(answer, best) && best > 0) {
-        snprintf(line, sizeof(line),
-                 "%s: does not fit as it is, misses by %s (%s requests fail); fits with setting %zu", capacity.text,
-                 format_bytes((int64_t)missing(answer, 0)).text,
-                 format_count(trial_at(answer, 0)->outcome.figures.ooms).text, best);
-        format_print_wrapped(out, line, 0);
-        return;
-    }
-    snprintf(line, sizeof(line), "%s: does not fit under any setting tried: misses by %s as it is%s%s%s", capacity.text,
-             format_bytes((int64_t)missing(answer, 0)).text, best > 0 ? ", by " : "",
-             best > 0 ? format_bytes((int64_t)missing(answer, best)).text : "",
-             best > 0 ? " at best" : "");
-    format_print_wrapped(out, line, 0);
-    snprintf(line, sizeof(line), "at event %s %s are live: no allocator can do with less%s%s",
-             format_count((int64_t)answer->load.event).text, format_bytes_exact((int64_t)answer->load.bytes).text,
-             answer->load.bytes > advice->capacity ? ", and it is more by " : "",
-             answer->load.bytes > advice->capacity
-                 ? format_bytes((int64_t)(answer->load.bytes - advice->capacity)).text
-                 : "");
-    format_print_wrapped(out, line, 0);
-    print_must_go(out, answer);
 }
 
 /* Replayed freely, the own setting should need what was recorded: as far as it does not, neither do other settings. */
@@ -432,12 +459,13 @@ static void print_doubt(FILE *out, const struct answer *answer)
     if (advice->is_given_room || difference <= recorded / 100) {
         return;
     }
-    snprintf(line, sizeof(line),
-             "recorded: %s reserved at most; its requests made again under its own settings: %s (%s). Figures of "
-             "other settings may be off as much",
-             format_bytes(recorded).text, format_bytes(again).text,
-             advice->is_followed ? "calls of empty_cache() and ends of private pools are not all in a trace"
-                                 : "was there a memory limit? --memory-limit");
+    snprintf(
+        line, sizeof(line),
+        "recorded: %s reserved at most; its requests made again under its own settings: %s (%s). Figures of "
+        "other settings may be off as much",
+        format_bytes(recorded).text, format_bytes(again).text,
+        advice->is_followed ? "calls of empty_cache() and ends of private pools are not all in a trace"
+                            : "was there a memory limit? --memory-limit");
     format_print_wrapped(out, line, 0);
 }
 
@@ -481,15 +509,16 @@ static void print_text(FILE *out, const struct answer *answer)
     char line[512];
 
     print_head(out, answer);
-    if (advice->capacity != 0) {
+    if (answer->capacity != 0) {
         print_capacity(out, answer);
     }
     if (advice->pick_count == 0) {
-        snprintf(line, sizeof(line),
-                 "nothing helps: none of %zu settings tried needs less memory than %s reserved, of which %s were "
-                 "allocated, or less time in calls of the device",
-                 advice->trial_count, format_bytes(own->peak_reserved).text,
-                 format_bytes(own->peak_allocated).text);
+        snprintf(
+            line, sizeof(line),
+            "nothing helps: none of %zu settings tried needs less memory than %s reserved, of which %s were "
+            "allocated, or less time in calls of the device",
+            advice->trial_count, format_bytes(own->peak_reserved).text,
+            format_bytes(own->peak_allocated).text);
         format_print_wrapped(out, line, 0);
         return;
     }
@@ -522,24 +551,44 @@ static int64_t duration_of(const struct history *history)
 
 static void find_frontiers(struct answer *answer, struct whatif *whatif, struct progress *progress)
 {
-    struct frontier_options options = {.with_failed = true, .progress = progress};
+    struct frontier_options find = {.with_failed = true, .progress = progress};
     struct whatif_setting settings[SETTINGS_MAX];
 
     for (size_t i = 0; i <= answer->advice.pick_count; i++) {
         settings[i] = advise_setting(&answer->advice, trial_at(answer, i));
         settings[i].capacity = 0;
     }
-    frontier_find(whatif, &answer->demand, settings, 1 + answer->advice.pick_count, &options, answer->frontiers);
+    frontier_find(whatif, &answer->demand, settings, 1 + answer->advice.pick_count, &find, answer->frontiers);
+}
+
+/* Where nothing fits, settings are compared without a limit: by what they need, not by how many requests fail. */
+static int find_settings(struct answer *answer, const struct values *values, struct whatif *whatif,
+                         struct progress *progress, struct varve_message *message)
+{
+    struct advise_options advise = {
+        .memory_limit = (uint64_t)values->memory_limit,
+        .capacity = (uint64_t)values->capacity,
+        .duration_ns = answer->duration_ns,
+        .progress = progress,
+    };
+    int error = advise_run(answer->history, whatif, &advise, &answer->advice, message);
+
+    if (error != VARVE_OK || values->capacity == 0) {
+        return error;
+    }
+    answer->failed = answer->advice.own.outcome.figures.ooms;
+    answer->fits = answer->advice.least_ooms == 0;
+    if (!answer->fits) {
+        advise_free(&answer->advice);
+        advise.capacity = 0;
+        error = advise_run(answer->history, whatif, &advise, &answer->advice, message);
+    }
+    return error;
 }
 
 static int find_answer(struct answer *answer, const struct values *values, struct progress *progress,
                        struct varve_message *message)
 {
-    struct advise_options advise = {
-        .memory_limit = (uint64_t)values->memory_limit,
-        .capacity = (uint64_t)values->capacity,
-        .progress = progress,
-    };
     struct whatif *whatif;
     int error = whatif_open(answer->history, &whatif, message);
     size_t best;
@@ -547,16 +596,18 @@ static int find_answer(struct answer *answer, const struct values *values, struc
     if (error != VARVE_OK) {
         return error;
     }
-    error = advise_run(answer->history, whatif, &advise, &answer->advice, message);
+    error = find_settings(answer, values, whatif, progress, message);
     if (error == VARVE_OK) {
         find_frontiers(answer, whatif, progress);
-        best = most_frugal(answer);
-        if (values->capacity != 0 && !runs(answer, 0) && !runs(answer, best)) {
-            struct whatif_setting setting = advise_setting(&answer->advice, trial_at(answer, best));
+    }
+    if (error == VARVE_OK && values->capacity != 0 && !answer->fits) {
+        struct whatif_setting setting;
 
-            answer->gone = capacity_shed(answer->history, &answer->load, &setting,
-                                         missing(answer, best));
-        }
+        best = most_frugal(answer);
+        setting = advise_setting(&answer->advice, trial_at(answer, best));
+        setting.memory_limit = 0;
+        setting.capacity = answer->capacity;
+        answer->gone = capacity_shed(answer->history, &answer->load, &setting, missing(answer, best));
     }
     whatif_close(whatif);
     return error;
@@ -571,12 +622,14 @@ static int answer_history(struct command_context *context, const struct values *
     if (error == VARVE_OK && answer->demand.served == 0) {
         return command_fail(context, "%s has no allocations of a GPU's caching allocator", answer->path);
     }
-    if (error == VARVE_OK && values->capacity != 0 && answer->demand.largest_all > (uint64_t)values->capacity) {
-        return command_fail(context, "%s: its largest request is %s, more than a capacity of %s", answer->path,
-                            format_bytes_exact((int64_t)answer->demand.largest_all).text,
+    if (error == VARVE_OK && values->capacity != 0 &&
+        answer->demand.largest_all > (uint64_t)values->capacity) {
+        return command_fail(context, "%s: its largest request is %s, more than a capacity of %s",
+                            answer->path, format_bytes_exact((int64_t)answer->demand.largest_all).text,
                             format_bytes_exact(values->capacity).text);
     }
     answer->duration_ns = duration_of(answer->history);
+    answer->capacity = (uint64_t)values->capacity;
     if (error == VARVE_OK) {
         error = capacity_load_find(answer->history, &answer->load);
     }
@@ -628,7 +681,7 @@ const struct command command_advise = {
         "roundup_power2_divisions, garbage_collection_threshold where there is a limit, per_process_memory_fraction "
         "with --capacity, and pairs of what did best. At most three that help are printed: the line to set, what it "
         "would have cost beside what was recorded, and what is still lost to which cause. With --capacity also whether "
-        "the program fits on a GPU of that size, by how much it misses, and which lines' memory would have to go.",
+        "the program fits on a GPU of that size, by how much it misses, and which call sites' memory would have to go.",
     .examples = "  varve advise snapshot.pickle\n"
                 "  varve advise --capacity 24G snapshot.pickle.xz\n"
                 "  varve advise --json run.db\n",

@@ -2,8 +2,7 @@
 /*
  * The search has two rounds. First each option alone, from the program's own setting and from PyTorch's defaults; then pairs of what
  * did best, with every value of the option that rounds sizes beside expandable segments. More would find little: options act on the
- * same free memory. What helps is compared by failures, then peak reserved, and what is within a hundredth of the best is as good as
- * the best: then the simpler setting, then the one with less time in calls of the device.
+ * same free memory. What helps is compared by failures, then by peak reserved with a charge for options and time (cost_of).
  */
 #include "analysis/whatif/advise.h"
 
@@ -87,8 +86,8 @@ static void add_singles(struct advice *advice, const struct history *history, co
 
     add_trial(advice, base);
     for (int option = 0; option < CANDIDATE_OPTIONS; option++) {
-        struct candidate_range range =
-            candidate_range(history, (enum candidate_option)option, advice->limit != 0 || advice->capacity != 0);
+        struct candidate_range range = candidate_range(history, (enum candidate_option)option,
+                                                       advice->limit != 0 || advice->capacity != 0);
 
         candidate = *base;
         candidate.values[option].text[0] = '\0';
@@ -235,31 +234,29 @@ static bool without_price(const struct advice *advice, const struct advise_trial
     return trial->outcome.result.device_ns <= advice->own.outcome.result.device_ns;
 }
 
-/* Of two that are equally good in memory. */
-static bool is_simpler(const struct advise_trial *left, const struct advise_trial *right)
+/* Peak reserved, and a hundredth of it for each option, and as large a share of it as the run takes longer: less is better. */
+static double cost_of(const struct advice *advice, const struct advise_trial *trial)
 {
-    unsigned a = candidate_size(&left->candidate), b = candidate_size(&right->candidate);
+    double more = (double)trial->outcome.result.device_ns - (double)advice->own.outcome.result.device_ns;
+    double longer = advice->duration_ns > 0 && more > 0 ? more / (double)advice->duration_ns : 0;
 
-    return a != b ? a < b : left->outcome.result.device_ns < right->outcome.result.device_ns;
+    return (double)figures_of(trial)->peak_reserved *
+           (1 + (double)candidate_size(&trial->candidate) / SAME_SHARE + longer);
 }
 
 static struct advise_trial *pick(const struct advice *advice, may_be_picked may)
 {
-    struct advise_trial *least = NULL, *best = NULL;
+    struct advise_trial *best = NULL;
 
     for (size_t i = 0; i < advice->trial_count; i++) {
         struct advise_trial *trial = &advice->trials[i];
+        int64_t fewer;
 
-        if (advise_helps(advice, trial) && may(advice, trial) && (least == NULL || is_less(trial, least))) {
-            least = trial;
+        if (!advise_helps(advice, trial) || !may(advice, trial)) {
+            continue;
         }
-    }
-    for (size_t i = 0; i < advice->trial_count && least != NULL; i++) {
-        struct advise_trial *trial = &advice->trials[i];
-        int64_t more = figures_of(trial)->peak_reserved - figures_of(least)->peak_reserved;
-
-        if (advise_helps(advice, trial) && may(advice, trial) && figures_of(trial)->ooms == figures_of(least)->ooms &&
-            more <= figures_of(least)->peak_reserved / SAME_SHARE && (best == NULL || is_simpler(trial, best))) {
+        fewer = best != NULL ? figures_of(best)->ooms - figures_of(trial)->ooms : 1;
+        if (fewer > 0 || (fewer == 0 && cost_of(advice, trial) < cost_of(advice, best))) {
             best = trial;
         }
     }
@@ -267,7 +264,8 @@ static struct advise_trial *pick(const struct advice *advice, may_be_picked may)
 }
 
 /* Settings that have no effect may look better: blocks of equal size lie elsewhere than recorded, and others are taken. */
-static bool has_effect(const struct advice *advice, const struct history *history, const struct advise_trial *trial)
+static bool has_effect(const struct advice *advice, const struct history *history,
+                       const struct advise_trial *trial)
 {
     struct replay_options options = {
         .conf = trial->text, .memory_limit = advice->limit, .capacity = advice->capacity};
@@ -278,7 +276,7 @@ static bool has_effect(const struct advice *advice, const struct history *histor
 static void pick_all(struct advice *advice, const struct history *history)
 {
     static const may_be_picked tests[] = {
-        [ADVISE_LEAST_MEMORY] = any,
+        [ADVISE_BEST] = any,
         [ADVISE_WITHOUT_EXPANDABLE] = without_expandable,
         [ADVISE_WITHOUT_PRICE] = without_price,
     };
@@ -318,7 +316,8 @@ static void find_waste(void *context, size_t index)
 
     if (whatif_waste_at_peak(wastes->history, &setting, index == 0 && advice->is_followed, out, &ignored) !=
         VARVE_OK) {
-        *out = (struct whatif_waste){0}; /* it was played before without an error: memory for a snapshot was out */
+        *out = (struct whatif_waste){
+            0}; /* it was played before without an error: memory for a snapshot was out */
     }
 }
 
@@ -385,6 +384,7 @@ int advise_run(const struct history *history, struct whatif *whatif, const struc
     *out = (struct advice){
         .capacity = options->capacity,
         .limit = options->memory_limit,
+        .duration_ns = options->duration_ns,
         .is_given_room = options->capacity != 0 || options->memory_limit != 0,
     };
     error = replay_before_load(history, options->progress, &out->before);
@@ -402,6 +402,12 @@ int advise_run(const struct history *history, struct whatif *whatif, const struc
     }
     search(out, history, whatif, options);
     pick_all(out, history);
+    out->least_ooms = figures_of(&out->own)->ooms;
+    for (size_t i = 0; i < out->trial_count; i++) {
+        if (out->trials[i].outcome.error == VARVE_OK && figures_of(&out->trials[i])->ooms < out->least_ooms) {
+            out->least_ooms = figures_of(&out->trials[i])->ooms;
+        }
+    }
     parallel_run(1 + out->pick_count, options->threads, find_waste, &wastes);
     return VARVE_OK;
 }

@@ -19,6 +19,7 @@ extern "C" {
 struct advise_options {
     uint64_t memory_limit; /* 0: that which explains what was recorded, if it does; with a capacity none */
     uint64_t capacity;     /* of each device; 0: large enough */
+    int64_t duration_ns;   /* of the recorded run; 0: unknown */
     unsigned threads;      /* 0: all processors */
     struct progress *progress;
 };
@@ -30,11 +31,11 @@ struct advise_trial {
     struct whatif_outcome outcome;
 };
 
-/* Why a setting was picked. */
+/* Why a setting was picked: it is the best of all, or of some. */
 enum advise_reason {
-    ADVISE_LEAST_MEMORY,
-    ADVISE_WITHOUT_EXPANDABLE, /* the least memory without expandable segments, which not every program can use */
-    ADVISE_WITHOUT_PRICE,      /* the least memory of those whose device calls take no more time than now */
+    ADVISE_BEST,
+    ADVISE_WITHOUT_EXPANDABLE, /* which not every program can use */
+    ADVISE_WITHOUT_PRICE,      /* of those whose device calls take no more time than now */
 };
 
 struct advise_pick {
@@ -46,15 +47,18 @@ struct advise_pick {
 struct advice {
     struct replay_before before;
     uint64_t limit, capacity; /* that all were tried under; 0: none */
-    bool is_given_room;       /* limit and capacity are the caller's: they may differ from those of the recording */
+    bool is_given_room; /* limit and capacity are the caller's: they may differ from those of the recording */
     /* What the others are compared with: the history's own setting. `text` may lack what no candidate holds. If is_followed every
      * decision is the recorded one; else these are its requests made again, like those of the trials. */
     struct advise_trial own;
     bool is_followed;
-    struct whatif_waste waste;     /* of the own setting */
-    struct replay_figures again;   /* of the own setting's requests made again, so that trials can be trusted as far as this is the same */
-    struct advise_trial *trials;   /* of other settings */
+    struct whatif_waste waste; /* of the own setting */
+    struct replay_figures
+        again; /* of the own setting's requests made again, so that trials can be trusted as far as this is the same */
+    struct advise_trial *trials; /* of other settings */
     size_t trial_count, trial_capacity;
+    int64_t least_ooms;  /* of all settings, the own one too */
+    int64_t duration_ns; /* of the recorded run; 0: unknown */
     struct advise_pick picks[ADVISE_PICKS_MAX];
     size_t pick_count;
 };

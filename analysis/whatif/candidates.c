@@ -20,10 +20,8 @@
 #define SHARES 5 /* of the bytes of large requests: max_split_size_mb just above each */
 
 static const char *const names[CANDIDATE_OPTIONS] = {
-    [CANDIDATE_EXPANDABLE] = "expandable_segments",
-    [CANDIDATE_MAX_SPLIT] = "max_split_size_mb",
-    [CANDIDATE_ROUNDUP] = "roundup_power2_divisions",
-    [CANDIDATE_GC] = "garbage_collection_threshold",
+    [CANDIDATE_EXPANDABLE] = "expandable_segments",       [CANDIDATE_MAX_SPLIT] = "max_split_size_mb",
+    [CANDIDATE_ROUNDUP] = "roundup_power2_divisions",     [CANDIDATE_GC] = "garbage_collection_threshold",
     [CANDIDATE_FRACTION] = "per_process_memory_fraction",
 };
 

@@ -12,16 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHED_TRIES 8
 #define NOWHERE (UINT64_MAX - 1) /* address of what failed, less the event's number */
 
-/* ---- the user's lines ---- */
-
-struct line_table {
-    const struct history *history;
-    uint64_t *keys;                 /* of each stack */
-    const struct history_frame **frames; /* the user's line of each stack; NULL: none */
-};
+/* ---- call sites ---- */
 
 static bool is_python(const char *file)
 {
@@ -30,72 +23,62 @@ static bool is_python(const char *file)
     return length > 3 && strcmp(file + length - 3, ".py") == 0;
 }
 
-/* The innermost frame of the largest rank, as everywhere (varve_plumbing_rank). */
-static const struct history_frame *user_frame(const struct history *history, const struct history_stack *stack,
-                                              const struct varve_plumbing *plumbing)
+static enum varve_frame_rank rank_of(const struct history *history, const struct history_frame *frame,
+                                     const struct varve_plumbing *plumbing)
 {
-    const struct history_frame *best = NULL;
-    enum varve_frame_rank best_rank = VARVE_FRAME_PLUMBING;
+    const char *file = history->texts[frame->file];
+    struct varve_writer_symbol symbol = {
+        .function = history->texts[frame->function],
+        .file = file,
+        .line = frame->line,
+        .is_python = is_python(file),
+    };
+
+    return varve_plumbing_rank(plumbing, &symbol);
+}
+
+static struct capacity_place place_of(const struct history *history, const struct history_frame *frame)
+{
+    return (struct capacity_place){
+        .function = history->texts[frame->function],
+        .file = history->texts[frame->file],
+        .line = frame->line,
+    };
+}
+
+/* The user's line is the innermost frame of the largest rank, as everywhere (varve_plumbing_rank). */
+static void name_site(const struct history *history, const struct history_stack *stack,
+                      const struct varve_plumbing *plumbing, struct capacity_site *site)
+{
+    const struct history_frame *user = NULL, *inner = NULL;
+    enum varve_frame_rank user_rank = VARVE_FRAME_PLUMBING;
 
     for (uint32_t i = stack->frame_count; i-- > 0;) {
         const struct history_frame *frame = &history->frames[stack->first_frame + i];
-        const char *file = history->texts[frame->file];
-        struct varve_writer_symbol symbol = {
-            .function = history->texts[frame->function],
-            .file = file,
-            .line = frame->line,
-            .is_python = is_python(file),
-        };
-        enum varve_frame_rank rank = varve_plumbing_rank(plumbing, &symbol);
+        enum varve_frame_rank rank = rank_of(history, frame, plumbing);
 
-        if (best == NULL || rank >= best_rank) {
-            best = frame;
-            best_rank = rank;
+        if (user == NULL || rank >= user_rank) {
+            user = frame;
+            user_rank = rank;
+        }
+        if (rank != VARVE_FRAME_PLUMBING) {
+            inner = frame;
         }
     }
-    return best;
-}
-
-static int line_table_make(const struct history *history, struct line_table *table)
-{
-    struct varve_plumbing *plumbing;
-    int error = varve_plumbing_open(&plumbing);
-
-    if (error != VARVE_OK) {
-        return error;
+    if (user != NULL) {
+        site->user = place_of(history, user);
     }
-    *table = (struct line_table){.history = history};
-    table->keys = memory_resize(NULL, (history->stack_count + 1) * sizeof(*table->keys));
-    table->frames = memory_resize(NULL, (history->stack_count + 1) * sizeof(*table->frames));
-    for (size_t i = 0; i < history->stack_count; i++) {
-        const struct history_frame *frame = user_frame(history, &history->stacks[i], plumbing);
-        uint32_t place[3] = {0};
-
-        table->frames[i] = frame;
-        if (frame != NULL) {
-            place[0] = frame->function;
-            place[1] = frame->file;
-            place[2] = frame->line;
-        }
-        table->keys[i] = map_hash(place, sizeof(place));
+    if (inner != NULL && inner != user) {
+        site->inner = place_of(history, inner);
     }
-    varve_plumbing_close(plumbing);
-    return VARVE_OK;
 }
 
-static void line_table_free(struct line_table *table)
+/* Equal stacks have one number. Blocks without a call site are distinguished by their size. */
+static uint64_t site_key(const struct history *history, uint32_t stack, uint64_t size)
 {
-    free(table->keys);
-    free(table->frames);
-}
+    bool is_named = stack < history->stack_count && history->stacks[stack].frame_count > 0;
 
-/* Blocks without a call site are distinguished by their size. */
-static uint64_t line_key(const struct line_table *table, uint32_t stack, uint64_t size)
-{
-    uint64_t unnamed[2] = {UINT64_MAX, size};
-
-    return stack < table->history->stack_count && table->frames[stack] != NULL ? table->keys[stack]
-                                                                               : map_hash(unnamed, sizeof(unnamed));
+    return is_named ? stack : size | UINT64_C(1) << 63;
 }
 
 /* ---- the load ---- */
@@ -184,7 +167,8 @@ static void sweep_device(const struct history_device *device, size_t end, struct
             if (i + 1 < end && map_remove(&sweep->live, NOWHERE - i, &number)) {
                 sweep->bytes -= event->size;
             }
-        } else if (event->action == HISTORY_FREE_REQUESTED && map_remove(&sweep->live, event->addr, &number)) {
+        } else if (event->action == HISTORY_FREE_REQUESTED &&
+                   map_remove(&sweep->live, event->addr, &number)) {
             sweep->bytes -= sweep->blocks.items[number].size;
         }
     }
@@ -196,9 +180,9 @@ static void sweep_free(struct sweep *sweep)
     free(sweep->blocks.items);
 }
 
-static int compare_lines(const void *left_untyped, const void *right_untyped)
+static int compare_sites(const void *left_untyped, const void *right_untyped)
 {
-    const struct capacity_line *left = left_untyped, *right = right_untyped;
+    const struct capacity_site *left = left_untyped, *right = right_untyped;
 
     if (left->bytes != right->bytes) {
         return left->bytes > right->bytes ? -1 : 1;
@@ -206,41 +190,47 @@ static int compare_lines(const void *left_untyped, const void *right_untyped)
     return left->key < right->key ? -1 : left->key > right->key;
 }
 
-static void add_line(struct capacity_load *load, size_t *capacity, struct map *numbers,
-                     const struct line_table *table, const struct block *block)
+/* What is live at the moment of the load, by call site. */
+static void add_sites(const struct history *history, const struct varve_plumbing *plumbing,
+                      struct capacity_load *load)
 {
-    uint64_t key = line_key(table, block->stack, block->size);
-    const uint64_t *number = map_find(numbers, key);
-    struct capacity_line *line;
+    struct map numbers = {0}; /* key → number of the site */
+    struct sweep sweep;
+    size_t capacity = 0;
 
-    if (number == NULL) {
-        const struct history_frame *frame =
-            block->stack < table->history->stack_count ? table->frames[block->stack] : NULL;
+    sweep_device(&history->devices[load->device], load->event, &sweep);
+    for (size_t i = 0; i < sweep.blocks.count; i++) {
+        const struct block *block = &sweep.blocks.items[i];
+        const uint64_t *live = map_find(&sweep.live, block->addr);
+        uint64_t key = site_key(history, block->stack, block->size);
+        const uint64_t *number = map_find(&numbers, key);
 
-        map_put(numbers, key, load->line_count);
-        load->lines = memory_grow(load->lines, capacity, load->line_count, sizeof(*load->lines));
-        line = &load->lines[load->line_count++];
-        *line = (struct capacity_line){.size = block->size, .key = key};
-        if (frame != NULL) {
-            line->function = table->history->texts[frame->function];
-            line->file = table->history->texts[frame->file];
-            line->line = frame->line;
-            load->has_callsites = true;
+        if (live == NULL || *live != i) {
+            continue;
         }
-    } else {
-        line = &load->lines[*number];
+        if (number == NULL) {
+            load->sites = memory_grow(load->sites, &capacity, load->site_count, sizeof(*load->sites));
+            load->sites[load->site_count] = (struct capacity_site){.size = block->size, .key = key};
+            if (block->stack < history->stack_count) {
+                name_site(history, &history->stacks[block->stack], plumbing, &load->sites[load->site_count]);
+            }
+            load->has_callsites |= load->sites[load->site_count].user.file != NULL;
+            map_put(&numbers, key, load->site_count++);
+            number = map_find(&numbers, key);
+        }
+        load->sites[*number].bytes += block->size;
+        load->sites[*number].blocks++;
     }
-    line->bytes += block->size;
-    line->blocks++;
+    sweep_free(&sweep);
+    map_free(&numbers);
+    qsort(load->sites, load->site_count, sizeof(*load->sites), compare_sites);
 }
 
 int capacity_load_find(const struct history *history, struct capacity_load *out)
 {
-    struct line_table table;
-    struct map numbers = {0};
+    struct varve_plumbing *plumbing;
     struct sweep sweep;
-    size_t capacity = 0;
-    int error = line_table_make(history, &table);
+    int error = varve_plumbing_open(&plumbing);
 
     *out = (struct capacity_load){.bytes = 0};
     if (error != VARVE_OK) {
@@ -256,113 +246,104 @@ int capacity_load_find(const struct history *history, struct capacity_load *out)
         sweep_free(&sweep);
     }
     if (out->bytes > 0) {
-        sweep_device(&history->devices[out->device], out->event, &sweep);
-        for (size_t i = 0; i < sweep.blocks.count; i++) {
-            const uint64_t *number = map_find(&sweep.live, sweep.blocks.items[i].addr);
-
-            if (number != NULL && *number == i) {
-                add_line(out, &capacity, &numbers, &table, &sweep.blocks.items[i]);
-            }
-        }
-        sweep_free(&sweep);
-        qsort(out->lines, out->line_count, sizeof(*out->lines), compare_lines);
+        add_sites(history, plumbing, out);
     }
-    map_free(&numbers);
-    line_table_free(&table);
+    varve_plumbing_close(plumbing);
     return VARVE_OK;
 }
 
 void capacity_load_free(struct capacity_load *load)
 {
-    free(load->lines);
-    *load = (struct capacity_load){.lines = NULL};
+    free(load->sites);
+    *load = (struct capacity_load){.sites = NULL};
 }
 
 /* ---- what would have to go ---- */
 
-/* The history without the requests of the first `count` lines; it borrows all but the arrays of events. */
-static struct history without_lines(const struct history *history, const struct line_table *table,
-                                    const struct capacity_load *load, size_t count)
+/* The events of one device without those of blocks whose site is `gone`. */
+static void copy_without(const struct history *history, const struct history_device *from,
+                         const struct map *gone, struct history_device *to)
 {
-    struct history left = *history;
-    struct map gone = {0}; /* keys of lines */
+    struct map skipped = {0}; /* addresses of blocks that are left out */
 
-    for (size_t i = 0; i < count; i++) {
-        map_put(&gone, load->lines[i].key, 0);
-    }
-    left.devices = memory_resize(NULL, (history->device_count + 1) * sizeof(*left.devices));
-    for (size_t i = 0; i < history->device_count; i++) {
-        const struct history_device *from = &history->devices[i];
-        struct history_device *to = &left.devices[i];
-        struct map skipped = {0}; /* addresses of blocks that are left out */
+    *to = *from;
+    to->events = memory_resize(NULL, (from->event_count + 1) * sizeof(*to->events));
+    to->event_count = 0;
+    for (size_t i = 0; i < from->event_count; i++) {
+        const struct history_event *event = &from->events[i];
+        bool is_request = event->action == HISTORY_ALLOC || event->action == HISTORY_OOM;
+        bool is_left = true;
         uint64_t ignored;
 
-        *to = *from;
-        to->events = memory_resize(NULL, (from->event_count + 1) * sizeof(*to->events));
-        to->event_count = 0;
-        for (size_t j = 0; j < from->event_count; j++) {
-            const struct history_event *event = &from->events[j];
-            bool is_left = true;
-
-            if ((event->action == HISTORY_ALLOC || event->action == HISTORY_OOM) &&
-                map_find(&gone, line_key(table, event->stack, event->size)) != NULL) {
-                is_left = false;
-                if (event->action == HISTORY_ALLOC) {
-                    map_put(&skipped, event->addr, 0);
-                }
-            } else if (event->action == HISTORY_FREE_REQUESTED) {
-                is_left = map_find(&skipped, event->addr) == NULL;
-            } else if (event->action == HISTORY_FREE_COMPLETED) {
-                is_left = !map_remove(&skipped, event->addr, &ignored);
+        if (is_request && map_find(gone, site_key(history, event->stack, event->size)) != NULL) {
+            is_left = false;
+            if (event->action == HISTORY_ALLOC) {
+                map_put(&skipped, event->addr, 0);
             }
-            if (is_left) {
-                to->events[to->event_count++] = *event;
-            }
+        } else if (event->action == HISTORY_FREE_REQUESTED) {
+            is_left = map_find(&skipped, event->addr) == NULL;
+        } else if (event->action == HISTORY_FREE_COMPLETED) {
+            is_left = !map_remove(&skipped, event->addr, &ignored);
         }
-        map_free(&skipped);
+        if (is_left) {
+            to->events[to->event_count++] = *event;
+        }
     }
-    map_free(&gone);
-    return left;
+    map_free(&skipped);
 }
 
-static bool runs_without(const struct history *history, const struct line_table *table,
-                         const struct capacity_load *load, size_t count, const struct whatif_setting *setting)
+static bool runs_without(const struct history *history, const struct capacity_load *load, size_t count,
+                         const struct whatif_setting *setting)
 {
-    struct history left = without_lines(history, table, load, count);
+    struct history left = *history; /* borrows all but the arrays of events */
     struct whatif_setting alone = *setting;
     struct whatif_outcome outcome = {.error = VARVE_OK};
     struct varve_message ignored = {""};
+    struct map gone = {0}; /* keys of sites */
     bool runs;
 
+    for (size_t i = 0; i < count; i++) {
+        map_put(&gone, load->sites[i].key, 0);
+    }
+    left.devices = memory_resize(NULL, (history->device_count + 1) * sizeof(*left.devices));
+    for (size_t i = 0; i < history->device_count; i++) {
+        copy_without(history, &history->devices[i], &gone, &left.devices[i]);
+    }
     alone.stop_at_oom = true;
-    runs = whatif_run(&left, &alone, 1, 1, &outcome, NULL, &ignored) == VARVE_OK && outcome.error == VARVE_OK &&
-           outcome.result.ooms == 0;
+    runs = whatif_run(&left, &alone, 1, 1, &outcome, NULL, &ignored) == VARVE_OK &&
+           outcome.error == VARVE_OK && outcome.result.ooms == 0;
     for (size_t i = 0; i < left.device_count; i++) {
         free(left.devices[i].events);
     }
     free(left.devices);
+    map_free(&gone);
     return runs;
 }
 
+/* Less of them is live elsewhere, so that a few more than the sum says may be needed: first one more, then twice as many more. */
 size_t capacity_shed(const struct history *history, const struct capacity_load *load,
                      const struct whatif_setting *setting, uint64_t bytes)
 {
-    struct line_table table;
     uint64_t sum = 0;
-    size_t count = 0, found = 0;
+    size_t count = 0, fails = 0;
 
-    if (line_table_make(history, &table) != VARVE_OK) {
-        return 0;
+    while (count < load->site_count && (sum < bytes || count == 0)) {
+        sum += load->sites[count++].bytes;
     }
-    while (count < load->line_count && sum < bytes) {
-        sum += load->lines[count++].bytes;
-    }
-    for (size_t tries = 0; tries < SHED_TRIES && found == 0 && count <= load->line_count && sum >= bytes; tries++) {
-        if (runs_without(history, &table, load, count, setting)) {
-            found = count;
+    fails = count - 1;
+    while (count > 0 && !runs_without(history, load, count, setting)) {
+        size_t step = 2 * (count - fails);
+
+        if (count == load->site_count) {
+            return 0;
         }
-        count++;
+        fails = count;
+        count = load->site_count - count < step ? load->site_count : count + step;
     }
-    line_table_free(&table);
-    return found;
+    while (count > fails + 1) { /* the fewest that do */
+        size_t middle = fails + (count - fails) / 2;
+
+        *(runs_without(history, load, middle, setting) ? &count : &fails) = middle;
+    }
+    return count;
 }
