@@ -128,7 +128,9 @@ static int64_t known_needs(const struct answer *answer, size_t index)
 
 static int64_t lost(const struct answer *answer, size_t index)
 {
-    return waste_at(answer, index)->reserved - waste_at(answer, index)->requested;
+    const struct whatif_waste *waste = waste_at(answer, index);
+
+    return waste->is_known ? waste->reserved - waste->live_requested : -1;
 }
 
 #define FIGURE(field)                                                        \
@@ -147,16 +149,13 @@ static int64_t device_ns(const struct answer *answer, size_t index)
     return (int64_t)trial_at(answer, index)->outcome.result.device_ns;
 }
 
-#define WASTE(field)                                                        \
-    static int64_t waste_##field(const struct answer *answer, size_t index) \
-    {                                                                       \
-        return waste_at(answer, index)->field;                              \
+#define WASTE(field)                                                                    \
+    static int64_t waste_##field(const struct answer *answer, size_t index)             \
+    {                                                                                   \
+        return waste_at(answer, index)->is_known ? waste_at(answer, index)->field : -1; \
     }
-WASTE(rounding)
-WASTE(unsplit)
-WASTE(pending)
-WASTE(cached)
-WASTE(holes)
+WHATIF_CAUSE_LIST(WASTE)
+#undef WASTE
 
 /* Negative: there is no such figure here. */
 static const struct {
@@ -174,11 +173,13 @@ static const struct {
     {"device calls", "device_calls", figure_device_calls, UNIT_COUNT, false},
     {"  modelled time", "device_ns", device_ns, UNIT_TIME, false},
     {"lost at the peak", "lost", lost, UNIT_BYTES, false},
-    {"  sizes rounded up", "rounding", waste_rounding, UNIT_BYTES, true},
-    {"  rests not split off", "unsplit", waste_unsplit, UNIT_BYTES, true},
-    {"  waiting for streams", "pending", waste_pending, UNIT_BYTES, true},
-    {"  cached, whole segments", "cached", waste_cached, UNIT_BYTES, true},
-    {"  holes beside blocks", "holes", waste_holes, UNIT_BYTES, true},
+    {"  rounding", "rounding", waste_rounding, UNIT_BYTES, true},
+    {"  unsplit remainders", "unsplit_remainder", waste_unsplit_remainder, UNIT_BYTES, true},
+    {"  segments too large", "segment_quantum", waste_segment_quantum, UNIT_BYTES, true},
+    {"  free in other pools", "pool_segregation", waste_pool_segregation, UNIT_BYTES, true},
+    {"  waiting for streams", "stream_pending", waste_stream_pending, UNIT_BYTES, true},
+    {"  cached whole segments", "cached_segments", waste_cached_segments, UNIT_BYTES, true},
+    {"  holes between blocks", "external_holes", waste_external_holes, UNIT_BYTES, true},
 };
 
 #define FIGURES (sizeof(figures) / sizeof(figures[0]))

@@ -7,7 +7,7 @@
 #include "analysis/whatif/advise.h"
 
 #include "analysis/base/memory.h"
-#include "analysis/base/parallel.h"
+#include "analysis/output/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -300,24 +300,20 @@ static void pick_all(struct advice *advice, const struct history *history)
 
 /* ---- what is still lost ---- */
 
-struct wastes {
-    const struct history *history;
-    struct advice *advice;
-};
-
-static void find_waste(void *context, size_t index)
+/* Where it can't be found (no room for the database) the settings are worth knowing all the same. */
+static void find_waste(struct advice *advice, const struct history *history, struct progress *progress)
 {
-    const struct wastes *wastes = context;
-    struct advice *advice = wastes->advice;
-    struct whatif_setting setting =
-        advise_setting(advice, index == 0 ? &advice->own : advice->picks[index - 1].trial);
     struct varve_message ignored = {""};
-    struct whatif_waste *out = index == 0 ? &advice->waste : &advice->picks[index - 1].waste;
 
-    if (whatif_waste_at_peak(wastes->history, &setting, index == 0 && advice->is_followed, out, &ignored) !=
-        VARVE_OK) {
-        *out = (struct whatif_waste){
-            0}; /* it was played before without an error: memory for a snapshot was out */
+    for (size_t i = 0; i <= advice->pick_count; i++) {
+        const struct advise_trial *trial = i == 0 ? &advice->own : advice->picks[i - 1].trial;
+        struct whatif_setting setting = advise_setting(advice, trial);
+
+        if (progress != NULL) {
+            progress_step(progress, "looking where memory is lost", i, 1 + advice->pick_count);
+        }
+        whatif_waste_at_peak(history, &setting, i == 0 && advice->is_followed,
+                             i == 0 ? &advice->waste : &advice->picks[i - 1].waste, &ignored);
     }
 }
 
@@ -378,7 +374,6 @@ static int play_own(struct advice *advice, const struct history *history, struct
 int advise_run(const struct history *history, struct whatif *whatif, const struct advise_options *options,
                struct advice *out, struct varve_message *message)
 {
-    struct wastes wastes = {.history = history, .advice = out};
     int error;
 
     *out = (struct advice){
@@ -408,7 +403,9 @@ int advise_run(const struct history *history, struct whatif *whatif, const struc
             out->least_ooms = figures_of(&out->trials[i])->ooms;
         }
     }
-    parallel_run(1 + out->pick_count, options->threads, find_waste, &wastes);
+    if (out->pick_count > 0) {
+        find_waste(out, history, options->progress);
+    }
     return VARVE_OK;
 }
 

@@ -1,114 +1,109 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Reserved bytes only grow within a request, so that the moment with most of them is right behind one. Which one is not known before
- * the end: each new peak takes the place of the last.
- */
+/* The causes need more than the blocks at that moment: what no block has had yet, and which pool asked the device last. */
 #include "analysis/whatif/waste.h"
 
-#include "analysis/replay/infer/settings.h"
+#include "analysis/query/db.h"
+#include "analysis/replay/history_writer.h"
+#include "trace/trace.h"
 
-struct peak {
-    struct varve_alloc_config config;
-    const char *policy;
-    const struct varve_alloc *alloc; /* of the device that is played; each has its own */
-    int64_t reserved;                /* the most so far */
-    struct whatif_waste waste;       /* then */
-    struct whatif_waste sum;         /* of devices before */
-    int error;
-};
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-static void add_waste(struct whatif_waste *sum, const struct whatif_waste *waste)
+#define PATH_BYTES 4096
+
+static int folder_make(char folder[PATH_BYTES], struct varve_message *message)
 {
-    sum->reserved += waste->reserved;
-    sum->requested += waste->requested;
-    sum->rounding += waste->rounding;
-    sum->unsplit += waste->unsplit;
-    sum->pending += waste->pending;
-    sum->cached += waste->cached;
-    sum->holes += waste->holes;
+    const char *parent = getenv("TMPDIR");
+
+    if (snprintf(folder, PATH_BYTES, "%s/varve-XXXXXX",
+                 parent != NULL && parent[0] != '\0' ? parent : "/tmp") >= PATH_BYTES - 16 ||
+        mkdtemp(folder) == NULL) {
+        return varve_message_set(message, VARVE_ERROR_IO, "no temporary folder: %s", strerror(errno));
+    }
+    return VARVE_OK;
 }
 
-static void add_block(struct whatif_waste *waste, const struct peak *peak,
-                      const struct varve_segment_info *segment, const struct varve_block_info *block)
+static int write_database(const char *path, const struct history *history,
+                          const struct whatif_setting *setting, bool follow, struct varve_message *message)
 {
-    int64_t bytes = (int64_t)block->bytes;
-    int64_t rounded;
-
-    if (block->state == VARVE_BLOCK_ACTIVE_PENDING_FREE) {
-        waste->pending += bytes;
-    } else if (block->state == VARVE_BLOCK_INACTIVE) {
-        *(segment->active_bytes > 0 ? &waste->holes : &waste->cached) += bytes;
-    } else {
-        rounded = (int64_t)varve_alloc_block_size(peak->policy, &peak->config, block->requested);
-        rounded = rounded < bytes ? rounded : bytes;
-        waste->requested += (int64_t)block->requested;
-        waste->rounding += rounded - (int64_t)block->requested;
-        waste->unsplit += bytes - rounded;
-    }
-}
-
-static void look(void *context, struct varve_alloc *alloc, bool has_failed)
-{
-    struct peak *peak = context;
-    int64_t reserved = varve_alloc_memory_reserved(alloc);
-    struct varve_alloc_snapshot snapshot;
-
-    (void)has_failed;
-    if (alloc != peak->alloc) {
-        add_waste(&peak->sum, &peak->waste);
-        peak->waste = (struct whatif_waste){0};
-        peak->reserved = 0;
-        peak->alloc = alloc;
-    }
-    if (reserved <= peak->reserved || peak->error != VARVE_OK) {
-        return;
-    }
-    peak->reserved = reserved;
-    peak->error = varve_alloc_snapshot(alloc, &snapshot);
-    if (peak->error != VARVE_OK) {
-        return;
-    }
-    peak->waste = (struct whatif_waste){.reserved = reserved};
-    for (size_t i = 0; i < snapshot.segment_count; i++) {
-        const struct varve_segment_info *segment = &snapshot.segments[i];
-
-        for (size_t j = 0; j < segment->block_count; j++) {
-            add_block(&peak->waste, peak, segment, &snapshot.blocks[segment->first_block + j]);
-        }
-    }
-    varve_alloc_snapshot_free(&snapshot);
-}
-
-int whatif_waste_at_peak(const struct history *history, const struct whatif_setting *setting, bool follow,
-                         struct whatif_waste *out, struct varve_message *message)
-{
-    struct peak peak = {.policy = setting->policy};
     struct replay_options options = {
         .policy = setting->policy,
         .conf = setting->conf,
         .memory_limit = setting->memory_limit,
         .capacity = setting->capacity,
         .follow = follow,
-        .observe = look,
-        .observe_context = &peak,
     };
     struct replay_inference *inference;
     struct replay_result result;
-    int error = replay_config(history, setting->conf, &peak.config, message);
+    struct varve_writer *writer;
+    int error = replay_infer(history, &options, &inference, &result, message);
 
-    *out = (struct whatif_waste){0};
-    if (error == VARVE_OK) {
-        error = replay_infer(history, &options, &inference, &result, message);
-    }
     if (error != VARVE_OK) {
         return error;
     }
-    error = replay_play(inference, &options, &result, message);
-    replay_inference_free(inference);
+    error = varve_writer_open(path, false, &writer, message);
     if (error == VARVE_OK) {
-        error = peak.error;
+        options.writer = history_writer_new(writer, history);
+        error = replay_play(inference, &options, &result, message);
+        history_writer_free(options.writer);
+        if (error == VARVE_OK) {
+            error = varve_writer_finish(writer, NULL, NULL, message);
+        } else {
+            varve_writer_abandon(writer);
+        }
     }
-    add_waste(&peak.sum, &peak.waste);
-    *out = peak.sum;
+    replay_inference_free(inference);
+    return error;
+}
+
+static int read_database(const char *path, struct whatif_waste *out, struct varve_message *message)
+{
+    struct database *database;
+    struct cursor cursor;
+    int error = database_open(path, DATABASE_DERIVED, &database, message);
+    int column = 0;
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+#define SUM(name) ", sum(" #name ")"
+    cursor_open(&cursor, database,
+                "SELECT sum(reserved), sum(live_requested)" WHATIF_CAUSE_LIST(SUM) " FROM ladder_peak");
+#undef SUM
+    if (cursor_next(&cursor)) {
+        out->reserved = cursor_integer(&cursor, column++);
+        out->live_requested = cursor_integer(&cursor, column++);
+#define READ(name) out->name = cursor_integer(&cursor, column++);
+        WHATIF_CAUSE_LIST(READ)
+#undef READ
+        out->is_known = true;
+    }
+    cursor_close(&cursor);
+    error = database_error(database, message);
+    database_close(database);
+    return error;
+}
+
+int whatif_waste_at_peak(const struct history *history, const struct whatif_setting *setting, bool follow,
+                         struct whatif_waste *out, struct varve_message *message)
+{
+    char folder[PATH_BYTES], path[PATH_BYTES + 16];
+    int error = folder_make(folder, message);
+
+    *out = (struct whatif_waste){.is_known = false};
+    if (error != VARVE_OK) {
+        return error;
+    }
+    snprintf(path, sizeof(path), "%s/replay.db", folder);
+    error = write_database(path, history, setting, follow, message);
+    if (error == VARVE_OK) {
+        error = read_database(path, out, message);
+    }
+    out->is_known = out->is_known && error == VARVE_OK;
+    unlink(path);
+    rmdir(folder);
     return error;
 }

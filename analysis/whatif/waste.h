@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What of the reserved memory nobody had asked for when most was reserved, by cause: of a setting, found by playing it. Called by
- * advise.c.
+ * What of the reserved memory nobody had asked for when most was reserved, by cause, of one setting: it is played into a temporary
+ * database, whose view ladder_peak says it. Called by advise.c.
  */
 #ifndef VARVE_ANALYSIS_WHATIF_WASTE_H
 #define VARVE_ANALYSIS_WHATIF_WASTE_H
@@ -12,18 +12,23 @@
 extern "C" {
 #endif
 
-/* Bytes, sums over devices, each at its own first moment with most reserved:
- * reserved = requested + rounding + unsplit + pending + cached + holes. */
+/* X(name): columns of view ladder_peak. */
+#define WHATIF_CAUSE_LIST(X) \
+    X(rounding)              \
+    X(unsplit_remainder)     \
+    X(segment_quantum) X(pool_segregation) X(stream_pending) X(cached_segments) X(external_holes)
+
+/* Bytes, sums over devices, each at its own moment: reserved - live_requested = the causes together. */
 struct whatif_waste {
-    int64_t reserved, requested;
-    int64_t rounding; /* blocks in use: what the rules of sizes add to the request */
-    int64_t unsplit;  /* blocks in use: the rest, too small to be split off, or not allowed to be */
-    int64_t pending;  /* blocks freed, and in use by other streams */
-    int64_t cached;   /* segments without a block in use */
-    int64_t holes;    /* free blocks beside blocks in use */
+    bool is_known;
+    int64_t reserved, live_requested;
+#define WHATIF_CAUSE_FIELD(name) int64_t name;
+    WHATIF_CAUSE_LIST(WHATIF_CAUSE_FIELD)
+#undef WHATIF_CAUSE_FIELD
 };
 
-/// Play `setting` and look; `follow`: with the recorded decisions, which must come out. Threads: any. Errors: those of replay_run.
+/// Play `setting` and look; `follow`: with the recorded decisions, which must come out. One thread at a time. Errors: those of
+/// replay_run, of writing the database below TMPDIR, and of reading it; `out` is then not known.
 int whatif_waste_at_peak(const struct history *history, const struct whatif_setting *setting, bool follow,
                          struct whatif_waste *out, struct varve_message *message);
 
