@@ -416,6 +416,7 @@ static int replay_history(struct command_context *context, const struct values *
     int error = is_whatif ? replay_before_load(history, progress, &whatif.before) : VARVE_OK;
 
     if (error == VARVE_OK && is_whatif) {
+        replay.recorded_limit = whatif.before.limit;
         whatif.is_unchanged = replay_changes_nothing(history, &replay, &whatif.before);
         replay.follow = whatif.is_unchanged; /* then the recorded history is what comes of it */
     }

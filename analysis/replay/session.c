@@ -39,6 +39,7 @@ static int open_device(struct replay *replay, struct varve_message *message)
         .index = (int)replay->index,
         .capacity_bytes = options->follow ? 0 : options->capacity,
         .total_bytes = replay->inferred->total,
+        .descends = !is_placed,
         .has_latency = true, /* what the calls would have taken is what its clock says in the end */
         .events_are_scripted = true,
         .segment_address = is_placed ? replay_segment_addr : NULL,
@@ -117,6 +118,7 @@ void replay_session_close(struct replay *replay)
     free(replay->is_reserved);
     free(replay->predicted.items);
     free(replay->cached.items);
+    free(replay->emptied);
 }
 
 int replay_pool_enter(struct replay *replay, uint16_t pool)

@@ -60,6 +60,9 @@ struct replay {
     unsigned index;                           /* of the device */
     struct replay_releases predicted, cached; /* plans of releases */
     struct replay_mismatch mismatch;
+    size_t *emptied; /* events that calls of empty_cache began with; emptied_count of them */
+    size_t emptied_count, emptied_capacity;
+    size_t emptied_next; /* not follow: of inferred->calls */
 };
 
 /// replay_session_close in any case. `inferred` and `options` are borrowed until then. Errors: VARVE_ERROR_INVALID

@@ -19,6 +19,7 @@ struct inference {
 
 struct whatif {
     const struct history *history;
+    struct replay_before before;
     struct inference *inferences;
     size_t inference_count, inference_capacity;
 };
@@ -27,7 +28,7 @@ struct whatif {
 static struct replay_inference *infer(struct whatif *whatif, uint64_t capacity, int *error_out,
                                       struct varve_message *message)
 {
-    struct replay_options options = {.capacity = capacity};
+    struct replay_options options = {.capacity = capacity, .recorded_limit = whatif->before.limit};
     struct replay_result ignored;
     struct inference made = {.capacity = capacity};
 
@@ -52,12 +53,18 @@ int whatif_open(const struct history *history, struct whatif **whatif_out, struc
     int error = VARVE_OK;
 
     *whatif = (struct whatif){.history = history};
-    if (infer(whatif, 0, &error, message) == NULL) {
+    error = replay_before_load(history, NULL, &whatif->before);
+    if (error != VARVE_OK || infer(whatif, 0, &error, message) == NULL) {
         whatif_close(whatif);
         return error;
     }
     *whatif_out = whatif;
     return VARVE_OK;
+}
+
+const struct replay_before *whatif_recorded(const struct whatif *whatif)
+{
+    return &whatif->before;
 }
 
 void whatif_close(struct whatif *whatif)

@@ -38,6 +38,8 @@ struct whatif_outcome {
 /// Errors: VARVE_ERROR_FORMAT (the history contradicts itself), UNSUPPORTED.
 int whatif_open(const struct history *history, struct whatif **whatif_out, struct varve_message *message);
 void whatif_close(struct whatif *whatif); /* NULL is allowed */
+/// What it cost as it was recorded. Owner: `whatif`.
+const struct replay_before *whatif_recorded(const struct whatif *whatif);
 /// Play `count` settings on `threads` threads (0: all processors); outcome i is that of setting i. One thread calls.
 /// `progress` (may be NULL) gets one step a play. Errors: those of the settings are in their outcomes.
 void whatif_play(struct whatif *whatif, const struct whatif_setting *settings, size_t count, unsigned threads,

@@ -3,7 +3,8 @@
 # Runs threads: plays.
 """varve compare and varve frontier beside varve replay, on recordings of PyTorch's allocator.
 
-compare   says of each policy what a replay with that policy says
+compare   says of each policy what a replay with that policy says; under the settings and the limit of the recording it is what
+          PyTorch counted, though nothing is followed: requests alone, on addresses of the simulated device's choice
 frontier  gives a capacity that serves every request as --memory-limit of a replay, and 2 MiB less does not; what fails above it
           fails, and what is called safe is
 """
@@ -56,6 +57,22 @@ class Compare(unittest.TestCase):
                     alone = varve("replay", "--json", *setting_of(row), trace(name))
                     keys = ("peak_reserved", "peak_allocated", "device_calls", "retries", "segments", "ooms", "frees_skipped")
                     self.assertEqual({key: row[key] for key in keys}, {key: alone[key] for key in keys})
+
+    def test_own_rules_cost_the_same(self):
+        for name in ("gpt2_train", "gpt2_train_expandable", "gpt2_train_roundup", "gpt2_train_limit",
+                     "gpt2_train_maxsplit", "multistream_record", "cudagraph_private_pool", "pools_free"):
+            with self.subTest(name):
+                expected = json.loads((FOLDER / f"{name}.expected.json").read_text())
+                options = ["--conf", expected["alloc_conf"] or "", "--capacity", expected["total_memory"]]
+                if expected["memory_limit"]:
+                    options += ["--memory-limit", expected["memory_limit"]]
+                row = varve("compare", "--json", "--policies", "pytorch", *options, trace(name))
+                stats = expected["memory_stats"]
+                self.assertEqual([row["peak_reserved"], row["peak_allocated"], row["device_calls"], row["retries"],
+                                  row["ooms"]],
+                                 [stats["reserved_bytes.all.peak"], stats["allocated_bytes.all.peak"],
+                                  stats["num_device_alloc"] + stats["num_device_free"], stats["num_alloc_retries"],
+                                  stats["num_ooms"]])
 
     def test_limits_and_traces(self):
         rows = varve("compare", "--json", "--policies", "pytorch,first-fit", "--memory-limit", "17G", "--memory-limit",

@@ -10,7 +10,8 @@
 #include "alloc/device/sim/faults.h"
 
 #define POOL_STEP ((uint64_t)2 << 20)
-#define JOIN_STREAM UINT64_MAX /* no program has such a handle */
+#define DRIVER_RANGE ((uint64_t)32 << 20) /* seen in recorded addresses of cudaMalloc, on an H200 */
+#define JOIN_STREAM UINT64_MAX            /* no program has such a handle */
 
 static uint64_t align_up(uint64_t value, uint64_t alignment)
 {
@@ -38,11 +39,34 @@ static int place_counted(struct sim_device *sim, uint64_t bytes, uint64_t *addr_
                          (unsigned long long)bytes);
 }
 
+/* Into the lowest gap between the ranges so far, or into a new range below them. */
+static int place_below(struct sim_device *sim, uint64_t bytes, uint64_t *addr_out)
+{
+    struct device_ranges *space = &sim->table.resources.space;
+    uint64_t top = sim->next_addr, whole;
+
+    if (bytes <= top - space->floor && device_ranges_first_fit(space, bytes, addr_out) &&
+        *addr_out <= top - bytes) {
+        return 0;
+    }
+    whole = bytes <= space->floor ? align_up(bytes, DRIVER_RANGE) : UINT64_MAX;
+    if (whole > space->floor) {
+        return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY, "no addresses left for %llu bytes",
+                             (unsigned long long)bytes);
+    }
+    space->floor -= whole; /* the new one begins there, so that no other's gap changes */
+    *addr_out = space->floor;
+    return 0;
+}
+
 static int choose_address(struct sim_device *sim, varve_sim_address script, uint64_t bytes, uint64_t stream,
                           const struct varve_device_reservation *reservation, uint64_t *addr_out)
 {
     int error;
 
+    if (!script && sim->options.descends) {
+        return place_below(sim, bytes, addr_out);
+    }
     if (!script) {
         if (!sim->options.reuses_addresses) {
             return place_counted(sim, bytes, addr_out);
