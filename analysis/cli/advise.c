@@ -608,7 +608,7 @@ static int find_answer(struct answer *answer, const struct values *values, struc
         setting = advise_setting(&answer->advice, trial_at(answer, best));
         setting.memory_limit = 0;
         setting.capacity = answer->capacity;
-        answer->gone = capacity_shed(answer->history, &answer->load, &setting, missing(answer, best));
+        answer->gone = capacity_shed(whatif, answer->history, &answer->load, &setting, missing(answer, best));
     }
     whatif_close(whatif);
     return error;

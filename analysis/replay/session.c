@@ -39,9 +39,9 @@ static int open_device(struct replay *replay, struct varve_message *message)
         .index = (int)replay->index,
         .capacity_bytes = options->follow ? 0 : options->capacity,
         .total_bytes = replay->inferred->total,
-        .descends = !is_placed,
         .has_latency = true, /* what the calls would have taken is what its clock says in the end */
         .events_are_scripted = true,
+        .places_as_cuda = true,
         .segment_address = is_placed ? replay_segment_addr : NULL,
         .reservation_address = is_placed ? replay_reservation_addr : NULL,
         .address_context = replay,

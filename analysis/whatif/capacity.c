@@ -260,68 +260,38 @@ void capacity_load_free(struct capacity_load *load)
 
 /* ---- what would have to go ---- */
 
-/* The events of one device without those of blocks whose site is `gone`. */
-static void copy_without(const struct history *history, const struct history_device *from,
-                         const struct map *gone, struct history_device *to)
+struct gone {
+    const struct history *history;
+    struct map keys; /* of sites */
+};
+
+static bool is_gone(void *context, const struct history_event *event)
 {
-    struct map skipped = {0}; /* addresses of blocks that are left out */
+    const struct gone *gone = context;
 
-    *to = *from;
-    to->events = memory_resize(NULL, (from->event_count + 1) * sizeof(*to->events));
-    to->event_count = 0;
-    for (size_t i = 0; i < from->event_count; i++) {
-        const struct history_event *event = &from->events[i];
-        bool is_request = event->action == HISTORY_ALLOC || event->action == HISTORY_OOM;
-        bool is_left = true;
-        uint64_t ignored;
-
-        if (is_request && map_find(gone, site_key(history, event->stack, event->size)) != NULL) {
-            is_left = false;
-            if (event->action == HISTORY_ALLOC) {
-                map_put(&skipped, event->addr, 0);
-            }
-        } else if (event->action == HISTORY_FREE_REQUESTED) {
-            is_left = map_find(&skipped, event->addr) == NULL;
-        } else if (event->action == HISTORY_FREE_COMPLETED) {
-            is_left = !map_remove(&skipped, event->addr, &ignored);
-        }
-        if (is_left) {
-            to->events[to->event_count++] = *event;
-        }
-    }
-    map_free(&skipped);
+    return map_find(&gone->keys, site_key(gone->history, event->stack, event->size)) != NULL;
 }
 
-static bool runs_without(const struct history *history, const struct capacity_load *load, size_t count,
-                         const struct whatif_setting *setting)
+static bool runs_without(struct whatif *whatif, const struct history *history,
+                         const struct capacity_load *load, size_t count, const struct whatif_setting *setting)
 {
-    struct history left = *history; /* borrows all but the arrays of events */
+    struct gone gone = {.history = history};
     struct whatif_setting alone = *setting;
-    struct whatif_outcome outcome = {.error = VARVE_OK};
-    struct varve_message ignored = {""};
-    struct map gone = {0}; /* keys of sites */
-    bool runs;
+    struct whatif_outcome outcome;
 
     for (size_t i = 0; i < count; i++) {
-        map_put(&gone, load->sites[i].key, 0);
-    }
-    left.devices = memory_resize(NULL, (history->device_count + 1) * sizeof(*left.devices));
-    for (size_t i = 0; i < history->device_count; i++) {
-        copy_without(history, &history->devices[i], &gone, &left.devices[i]);
+        map_put(&gone.keys, load->sites[i].key, 0);
     }
     alone.stop_at_oom = true;
-    runs = whatif_run(&left, &alone, 1, 1, &outcome, NULL, &ignored) == VARVE_OK &&
-           outcome.error == VARVE_OK && outcome.result.ooms == 0;
-    for (size_t i = 0; i < left.device_count; i++) {
-        free(left.devices[i].events);
-    }
-    free(left.devices);
-    map_free(&gone);
-    return runs;
+    alone.skip = is_gone;
+    alone.skip_context = &gone;
+    whatif_play(whatif, &alone, 1, 1, &outcome, NULL);
+    map_free(&gone.keys);
+    return outcome.error == VARVE_OK && outcome.result.ooms == 0;
 }
 
 /* Less of them is live elsewhere, so that a few more than the sum says may be needed: first one more, then twice as many more. */
-size_t capacity_shed(const struct history *history, const struct capacity_load *load,
+size_t capacity_shed(struct whatif *whatif, const struct history *history, const struct capacity_load *load,
                      const struct whatif_setting *setting, uint64_t bytes)
 {
     uint64_t sum = 0;
@@ -331,7 +301,7 @@ size_t capacity_shed(const struct history *history, const struct capacity_load *
         sum += load->sites[count++].bytes;
     }
     fails = count - 1;
-    while (count > 0 && !runs_without(history, load, count, setting)) {
+    while (count > 0 && !runs_without(whatif, history, load, count, setting)) {
         size_t step = 2 * (count - fails);
 
         if (count == load->site_count) {
@@ -343,7 +313,7 @@ size_t capacity_shed(const struct history *history, const struct capacity_load *
     while (count > fails + 1) { /* the fewest that do */
         size_t middle = fails + (count - fails) / 2;
 
-        *(runs_without(history, load, middle, setting) ? &count : &fails) = middle;
+        *(runs_without(whatif, history, load, middle, setting) ? &count : &fails) = middle;
     }
     return count;
 }

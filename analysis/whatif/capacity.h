@@ -43,7 +43,7 @@ void capacity_load_free(struct capacity_load *load);
 
 /// How many of the first sites of `load` would have to go, at least `bytes` of them together, so that the rest runs under `setting`,
 /// which is found by playing it without their requests. 0: not found within those that could be tried.
-size_t capacity_shed(const struct history *history, const struct capacity_load *load,
+size_t capacity_shed(struct whatif *whatif, const struct history *history, const struct capacity_load *load,
                      const struct whatif_setting *setting, uint64_t bytes);
 
 #ifdef __cplusplus

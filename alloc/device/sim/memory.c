@@ -10,8 +10,7 @@
 #include "alloc/device/sim/faults.h"
 
 #define POOL_STEP ((uint64_t)2 << 20)
-#define DRIVER_RANGE ((uint64_t)32 << 20) /* seen in recorded addresses of cudaMalloc, on an H200 */
-#define JOIN_STREAM UINT64_MAX            /* no program has such a handle */
+#define JOIN_STREAM UINT64_MAX /* no program has such a handle */
 
 static uint64_t align_up(uint64_t value, uint64_t alignment)
 {
@@ -39,24 +38,19 @@ static int place_counted(struct sim_device *sim, uint64_t bytes, uint64_t *addr_
                          (unsigned long long)bytes);
 }
 
-/* Into the lowest gap between the ranges so far, or into a new range below them. */
-static int place_below(struct sim_device *sim, uint64_t bytes, uint64_t *addr_out)
+/* What nobody else has: reservations and scripts may have put something in the way. */
+static int place_as_cuda(struct sim_device *sim, uint64_t bytes, uint64_t *addr_out)
 {
-    struct device_ranges *space = &sim->table.resources.space;
-    uint64_t top = sim->next_addr, whole;
+    int error =
+        bytes < (uint64_t)1 << 62 ? sim_places_take(&sim->places, bytes, addr_out) : VARVE_ERROR_NO_MEMORY;
 
-    if (bytes <= top - space->floor && device_ranges_first_fit(space, bytes, addr_out) &&
-        *addr_out <= top - bytes) {
-        return 0;
+    if (error == 0 && device_ranges_overlap(&sim->table.resources.space, *addr_out, bytes) != NULL) {
+        sim_places_give_back(&sim->places, *addr_out);
+        return place_counted(sim, bytes, addr_out);
     }
-    whole = bytes <= space->floor ? align_up(bytes, DRIVER_RANGE) : UINT64_MAX;
-    if (whole > space->floor) {
-        return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY, "no addresses left for %llu bytes",
-                             (unsigned long long)bytes);
-    }
-    space->floor -= whole; /* the new one begins there, so that no other's gap changes */
-    *addr_out = space->floor;
-    return 0;
+    return error == 0 ? 0
+                      : DEVICE_REFUSE(&sim->table.resources, error, "no addresses left for %llu bytes",
+                                      (unsigned long long)bytes);
 }
 
 static int choose_address(struct sim_device *sim, varve_sim_address script, uint64_t bytes, uint64_t stream,
@@ -64,8 +58,8 @@ static int choose_address(struct sim_device *sim, varve_sim_address script, uint
 {
     int error;
 
-    if (!script && sim->options.descends) {
-        return place_below(sim, bytes, addr_out);
+    if (!script && sim->options.places_as_cuda && reservation == NULL) {
+        return place_as_cuda(sim, bytes, addr_out);
     }
     if (!script) {
         if (!sim->options.reuses_addresses) {
@@ -137,6 +131,9 @@ int sim_obtain(struct device_table *table, struct device_call *call, struct devi
 int sim_give_back(struct device_table *table, struct device_call *call, struct device_range *range)
 {
     (void)call;
+    if (sim_of(&table->device)->options.places_as_cuda) {
+        sim_places_give_back(&sim_of(&table->device)->places, range->addr);
+    }
     if (range->kind == DEVICE_RANGE_POOLED) {
         sim_of(&table->device)->pool_used -= range->bytes;
     }

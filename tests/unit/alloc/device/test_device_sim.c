@@ -271,30 +271,6 @@ static void test_sim_check_finds(void **state)
     sim_close(device);
 }
 
-/* As a driver gives addresses: recorded with cudaMalloc on an H200, less the addresses of others. */
-static void test_sim_descends(void **state)
-{
-    const uint64_t top = UINT64_C(1) << 40;
-    struct varve_device *device =
-        sim_open(&(struct varve_sim_options){.first_addr = top, .alignment = 2 * MIB, .descends = true});
-    uint64_t freed;
-
-    (void)state;
-    assert_int_equal(segment(device, 148 * MIB), top - 160 * MIB);
-    assert_int_equal(segment(device, 20 * MIB), top - 192 * MIB);
-    assert_int_equal(segment(device, 2 * MIB), top - 172 * MIB); /* behind the one before it */
-    assert_int_equal(segment(device, 12 * MIB), top - 12 * MIB); /* there it does not fit any more */
-    freed = segment(device, 86 * MIB);
-    assert_int_equal(freed, top - 288 * MIB);
-    assert_int_equal(segment(device, 22 * MIB), top - 320 * MIB);
-    assert_int_equal(device->ops->segment_free(device, freed, 86 * MIB), 0);
-    assert_int_equal(segment(device, 64 * MIB),
-                     top - 298 * MIB); /* the rest of a range, and what was freed */
-    assert_int_equal(segment(device, 1000 * MIB), top - 1344 * MIB);
-    assert_int_equal(varve_sim_check(device, NULL), 0);
-    sim_close(device);
-}
-
 /* Replays make hundreds of thousands of calls; the limit is what a quadratic device could never keep. */
 static void test_sim_million_segments(void **state)
 {
@@ -372,12 +348,11 @@ static void test_sim_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sim_counts_up),       cmocka_unit_test(test_sim_reuses),
-        cmocka_unit_test(test_sim_scripted),        cmocka_unit_test(test_sim_scripted_reservations),
-        cmocka_unit_test(test_sim_scripted_events), cmocka_unit_test(test_sim_many_streams),
-        cmocka_unit_test(test_sim_memory_info),     cmocka_unit_test(test_sim_check_finds),
-        cmocka_unit_test(test_sim_descends),        cmocka_unit_test(test_sim_million_segments),
-        cmocka_unit_test(test_sim_threads),
+        cmocka_unit_test(test_sim_counts_up),        cmocka_unit_test(test_sim_reuses),
+        cmocka_unit_test(test_sim_scripted),         cmocka_unit_test(test_sim_scripted_reservations),
+        cmocka_unit_test(test_sim_scripted_events),  cmocka_unit_test(test_sim_many_streams),
+        cmocka_unit_test(test_sim_memory_info),      cmocka_unit_test(test_sim_check_finds),
+        cmocka_unit_test(test_sim_million_segments), cmocka_unit_test(test_sim_threads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
