@@ -397,8 +397,9 @@ static void print_must_go(FILE *out, const struct answer *answer)
     for (size_t i = 0; i < answer->gone; i++) {
         sum += load->sites[i].bytes;
     }
-    fprintf(out, "it runs there %s without %s of these %s:\n", with, format_bytes((int64_t)sum).text,
-            load->has_callsites ? "call sites" : "blocks (the trace has no call sites)");
+    fprintf(out, "it runs there %s without %s, %s in all:\n", with,
+            load->has_callsites ? "what these call sites hold" : "these blocks (the trace has no call sites)",
+            format_bytes((int64_t)sum).text);
     for (size_t i = 0; i < answer->gone && i < SITES_SHOWN; i++) {
         print_site(out, &load->sites[i]);
     }
