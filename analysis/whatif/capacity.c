@@ -46,30 +46,53 @@ static struct capacity_place place_of(const struct history *history, const struc
     };
 }
 
-/* The user's line is the innermost frame of the largest rank, as everywhere (varve_plumbing_rank). */
+/* How much of a path names the package that it lies in: up to …/site-packages/NAME/; 0: in none. */
+static size_t package_length(const char *file)
+{
+    static const char folder[] = "-packages/";
+    const char *at = strstr(file, folder);
+    const char *end = at != NULL ? strchr(at + sizeof(folder) - 1, '/') : NULL;
+
+    return end != NULL ? (size_t)(end - file) + 1 : 0;
+}
+
+static bool same_package(const struct history *history, const struct history_frame *a,
+                         const struct history_frame *b)
+{
+    const char *file = history->texts[a->file];
+    size_t length = package_length(file);
+
+    return length > 0 && strncmp(file, history->texts[b->file], length) == 0;
+}
+
+/* The user's line is the innermost frame of the largest rank, as everywhere (varve_plumbing_rank). Of libraries in between the
+ * innermost frame stands that does not lie in the package of the allocating one, which all call: else that one. */
 static void name_site(const struct history *history, const struct history_stack *stack,
                       const struct varve_plumbing *plumbing, struct capacity_site *site)
 {
-    const struct history_frame *user = NULL, *inner = NULL;
+    const struct history_frame *frames = &history->frames[stack->first_frame];
+    const struct history_frame *user = NULL, *innermost = NULL, *caller = NULL;
     enum varve_frame_rank user_rank = VARVE_FRAME_PLUMBING;
 
-    for (uint32_t i = stack->frame_count; i-- > 0;) {
-        const struct history_frame *frame = &history->frames[stack->first_frame + i];
-        enum varve_frame_rank rank = rank_of(history, frame, plumbing);
+    for (uint32_t i = 0; i < stack->frame_count; i++) {
+        enum varve_frame_rank rank = rank_of(history, &frames[i], plumbing);
 
-        if (user == NULL || rank >= user_rank) {
-            user = frame;
+        if (user == NULL || rank > user_rank) {
+            user = &frames[i];
             user_rank = rank;
         }
-        if (rank != VARVE_FRAME_PLUMBING) {
-            inner = frame;
+        if (rank != VARVE_FRAME_PLUMBING && innermost == NULL) {
+            innermost = &frames[i];
+        } else if (rank != VARVE_FRAME_PLUMBING && caller == NULL &&
+                   !same_package(history, innermost, &frames[i])) {
+            caller = &frames[i];
         }
     }
     if (user != NULL) {
         site->user = place_of(history, user);
     }
-    if (inner != NULL && inner != user) {
-        site->inner = place_of(history, inner);
+    if (innermost != NULL && innermost != user) {
+        site->inner = place_of(history, caller != NULL && caller < user ? caller : innermost);
     }
 }
 

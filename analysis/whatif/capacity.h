@@ -21,7 +21,7 @@ struct capacity_place {
 /* What is live at that moment of one call site; where call sites are unknown, of one size. */
 struct capacity_site {
     struct capacity_place user;  /* the user's line */
-    struct capacity_place inner; /* the innermost frame that is no plumbing, if it is another one */
+    struct capacity_place inner; /* what it called that allocated, if that is another one */
     uint64_t bytes, blocks;
     uint64_t size; /* without a call site: what each block asked for */
     uint64_t key;  /* of the call site or the size, for capacity_shed */
