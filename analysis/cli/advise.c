@@ -466,7 +466,7 @@ static void print_doubt(FILE *out, const struct answer *answer)
         "recorded: %s reserved at most; its requests made again under its own settings: %s (%s). Figures of "
         "other settings may be off as much",
         format_bytes(recorded).text, format_bytes(again).text,
-        advice->is_followed ? "calls of empty_cache() and ends of private pools are not all in a trace"
+        advice->is_followed ? "other addresses may decide otherwise"
                             : "was there a memory limit? --memory-limit");
     format_print_wrapped(out, line, 0);
 }

@@ -311,7 +311,11 @@ static void pick_all(struct advice *advice, const struct history *history)
         for (size_t j = 0; j < advice->pick_count; j++) {
             is_new = is_new && advice->picks[j].trial != trial;
         }
-        if (trial != NULL && is_new) {
+        /* what fails more than the best is none to choose instead */
+        is_new =
+            is_new && trial != NULL &&
+            (advice->pick_count == 0 || figures_of(trial)->ooms <= figures_of(advice->picks[0].trial)->ooms);
+        if (is_new) {
             advice->picks[advice->pick_count++] =
                 (struct advise_pick){.trial = trial, .reason = (enum advise_reason)i};
         }

@@ -246,7 +246,9 @@ static void add_sites(const struct history *history, const struct varve_plumbing
     }
     sweep_free(&sweep);
     map_free(&numbers);
-    qsort(load->sites, load->site_count, sizeof(*load->sites), compare_sites);
+    if (load->site_count > 0) {
+        qsort(load->sites, load->site_count, sizeof(*load->sites), compare_sites);
+    }
 }
 
 int capacity_load_find(const struct history *history, struct capacity_load *out)
