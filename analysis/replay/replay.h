@@ -24,7 +24,7 @@ struct history_writer;
 struct progress;
 struct replay_inference;
 
-/* Called by replay_play after each request, served or not: the allocator may be asked, not changed. */
+/* Called by a replay under other rules after each request, served or not: the allocator may be asked, not changed. */
 typedef void (*replay_observe)(void *context, struct varve_alloc *alloc, bool has_failed);
 
 /* Called by a replay under other rules before each request: is it left out? From any thread. */
@@ -42,7 +42,7 @@ struct replay_options {
     bool served_only;        /* not follow: without the requests that failed in the history */
     replay_skip skip;        /* not follow: requests that it says are not made; NULL: all are */
     void *skip_context;
-    replay_observe observe; /* of replay_play; NULL: nobody looks */
+    replay_observe observe; /* not follow; NULL: nobody looks */
     void *observe_context;
     const struct varve_alloc_plan *plans; /* of each device, for policy plan; NULL: none */
     struct history_writer *writer;        /* of replay_play: where its records go; NULL: nowhere */
