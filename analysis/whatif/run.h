@@ -24,6 +24,8 @@ struct whatif_setting {
     uint64_t capacity;     /* of each device; 0: large enough */
     bool stop_at_oom;      /* end with the first request that fails */
     bool served_only;      /* without the requests that failed in the history */
+    replay_skip skip;      /* without the requests that it says; NULL: all are made */
+    void *skip_context;
 };
 
 struct whatif_outcome {
