@@ -221,6 +221,11 @@ static void print_text(FILE *out, const struct grid_trace *trace, const struct r
     }
     print_costs(out, rows, count);
     print_metrics(out, trace, rows, count);
+    if (whatif_knew_future(trace->whatif)) {
+        fputs(
+            "  nothing repeats here: policy plan goes by a plan of the whole history, which no program knows\n",
+            out);
+    }
     for (size_t i = 0; i < count; i++) {
         if (rows[i].outcome->error != VARVE_OK) {
             char name[NAME_BYTES], line[NAME_BYTES + 600];

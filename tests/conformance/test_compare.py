@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Slow: a replay of its own for each policy and setting.
 # Runs threads: plays.
 """varve compare and varve frontier beside varve replay, on recordings of PyTorch's allocator.
 
