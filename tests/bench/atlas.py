@@ -54,11 +54,11 @@ def line_of(trace):
 
 
 def markdown(lines):
-    heads = list(lines[0])
-    yield "| " + " | ".join(heads) + " |"
-    yield "|" + "|".join("---" if head == "trace" else "---:" for head in heads) + "|"
-    for line in lines:
-        yield "| " + " | ".join(line[head] for head in heads) + " |"
+    """A column for each trace: there are fewer of them than rows, and names of policies are short."""
+    for number, head in enumerate(lines[0]):
+        yield f"| {head if number else ''} | " + " | ".join(line[head] for line in lines) + " |"
+        if number == 0:
+            yield "|---|" + "---:|" * len(lines)
 
 
 def main():
