@@ -123,12 +123,8 @@ static int run_about_database(const struct command *command, struct command_cont
     struct varve_message message = {""};
     struct database *database;
     struct progress progress;
-    const char *wrong = command->check != NULL ? command->check(values) : NULL;
     int error;
 
-    if (wrong != NULL) {
-        return command_fail(context, "%s", wrong);
-    }
     if (database_open(operands->items[0], use, &database, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
@@ -147,6 +143,11 @@ static int run_about_database(const struct command *command, struct command_cont
 static int run(const struct command *command, struct command_context *context, const void *values,
                const struct operands *operands)
 {
+    const char *wrong = command->check != NULL ? command->check(values) : NULL;
+
+    if (wrong != NULL) {
+        return command_fail(context, "%s", wrong);
+    }
     return command->answer != NULL ? run_about_database(command, context, values, operands)
                                    : command->run(context, values, operands);
 }

@@ -156,6 +156,11 @@ static void print_text(FILE *out, const struct answer *answer)
             answer->served_only ? "they are left out" : "they are to be served, too (--served-only: not)");
     }
     print_table(out, answer);
+    if (whatif_knew_future(answer->trace->whatif)) {
+        fputs(
+            "  nothing repeats here: policy plan goes by a plan of the whole history, which no program knows\n",
+            out);
+    }
     for (size_t i = 0; i < answer->settings->count; i++) {
         print_remark(out, answer, i);
     }

@@ -82,6 +82,11 @@ void whatif_close(struct whatif *whatif)
     free(whatif);
 }
 
+bool whatif_knew_future(const struct whatif *whatif)
+{
+    return whatif->profile.is_whole;
+}
+
 struct plays {
     const struct whatif_profile *profile;
     const struct whatif_setting *settings;

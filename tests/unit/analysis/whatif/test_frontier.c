@@ -8,7 +8,10 @@
 #include "support/replay.h"
 
 #include "analysis/whatif/frontier.h"
+#include "analysis/whatif/profile.h"
 #include "analysis/whatif/settings.h"
+
+#include <inttypes.h>
 
 #define BLOCKS 24
 
@@ -85,7 +88,7 @@ static struct scene *random_scene(uint64_t seed)
     struct scene *scene = scene_open("", 0, 0);
     uint64_t blocks[BLOCKS] = {0};
 
-    for (size_t i = 0; i < 120; i++) {
+    for (size_t i = 0; i < 80; i++) {
         uint64_t *block = &blocks[random_next(&seed) % BLOCKS];
 
         if (*block != 0) {
@@ -130,7 +133,10 @@ static void check_one(const struct scene *scene, const struct whatif_setting *se
 
     assert_int_equal(frontier->error, VARVE_OK);
     search_plainly(scene, setting, (uint64_t)frontier->free.figures.peak_reserved, &lowest, &fails_above);
-    assert_int_equal(exhaustive->bytes, lowest);
+    if (exhaustive->bytes != lowest) {
+        fail_msg("%s %s: %" PRIu64 ", not %" PRIu64, setting->policy, setting->conf, exhaustive->bytes,
+                 lowest);
+    }
     assert_int_equal(exhaustive->fails_above, fails_above);
     assert_int_equal(exhaustive->safe, fails_above != 0 ? fails_above + FRONTIER_STEP : lowest);
     /* what was not tried is not known, but what is said holds */
@@ -152,6 +158,9 @@ static void test_beside_a_plain_search(void **state)
         struct scene *scene = random_scene(seed);
 
         for (const char *const *policy = varve_alloc_policies(); *policy != NULL; policy++) {
+            if (whatif_needs_profile(*policy)) {
+                continue; /* a replay alone has no plan */
+            }
             for (size_t i = 0; i < sizeof(confs) / sizeof(confs[0]); i++) {
                 struct whatif_setting setting = {.policy = *policy, .conf = confs[i]};
                 struct frontier frontier, exhaustive;
