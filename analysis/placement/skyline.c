@@ -49,6 +49,24 @@ static int compare_items(const void *a_untyped, const void *b_untyped)
     return a->buffer < b->buffer ? -1 : 1;
 }
 
+static void forget_options(struct skyline *skyline, uint32_t first, uint32_t end)
+{
+    memset(&skyline->options[first], 0xff, (end - first) * sizeof(*skyline->options)); /* SKYLINE_UNKNOWN */
+}
+
+uint32_t skyline_options(struct skyline *skyline, uint32_t section)
+{
+    uint32_t options = 0;
+
+    if (skyline->options[section] == SKYLINE_UNKNOWN) {
+        for (uint32_t k = skyline->placed[section]; k < skyline->covered[section]; k++) {
+            options += skyline_is_option(skyline, skyline->cover[section][k], section);
+        }
+        skyline->options[section] = options;
+    }
+    return skyline->options[section];
+}
+
 void skyline_make(struct skyline *skyline, struct skyline_item *items, size_t count, uint32_t sections,
                   int64_t height)
 {
@@ -62,6 +80,7 @@ void skyline_make(struct skyline *skyline, struct skyline_item *items, size_t co
     skyline->floor = allocate(sections, sizeof(*skyline->floor));
     skyline->left = allocate(sections, sizeof(*skyline->left));
     skyline->crossings = allocate(sections, sizeof(*skyline->crossings));
+    skyline->options = allocate(sections, sizeof(*skyline->options));
     skyline->is_stale = allocate(sections, sizeof(*skyline->is_stale));
     qsort(items, count, sizeof(*items), compare_items);
     for (size_t i = 0; i < count; i++) {
@@ -74,6 +93,7 @@ void skyline_make(struct skyline *skyline, struct skyline_item *items, size_t co
         }
     }
     skyline->stale_first = sections;
+    forget_options(skyline, 0, sections);
     for (uint32_t s = 0; s < sections; s++) {
         if (skyline->begin[s + 1] < skyline->begin[s]) {
             skyline->begin[s + 1] = skyline->begin[s]; /* no item begins in section s */
@@ -103,6 +123,7 @@ void skyline_free(struct skyline *skyline)
     free(skyline->floor);
     free(skyline->left);
     free(skyline->crossings);
+    free(skyline->options);
     free(skyline->is_stale);
     free(skyline->trail);
 }
@@ -124,17 +145,17 @@ void skyline_undo(struct skyline *skyline, size_t changes)
 
         if (change->kind == CHANGE_FLOOR) {
             skyline->floor[change->index] = change->before;
+            forget_options(skyline, change->index, change->index + 1);
             continue;
         }
-        skyline->low[change->index] = change->before;
-        if (change->kind == CHANGE_PLACED) {
-            const struct skyline_item *item = &skyline->items[change->index];
+        const struct skyline_item *item = &skyline->items[change->index];
 
-            for (uint32_t s = item->first; s < item->end; s++) {
-                skyline->left[s] += item->size;
-                skyline->crossings[s] += s > item->first;
-                skyline->placed[s]--;
-            }
+        skyline->low[change->index] = change->before;
+        forget_options(skyline, item->first, item->end);
+        for (uint32_t s = item->first; change->kind == CHANGE_PLACED && s < item->end; s++) {
+            skyline->left[s] += item->size;
+            skyline->crossings[s] += s > item->first;
+            skyline->placed[s]--;
         }
     }
 }
@@ -172,6 +193,7 @@ static bool fits_section(const struct skyline *skyline, uint32_t section)
 
 static void mark_stale(struct skyline *skyline, uint32_t first, uint32_t end)
 {
+    forget_options(skyline, first, end);
     memset(&skyline->is_stale[first], true, end - first);
     skyline->stale_first = first < skyline->stale_first ? first : skyline->stale_first;
     skyline->stale_end = end > skyline->stale_end ? end : skyline->stale_end;
@@ -189,6 +211,7 @@ static bool infer_section(struct skyline *skyline, uint32_t section)
     }
     if (skyline->low[cover[placed]] > skyline->floor[section]) {
         set(skyline, CHANGE_FLOOR, section, &skyline->floor[section], skyline->low[cover[placed]]);
+        forget_options(skyline, section, section + 1);
     }
     for (uint32_t i = placed; i < skyline->covered[section]; i++) {
         const struct skyline_item *item = &skyline->items[cover[i]];

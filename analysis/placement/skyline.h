@@ -23,6 +23,7 @@ extern "C" {
 #endif
 
 #define SKYLINE_PLACED INT64_MAX
+#define SKYLINE_UNKNOWN UINT32_MAX
 
 struct skyline_item {
     uint32_t first, end; /* sections [first, end) */
@@ -49,6 +50,7 @@ struct skyline {
     int64_t *floor;      /* of a section */
     int64_t *left;       /* of a section */
     uint32_t *crossings; /* items left over both section s - 1 and s */
+    uint32_t *options;   /* of a section: what skyline_options found, SKYLINE_UNKNOWN after a change */
     bool *is_stale;      /* of a section: to be looked at again; none between calls */
     uint32_t stale_first, stale_end;
     struct skyline_change *trail;
@@ -59,6 +61,17 @@ struct skyline {
 void skyline_make(struct skyline *skyline, struct skyline_item *items, size_t count, uint32_t sections,
                   int64_t height);
 void skyline_free(struct skyline *skyline);
+/// The item can lie on the floor of a section that it covers, and the twin before it is placed.
+static inline bool skyline_is_option(const struct skyline *skyline, size_t item, uint32_t section)
+{
+    size_t twin = skyline->items[item].twin;
+
+    return skyline->low[item] == skyline->floor[section] &&
+           (twin == SIZE_MAX || skyline->low[twin] == SKYLINE_PLACED);
+}
+
+/// How many of the items left over the section are options.
+uint32_t skyline_options(struct skyline *skyline, uint32_t section);
 /// Put the item on its low, which must be the floor of all its sections, and infer. False: no placement of the rest is left.
 bool skyline_place(struct skyline *skyline, size_t item);
 /// Nothing is put into the section below `floor`. False as of skyline_place.
