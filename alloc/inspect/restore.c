@@ -88,7 +88,7 @@ static int find_space(struct varve_alloc *alloc, const struct request *request,
         space = space->right;
     }
     if (space == NULL) {
-        error = expandable_reserve(alloc, request, &space);
+        error = expandable_reserve(alloc, request, expandable_unit(alloc, request->pool), &space);
         if (error != VARVE_OK) {
             return error;
         }
@@ -170,6 +170,7 @@ static struct block *cut(struct varve_alloc *alloc, struct block *block, uint64_
 static void restore_used(struct varve_alloc *alloc, struct block *block)
 {
     bool is_small = block_pool(block)->is_small;
+    uint64_t rounded = POLICY_CALL(alloc->policy, block_size, &alloc->config, block->requested);
 
     block->is_allocated = true;
     block->id = ++alloc->allocation_id;
@@ -184,7 +185,7 @@ static void restore_used(struct varve_alloc *alloc, struct block *block)
                                   .addr = block->addr,
                                   .size = block->size,
                                   .requested = block->requested,
-                                  .arg = arg_of_alloc(block->segment_id, block->size),
+                                  .arg = arg_of_alloc(block->segment_id, rounded),
                                   .id = block->id});
 }
 
@@ -233,6 +234,10 @@ int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snap
 {
     int error = VARVE_OK;
 
+    if (alloc->policy->backend != NULL) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "policy %s cannot begin with given blocks",
+                                 alloc->policy->name);
+    }
     alloc_lock(alloc);
     if (alloc->reserved_bytes != 0 || alloc->expandables != NULL) {
         error = refuse(message, "the allocator is not fresh: it has memory", alloc->reserved_bytes);

@@ -26,7 +26,7 @@
 #define SMALL_BYTES_MAX ((uint64_t)1 << 20) /* larger requests come from PyTorch's other pool */
 
 struct values {
-    int64_t capacity, alignment, seconds_ns, device;
+    int64_t capacity, alignment, seconds_ns, device, jobs;
     const char *output;
     bool force, quiet, json;
 };
@@ -44,6 +44,8 @@ static const struct option_spec options[] = {
      offsetof(struct values, seconds_ns), 0, 0, NULL},
     {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device),
      0, 255, NULL},
+    {"jobs", 'j', OPTION_INTEGER, "N", "threads that look for it at the same time (default: the processors)",
+     offsetof(struct values, jobs), 1, 64, NULL},
     {"output", 'o', OPTION_TEXT, "FILE", "write the placement, as CSV: id,lower,upper,size,offset",
      offsetof(struct values, output), 0, 0, NULL},
     {"force", 'f', OPTION_FLAG, NULL, "replace FILE if it exists", offsetof(struct values, force), 0, 0,
@@ -179,6 +181,7 @@ static int place(struct subject *subject, const struct values *values, struct pr
         .alignment = values->alignment > 0 ? (uint64_t)values->alignment : usual,
         .capacity = (uint64_t)values->capacity,
         .seconds = (double)values->seconds_ns / 1e9,
+        .threads = (unsigned)values->jobs,
         .progress = progress,
     };
     struct varve_message reason = {""};
@@ -458,13 +461,6 @@ static int bound_history(struct command_context *context, const struct values *v
     return error;
 }
 
-static const char *check(const void *values_untyped)
-{
-    const struct values *values = values_untyped;
-
-    return (values->alignment & (values->alignment - 1)) != 0 ? "--alignment takes a power of two" : NULL;
-}
-
 static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
 {
     const struct values *values = values_untyped;
@@ -475,6 +471,9 @@ static int run(struct command_context *context, const void *values_untyped, cons
     int error =
         values->output != NULL ? varve_publish_check(values->output, values->force, &message) : VARVE_OK;
 
+    if (error == VARVE_OK && (values->alignment & (values->alignment - 1)) != 0) {
+        error = varve_message_set(&message, VARVE_ERROR_INVALID, "--alignment takes a power of two");
+    }
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
@@ -512,6 +511,5 @@ const struct command command_bound = {
     .values_bytes = sizeof(defaults),
     .operands_min = 1,
     .operands_max = 1,
-    .check = check,
     .run = run,
 };

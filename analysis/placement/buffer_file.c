@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define LINE_BYTES_MAX ((size_t)INPUT_STREAM_WINDOW_BYTES / 2)
 #define FIELDS_MAX 64
@@ -330,9 +331,11 @@ bool buffer_file_recognise(const char *path)
     struct buffer_file none = {0};
     struct reader reader = {.file = &none, .message = &ignored};
     struct text line = {NULL, 0};
+    struct stat status;
     bool is_one;
 
-    if (input_stream_open(path, &reader.input, &ignored) != VARVE_OK) {
+    if (stat(path, &status) != 0 || !S_ISREG(status.st_mode) ||
+        input_stream_open(path, &reader.input, &ignored) != VARVE_OK) {
         return false;
     }
     is_one = next_line(&reader, &line) == VARVE_OK && line.bytes != NULL &&

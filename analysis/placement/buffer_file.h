@@ -29,7 +29,8 @@ struct buffer_file {
     bool has_offsets;
 };
 
-/// Whether a file looks like one: its first line is text with commas. False for what can't be read.
+/// Whether a file looks like one: its first line is text with commas. False for what can't be read, and for pipes, which can be
+/// read only once.
 bool buffer_file_recognise(const char *path);
 /// Owner: the caller, by buffer_file_free, if VARVE_OK is returned. Errors, with the file, and of contents with the line:
 /// VARVE_ERROR_NOT_FOUND, PERMISSION, IO, FORMAT (a missing column; no number; lower >= upper; a negative size or offset; more than

@@ -53,6 +53,7 @@ static int play_session(struct replay *replay, struct replay_result *result, str
     struct varve_alloc_stats stats;
     struct varve_alloc_snapshot snapshot;
     int error = replay_make_start(replay, message);
+    uint64_t begin_ns = varve_sim_clock_ns(replay->device);
 
     if (error == VARVE_OK) {
         error = replay->options->follow ? replay_follow(replay) : replay_whatif(replay, result, message);
@@ -65,6 +66,7 @@ static int play_session(struct replay *replay, struct replay_result *result, str
     }
     if (error == VARVE_OK) {
         result->stats = stats;
+        result->device_ns = varve_sim_clock_ns(replay->device) - begin_ns;
         error = varve_alloc_snapshot(replay->alloc, &snapshot);
     }
     if (error == VARVE_OK) {
@@ -124,6 +126,14 @@ static const char *advice_of(const struct history *history, const struct replay_
     return NULL;
 }
 
+/* What a play has found that came out, for replays under other rules. */
+static void keep_calls(struct replay *replay, struct replay_calls *calls)
+{
+    free(calls->events);
+    *calls = (struct replay_calls){true, replay->emptied, replay->emptied_count};
+    replay->emptied = NULL;
+}
+
 /* A history that contradicts itself is no history; the event at fault is worth more than where it showed. */
 static int explain(const struct history *history, const struct replay_options *options, unsigned index,
                    int error, struct replay_result *result, struct varve_message *message)
@@ -162,6 +172,9 @@ static int search(const struct history *history, const struct replay_options *op
             outcome = play_device(history, index, inferred, options, &replay, &latest, &reason);
         }
         again = outcome == VARVE_OK && replay_hints_learn(&replay, &inferred->hints);
+        if (outcome == VARVE_OK && latest.mismatches == 0) {
+            keep_calls(&replay, &inferred->calls);
+        }
         replay_session_close(&replay);
         if (is_first || (outcome == VARVE_OK && latest.mismatches == 0)) {
             *result = latest;
@@ -181,6 +194,7 @@ static void add_device(struct replay_result *sum, const struct replay_result *de
     sum->segments += device->segments;
     sum->ooms += device->ooms;
     sum->skipped += device->skipped;
+    sum->device_ns += device->device_ns;
     sum->starts_late |= device->starts_late;
     sum->segments_equal &= device->segments_equal;
     sum->first_event = sum->first_event == 0 ? device->first_event : sum->first_event;
@@ -207,6 +221,31 @@ static int fail_device(const struct history *history, size_t index, int error,
     return varve_message_set(message, error, "%s", text);
 }
 
+/* For a replay under other rules: follow the device's history under its own first. If that does not come out, only the events
+ * themselves count. */
+static int infer_requests(const struct history *history, const struct replay_options *options, unsigned index,
+                          struct replay_device *inferred, struct varve_message *message)
+{
+    const struct replay_options following = {.memory_limit = options->recorded_limit,
+                                             .capacity = options->capacity,
+                                             .follow = true,
+                                             .progress = options->progress};
+
+    for (int derives_pools = 0; derives_pools <= (history->stream_count > 1) && !inferred->calls.are_known;
+         derives_pools++) {
+        struct replay_result ignored = {0};
+        struct varve_message reason = {""};
+
+        replay_hints_free(&inferred->hints);
+        inferred->hints.derives_pools = derives_pools != 0;
+        (void)search(history, &following, index, inferred, &ignored, &reason);
+    }
+    if (!inferred->calls.are_known) {
+        replay_hints_free(&inferred->hints);
+    }
+    return replay_infer_device(history, index, NULL, options->capacity, false, inferred, message);
+}
+
 static int infer_devices(struct replay_inference *inference, const struct replay_options *options,
                          bool derives_pools, struct replay_result *result, struct varve_message *message)
 {
@@ -222,8 +261,7 @@ static int infer_devices(struct replay_inference *inference, const struct replay
         replay_hints_free(&inferred->hints);
         inferred->hints.derives_pools = derives_pools;
         error = options->follow ? search(history, options, (unsigned)i, inferred, &device, &reason)
-                                : replay_infer_device(history, (unsigned)i, options->conf, options->capacity,
-                                                      options->follow, inferred, &reason);
+                                : infer_requests(history, options, (unsigned)i, inferred, &reason);
         if (options->follow) {
             add_device(result, &device);
         }
@@ -258,6 +296,13 @@ int replay_infer(const struct history *history, const struct replay_options *opt
 
     *inference_out = NULL;
     *result = (struct replay_result){.segments_equal = true};
+    if (history->has_requests_only && options->follow) {
+        free(inference);
+        return varve_message_set(
+            message, VARVE_ERROR_UNSUPPORTED,
+            "it has a program's requests only, and no decisions of an allocator that could "
+            "come out again: --policy NAME makes the requests to that policy");
+    }
     if (inference != NULL) {
         inference->history = history;
         inference->devices = calloc(history->device_count + 1, sizeof(*inference->devices));
@@ -290,6 +335,7 @@ void replay_inference_free(struct replay_inference *inference)
     for (size_t i = 0; i < inference->device_count; i++) {
         replay_device_clear(&inference->devices[i]);
         replay_hints_free(&inference->devices[i].hints);
+        free(inference->devices[i].calls.events);
     }
     free(inference->devices);
     free(inference);

@@ -24,15 +24,24 @@ struct history_writer;
 struct progress;
 struct replay_inference;
 
+/* Called by a replay under other rules after each request, served or not: the allocator may be asked, not changed. */
+typedef void (*replay_observe)(void *context, struct varve_alloc *alloc, bool has_failed);
+
 /* What is to be replayed, and how. */
 struct replay_options {
-    const char *policy;            /* NULL: "pytorch" */
-    const char *conf;              /* NULL: the history's own settings */
-    uint64_t memory_limit;         /* 0: by the fraction in `conf`, or none */
-    uint64_t capacity;             /* of the device; 0: large enough */
-    bool follow;                   /* the history's addresses and decisions are to come out again */
-    struct history_writer *writer; /* of replay_play: where its records go; NULL: nowhere */
-    replay_emit emit;              /* of replay_play; NULL: this process is not being recorded */
+    const char *policy;      /* NULL: "pytorch" */
+    const char *conf;        /* NULL: the history's own settings */
+    uint64_t memory_limit;   /* 0: by the fraction in `conf`, or none */
+    uint64_t capacity;       /* of the device; 0: large enough */
+    uint64_t recorded_limit; /* not follow: memory_limit of the recording, as far as it is known; 0: none */
+    bool follow;             /* the history's addresses and decisions are to come out again */
+    bool stop_at_oom;        /* not follow: end with the first request that fails */
+    bool served_only;        /* not follow: without the requests that failed in the history */
+    replay_observe observe;  /* not follow; NULL: nobody looks */
+    void *observe_context;
+    const struct varve_alloc_plan *plans; /* of each device, for policy plan; NULL: none */
+    struct history_writer *writer;        /* of replay_play: where its records go; NULL: nowhere */
+    replay_emit emit;                     /* of replay_play; NULL: this process is not being recorded */
     struct progress *progress;
 };
 
@@ -53,6 +62,8 @@ struct replay_result {
     struct varve_alloc_stats stats;
     uint64_t segments;      /* at the end */
     uint64_t ooms, skipped; /* requests that failed; frees of what was never allocated */
+    uint64_t
+        device_ns; /* what the device's calls would have taken, by the measured times of alloc/device/sim */
     double seconds;
     bool starts_late;
     bool derived_pools;    /* no segment at the end names a private pool, but it takes some */
@@ -62,7 +73,8 @@ struct replay_result {
 };
 
 /// What the history leaves open. With `options->follow` it is found by playing: `result` is that of the last play
-/// then, and a mismatch is no error. `history` is borrowed until replay_inference_free, which the caller owes if
+/// then, and a mismatch is no error; without, the history is followed first, under its own settings, since its decisions say
+/// what it does not: where empty_cache was called, which private pool served a request. `history` is borrowed until replay_inference_free, which the caller owes if
 /// VARVE_OK is returned. Errors: VARVE_ERROR_INVALID (options), FORMAT (events that contradict each other),
 /// UNSUPPORTED, and the allocator's.
 int replay_infer(const struct history *history, const struct replay_options *options,

@@ -39,7 +39,9 @@ static int open_device(struct replay *replay, struct varve_message *message)
         .index = (int)replay->index,
         .capacity_bytes = options->follow ? 0 : options->capacity,
         .total_bytes = replay->inferred->total,
+        .has_latency = true, /* what the calls would have taken is what its clock says in the end */
         .events_are_scripted = true,
+        .places_as_cuda = true,
         .segment_address = is_placed ? replay_segment_addr : NULL,
         .reservation_address = is_placed ? replay_reservation_addr : NULL,
         .address_context = replay,
@@ -81,6 +83,7 @@ static int open_allocator(struct replay *replay, struct varve_message *message)
     replay->recorder.context = replay;
     alloc.device = replay->device;
     alloc.policy = options->policy;
+    alloc.plan = options->plans != NULL ? &options->plans[replay->index] : NULL;
     alloc.memory_limit = replay->limit;
     alloc.recorder =
         options->follow || options->writer != NULL || options->emit != NULL ? &replay->recorder : NULL;
@@ -116,6 +119,7 @@ void replay_session_close(struct replay *replay)
     free(replay->is_reserved);
     free(replay->predicted.items);
     free(replay->cached.items);
+    free(replay->emptied);
 }
 
 int replay_pool_enter(struct replay *replay, uint16_t pool)

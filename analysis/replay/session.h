@@ -46,6 +46,7 @@ struct replay {
     size_t deferred_next;  /* of scan.deferred */
     uint16_t stream, pool; /* of the running request: new numbers in records are theirs */
     bool is_starting;      /* the start state is made: records are not compared */
+    bool requests_start;   /* the policy cannot begin with given blocks: it is asked for them */
     uint32_t *stream_of;   /* of the number in a record: index in history.streams + 1; 0 unknown */
     uint32_t *number_of;   /* the other way round; both have history.stream_count items */
     uint64_t allocations;
@@ -59,6 +60,9 @@ struct replay {
     unsigned index;                           /* of the device */
     struct replay_releases predicted, cached; /* plans of releases */
     struct replay_mismatch mismatch;
+    size_t *emptied; /* events that calls of empty_cache began with; emptied_count of them */
+    size_t emptied_count, emptied_capacity;
+    size_t emptied_next; /* not follow: of inferred->calls */
 };
 
 /// replay_session_close in any case. `inferred` and `options` are borrowed until then. Errors: VARVE_ERROR_INVALID

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The requests of one history under many settings: what the recording leaves open is inferred once, and each setting is
+ * then a play of its own, on any thread. A setting that can't be run ends no other one.
+ */
+#ifndef VARVE_ANALYSIS_WHATIF_RUN_H
+#define VARVE_ANALYSIS_WHATIF_RUN_H
+
+#include "analysis/replay/before.h"
+#include "analysis/replay/replay.h"
+#include "analysis/whatif/metrics.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct whatif;
+
+/* As the options of `varve replay` of the same names; texts are borrowed while a play runs. */
+struct whatif_setting {
+    const char *policy;    /* NULL: pytorch; "NAME", or "NAME:key=value:…" */
+    const char *conf;      /* PyTorch's syntax; NULL: the history's own */
+    uint64_t memory_limit; /* of reserved bytes, of each device; 0: by the fraction in `conf`, or none */
+    uint64_t capacity;     /* of each device; 0: large enough */
+    bool stop_at_oom;      /* end with the first request that fails */
+    bool served_only;      /* without the requests that failed in the history */
+};
+
+struct whatif_outcome {
+    struct replay_result result; /* sums over devices; not to be used if there is an error */
+    struct replay_figures figures;
+    struct whatif_moments moments;
+    int error; /* VARVE_OK, or why this setting can't be run, with the reason in `message` */
+    struct varve_message message;
+};
+
+/// Infer what `history` leaves open; it is borrowed until whatif_close, which the caller owes if VARVE_OK is returned.
+/// Errors: VARVE_ERROR_FORMAT (the history contradicts itself), UNSUPPORTED.
+int whatif_open(const struct history *history, struct whatif **whatif_out, struct varve_message *message);
+void whatif_close(struct whatif *whatif); /* NULL is allowed */
+/// What it cost as it was recorded. Owner: `whatif`.
+const struct replay_before *whatif_recorded(const struct whatif *whatif);
+/// Play `count` settings on `threads` threads (0: all processors); outcome i is that of setting i. One thread calls.
+/// `progress` (may be NULL) gets one step a play. Errors: those of the settings are in their outcomes.
+void whatif_play(struct whatif *whatif, const struct whatif_setting *settings, size_t count, unsigned threads,
+                 struct whatif_outcome *outcomes, struct progress *progress);
+/// Open, play and close.
+int whatif_run(const struct history *history, const struct whatif_setting *settings, size_t count,
+               unsigned threads, struct whatif_outcome *outcomes, struct progress *progress,
+               struct varve_message *message);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
