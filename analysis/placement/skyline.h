@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The state of the exact search, and what follows from it. Time is cut into sections, the sets of buffers live together that are in no
- * other such set. Items are placed from below, so that a state is a skyline: of each section the floor, below which nothing more is
- * put. An item can't lie below the highest floor under it (`low`), and a floor below the lowest of the items that cover the section
- * serves nobody and is raised: the two drive each other until nothing moves, or until a section can't take what is left for it.
+ * The state of the exact search, and what follows from it. Time is cut into sections, the sets of buffers live together
+ * that are in no other such set. Items are placed from below, so that a state is a skyline: of each section the floor,
+ * below which nothing more is put. An item can't lie below the highest floor under it (`low`), and a floor below the
+ * lowest of the items that cover the section serves nobody and is raised: the two drive each other until nothing moves,
+ * or until a section can't take what is left for it.
  *
  *   low[i] >= floor[s] for each section s of an item i that is left, low[i] = INT64_MAX for one that is placed
  *   floor[s] == min low[i] of the items i left over s
@@ -13,6 +14,8 @@
  */
 #ifndef VARVE_ANALYSIS_PLACEMENT_SKYLINE_H
 #define VARVE_ANALYSIS_PLACEMENT_SKYLINE_H
+
+#include "trace/trace.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -78,6 +81,9 @@ bool skyline_place(struct skyline *skyline, size_t item);
 bool skyline_raise(struct skyline *skyline, uint32_t section, int64_t floor);
 /// Back to the state in which the trail had `changes` changes, also after a false.
 void skyline_undo(struct skyline *skyline, size_t changes);
+/// All that is said at the head, worked out from the items alone; after a place or raise that was true, or an undo. Errors:
+/// VARVE_ERROR_INVALID.
+int skyline_check(const struct skyline *skyline, struct varve_message *message);
 
 #ifdef __cplusplus
 }
