@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The exact search: the instance in units of which all offsets can be multiples, and the same search in several orders by turns with ever more
- * steps, since one order finds in a thousand steps what another does not in a million. What a turn found hopeless, the next ones know.
+ * The exact search: the instance in units of which all offsets can be multiples, and the same search in several orders
+ * by turns with ever more steps, since one order finds in a thousand steps what another does not in a million. What a
+ * turn found hopeless, the next ones know.
  */
 #include "analysis/placement/exact.h"
 

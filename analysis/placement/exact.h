@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Exact search: do buffers fit under a capacity, yes or no, with proof either way. The search is complete: PLACEMENT_IMPOSSIBLE is
- * said only after all placements were ruled out, PLACEMENT_UNDECIDED when time ended first. Made for some 500 buffers; it needs memory
- * for each buffer times the points in time that it spans, and says PLACEMENT_UNDECIDED at once where that is too much.
+ * Exact search: do buffers fit under a capacity, yes or no, with proof either way. The search is complete:
+ * PLACEMENT_IMPOSSIBLE is said only after all placements were ruled out, PLACEMENT_UNDECIDED when time ended first.
+ * Made for hundreds or some thousand buffers; it needs memory for each buffer times the points in time that it spans,
+ * and says PLACEMENT_UNDECIDED at once where that is too much.
  *
  * Units: bytes; seconds of wall time. Threads: any, each with its own buffers.
  */

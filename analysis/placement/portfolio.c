@@ -16,6 +16,7 @@
 
 #define ROUND_PASSES 32
 #define THREADS_MAX 64
+#define PLACED_BETWEEN_LOOKS 1024
 
 /* X(NAME, key, text): the buffer with the lowest key is placed first. */
 #define ORDER_LIST(X)                                                               \
@@ -115,7 +116,27 @@ static void begin_order(struct work *work, enum order order)
     sort_order(work);
 }
 
-/* Returns the height. */
+/* Whether there is a placement that is good enough for the time that has gone. The lock is held. */
+static bool is_over(const struct portfolio *portfolio)
+{
+    double seconds = portfolio_now() - portfolio->begin;
+
+    return portfolio->height != 0 &&
+           (portfolio->height <= portfolio->target || seconds >= portfolio->seconds ||
+            (portfolio->height <= portfolio->good && seconds >= portfolio->good_seconds));
+}
+
+static bool look_whether_over(struct work *work)
+{
+    bool answer;
+
+    pthread_mutex_lock(&work->shared->lock);
+    answer = is_over(work->shared->portfolio);
+    pthread_mutex_unlock(&work->shared->lock);
+    return answer;
+}
+
+/* Returns the height, UINT64_MAX if it was over before all were placed. */
 static uint64_t place(struct work *work)
 {
     const struct placement_item *items = work->instance->items;
@@ -132,8 +153,12 @@ static uint64_t place(struct work *work)
     for (size_t i = 0; i < work->instance->count; i++) {
         uint32_t number = work->order[i].item;
         const struct placement_item *item = &items[number];
-        uint64_t offset = occupied_first_fit(work->occupied, item->first, item->end, item->size);
+        uint64_t offset;
 
+        if (i % PLACED_BETWEEN_LOOKS == PLACED_BETWEEN_LOOKS - 1 && look_whether_over(work)) {
+            return UINT64_MAX;
+        }
+        offset = occupied_first_fit(work->occupied, item->first, item->end, item->size);
         occupied_add(work->occupied, item->first, item->end, offset, item->size, work->size_min[i]);
         work->offsets[number] = offset;
         height = offset + item->size > height ? offset + item->size : height;
@@ -160,25 +185,23 @@ static void blame(struct work *work, bool by_rank, unsigned short random[3])
     sort_order(work);
 }
 
-/* Keeps what was placed if it is the best. False: it is time to end. */
+/* Keeps what was placed if it is the best. False: it is over. */
 static bool keep(struct work *work, uint64_t height, enum order order)
 {
     struct portfolio *portfolio = work->shared->portfolio;
-    double seconds = portfolio_now() - portfolio->begin;
     bool goes_on;
 
     pthread_mutex_lock(&work->shared->lock);
-    if (portfolio->height == 0 || height < portfolio->height) {
+    if (height != UINT64_MAX && (portfolio->height == 0 || height < portfolio->height)) {
         portfolio->height = height;
         portfolio->method = order_texts[order];
         memcpy(portfolio->offsets, work->offsets, work->instance->count * sizeof(*work->offsets));
     }
     if (portfolio->progress != NULL) {
-        progress_step(portfolio->progress, "placing", (uint64_t)(seconds * 1e3),
+        progress_step(portfolio->progress, "placing", (uint64_t)((portfolio_now() - portfolio->begin) * 1e3),
                       (uint64_t)(portfolio->seconds * 1e3));
     }
-    goes_on = portfolio->height > portfolio->target && seconds < portfolio->seconds &&
-              (portfolio->height > portfolio->good || seconds < portfolio->good_seconds);
+    goes_on = !is_over(portfolio);
     pthread_mutex_unlock(&work->shared->lock);
     return goes_on;
 }
@@ -218,7 +241,9 @@ static bool improve(struct work *work, unsigned round, enum order order)
             since = 0;
         }
         goes_on = keep(work, height, order);
-        blame(work, round / ORDER_LIMIT % 2 == 1, random);
+        if (goes_on) {
+            blame(work, round / ORDER_LIMIT % 2 == 1, random);
+        }
     }
     return goes_on;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The skyline of the exact search. Its time goes into infer_section: lists of items over a section are kept nearly sorted by `low`, so
- * that sorting one again takes little more than a walk over it.
+ * The skyline of the exact search. Its time goes into infer_section: lists of items over a section are kept nearly
+ * sorted by `low`, so that sorting one again takes little more than a walk over it.
  */
 #include "analysis/placement/skyline.h"
 
@@ -49,6 +49,24 @@ static int compare_items(const void *a_untyped, const void *b_untyped)
     return a->buffer < b->buffer ? -1 : 1;
 }
 
+static void forget_options(struct skyline *skyline, uint32_t first, uint32_t end)
+{
+    memset(&skyline->options[first], 0xff, (end - first) * sizeof(*skyline->options)); /* SKYLINE_UNKNOWN */
+}
+
+uint32_t skyline_options(struct skyline *skyline, uint32_t section)
+{
+    uint32_t options = 0;
+
+    if (skyline->options[section] == SKYLINE_UNKNOWN) {
+        for (uint32_t k = skyline->placed[section]; k < skyline->covered[section]; k++) {
+            options += skyline_is_option(skyline, skyline->cover[section][k], section);
+        }
+        skyline->options[section] = options;
+    }
+    return skyline->options[section];
+}
+
 void skyline_make(struct skyline *skyline, struct skyline_item *items, size_t count, uint32_t sections,
                   int64_t height)
 {
@@ -62,6 +80,7 @@ void skyline_make(struct skyline *skyline, struct skyline_item *items, size_t co
     skyline->floor = allocate(sections, sizeof(*skyline->floor));
     skyline->left = allocate(sections, sizeof(*skyline->left));
     skyline->crossings = allocate(sections, sizeof(*skyline->crossings));
+    skyline->options = allocate(sections, sizeof(*skyline->options));
     skyline->is_stale = allocate(sections, sizeof(*skyline->is_stale));
     qsort(items, count, sizeof(*items), compare_items);
     for (size_t i = 0; i < count; i++) {
@@ -74,6 +93,7 @@ void skyline_make(struct skyline *skyline, struct skyline_item *items, size_t co
         }
     }
     skyline->stale_first = sections;
+    forget_options(skyline, 0, sections);
     for (uint32_t s = 0; s < sections; s++) {
         if (skyline->begin[s + 1] < skyline->begin[s]) {
             skyline->begin[s + 1] = skyline->begin[s]; /* no item begins in section s */
@@ -103,6 +123,7 @@ void skyline_free(struct skyline *skyline)
     free(skyline->floor);
     free(skyline->left);
     free(skyline->crossings);
+    free(skyline->options);
     free(skyline->is_stale);
     free(skyline->trail);
 }
@@ -124,17 +145,17 @@ void skyline_undo(struct skyline *skyline, size_t changes)
 
         if (change->kind == CHANGE_FLOOR) {
             skyline->floor[change->index] = change->before;
+            forget_options(skyline, change->index, change->index + 1);
             continue;
         }
-        skyline->low[change->index] = change->before;
-        if (change->kind == CHANGE_PLACED) {
-            const struct skyline_item *item = &skyline->items[change->index];
+        const struct skyline_item *item = &skyline->items[change->index];
 
-            for (uint32_t s = item->first; s < item->end; s++) {
-                skyline->left[s] += item->size;
-                skyline->crossings[s] += s > item->first;
-                skyline->placed[s]--;
-            }
+        skyline->low[change->index] = change->before;
+        forget_options(skyline, item->first, item->end);
+        for (uint32_t s = item->first; change->kind == CHANGE_PLACED && s < item->end; s++) {
+            skyline->left[s] += item->size;
+            skyline->crossings[s] += s > item->first;
+            skyline->placed[s]--;
         }
     }
 }
@@ -157,7 +178,7 @@ static void sort_by_low(struct skyline *skyline, uint32_t section)
     }
 }
 
-/* Items in the order of their lows, each on the one before or on its low, end as low as is possible for the section alone. */
+/* Items in the order of their lows, each on the one before or on its low, end as low as the section alone allows. */
 static bool fits_section(const struct skyline *skyline, uint32_t section)
 {
     int64_t end = skyline->floor[section];
@@ -172,6 +193,7 @@ static bool fits_section(const struct skyline *skyline, uint32_t section)
 
 static void mark_stale(struct skyline *skyline, uint32_t first, uint32_t end)
 {
+    forget_options(skyline, first, end);
     memset(&skyline->is_stale[first], true, end - first);
     skyline->stale_first = first < skyline->stale_first ? first : skyline->stale_first;
     skyline->stale_end = end > skyline->stale_end ? end : skyline->stale_end;
@@ -189,6 +211,7 @@ static bool infer_section(struct skyline *skyline, uint32_t section)
     }
     if (skyline->low[cover[placed]] > skyline->floor[section]) {
         set(skyline, CHANGE_FLOOR, section, &skyline->floor[section], skyline->low[cover[placed]]);
+        forget_options(skyline, section, section + 1);
     }
     for (uint32_t i = placed; i < skyline->covered[section]; i++) {
         const struct skyline_item *item = &skyline->items[cover[i]];
@@ -267,4 +290,70 @@ bool skyline_raise(struct skyline *skyline, uint32_t section, int64_t floor)
     set(skyline, CHANGE_FLOOR, section, &skyline->floor[section], floor);
     mark_stale(skyline, section, section + 1);
     return infer(skyline);
+}
+
+/* ---- the check ---- */
+
+static bool is_placed(const struct skyline *skyline, size_t item)
+{
+    return skyline->low[item] == SKYLINE_PLACED;
+}
+
+static int check_section(const struct skyline *skyline, uint32_t s, struct varve_message *message)
+{
+    int64_t left = 0;
+    int64_t lowest = INT64_MAX;
+    int64_t top = 0; /* of what is placed */
+    uint32_t options = 0;
+
+    for (uint32_t k = 0; k < skyline->covered[s]; k++) {
+        uint32_t i = skyline->cover[s][k];
+        const struct skyline_item *item = &skyline->items[i];
+
+        if (s < item->first || s >= item->end || is_placed(skyline, i) != (k < skyline->placed[s]) ||
+            (is_placed(skyline, i) && skyline->offset[i] < top)) {
+            return varve_message_set(message, VARVE_ERROR_INVALID, "section %u, item %u out of order", s, i);
+        }
+        if (is_placed(skyline, i)) {
+            top = skyline->offset[i] + item->size;
+            continue;
+        }
+        left += item->size;
+        lowest = skyline->low[i] < lowest ? skyline->low[i] : lowest;
+        options += skyline_is_option(skyline, i, s);
+    }
+    if (left != skyline->left[s] || top > skyline->floor[s] || (left > 0 && lowest != skyline->floor[s]) ||
+        (left > 0 && skyline->floor[s] + left > skyline->height) || skyline->is_stale[s] ||
+        (skyline->options[s] != SKYLINE_UNKNOWN && skyline->options[s] != options)) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "section %u is not what its items make it", s);
+    }
+    return VARVE_OK;
+}
+
+int skyline_check(const struct skyline *skyline, struct varve_message *message)
+{
+    for (uint32_t s = 0; s < skyline->sections; s++) {
+        uint32_t covered = 0;
+        uint32_t crossings = 0;
+
+        for (size_t i = 0; i < skyline->count; i++) {
+            const struct skyline_item *item = &skyline->items[i];
+            bool covers = item->first <= s && s < item->end;
+
+            covered += covers;
+            crossings += covers && item->first < s && !is_placed(skyline, i);
+            if (covers && !is_placed(skyline, i) && skyline->low[i] < skyline->floor[s]) {
+                return varve_message_set(message, VARVE_ERROR_INVALID, "item %zu is below section %u", i, s);
+            }
+        }
+        if (covered != skyline->covered[s] || crossings != skyline->crossings[s]) {
+            return varve_message_set(message, VARVE_ERROR_INVALID, "section %u has lost items", s);
+        }
+        int error = check_section(skyline, s, message);
+
+        if (error != VARVE_OK) {
+            return error;
+        }
+    }
+    return VARVE_OK;
 }

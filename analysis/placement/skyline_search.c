@@ -148,13 +148,6 @@ struct branch {
     uint64_t options;
 };
 
-static bool is_option(const struct skyline *skyline, size_t item, int64_t floor)
-{
-    size_t twin = skyline->items[item].twin;
-
-    return skyline->low[item] == floor && (twin == SIZE_MAX || skyline->low[twin] == SKYLINE_PLACED);
-}
-
 /* The floor that the section has if none of the items that could lie on it does. `first`: where the group begins. */
 static int64_t raised_floor(const struct skyline *skyline, uint32_t first, uint32_t section)
 {
@@ -189,16 +182,6 @@ static int64_t raised_floor(const struct skyline *skyline, uint32_t first, uint3
     return raised;
 }
 
-static uint32_t count_options(const struct skyline *skyline, uint32_t section)
-{
-    uint32_t options = 0;
-
-    for (uint32_t k = skyline->placed[section]; k < skyline->covered[section]; k++) {
-        options += is_option(skyline, skyline->cover[section][k], skyline->floor[section]);
-    }
-    return options;
-}
-
 /* Forced steps and dead ends first, whatever the order. */
 static bool is_better(const struct search *search, const struct branch *a, const struct branch *b)
 {
@@ -214,9 +197,9 @@ static bool is_better(const struct search *search, const struct branch *a, const
 /* Replaces the best branch so far by that at the section if it is better. */
 static void look_at(const struct search *search, uint32_t first, uint32_t section, struct branch *best)
 {
-    const struct skyline *skyline = search->skyline;
+    struct skyline *skyline = search->skyline;
     struct branch branch = {
-        .section = section, .items = count_options(skyline, section), .raised = INT64_MAX};
+        .section = section, .items = skyline_options(skyline, section), .raised = INT64_MAX};
 
     branch.options = branch.items;
     if (best->options != UINT64_MAX && !is_better(search, &branch, best)) {
@@ -272,7 +255,7 @@ static void push_options(struct search *search, uint32_t section)
         uint32_t item = skyline->cover[section][k];
         size_t at = search->numbered;
 
-        if (!is_option(skyline, item, skyline->floor[section])) {
+        if (!skyline_is_option(skyline, item, section)) {
             continue;
         }
         push(search, item);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Depth-first search on a skyline. A step takes a section in a valley (neighbours' floors are higher) and tries each item that can lie
- * on the floor there, then that none does. The items left fall apart into groups without a common section, each searched alone. States that were
- * shown to be hopeless are remembered, by 128 bits of hash, so that no order of the same steps leads there twice; they are facts about
- * the skyline and stay valid for searches in other orders.
+ * Depth-first search on a skyline. A step takes a section in a valley (neighbours' floors are higher) and tries each
+ * item that can lie on the floor there, then that none does. The items left fall apart into groups without a common
+ * section, each searched alone. States that were shown to be hopeless are remembered, by 128 bits of hash, so that no
+ * order of the same steps leads there twice; they are facts about the skyline and stay valid for searches in other
+ * orders.
  *
- * Why "none lies there" says more than a floor one higher: were there a solution, then one in which each item lies on a floor or on
- * another item. What could have lain on this floor and does not, lies on an item left in its way, so not below the lowest end that such
- * an item can have.
+ * Why "none lies there" says more than a floor one higher: were there a solution, then one in which each item lies on a
+ * floor or on another item. What could have lain on this floor and does not, lies on an item left in its way, so not
+ * below the lowest end that such an item can have.
  */
 #ifndef VARVE_ANALYSIS_PLACEMENT_SKYLINE_SEARCH_H
 #define VARVE_ANALYSIS_PLACEMENT_SKYLINE_SEARCH_H

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""MiniMalloc's challenging instances (google/minimalloc, benchmarks/challenging, Apache-2.0): CPU time of `varve bound` until all buffers
-lie under the capacity in the file's name, beside the time of MiniMalloc itself, measured once on two cores with g++ -O3; and how far above
-the load the lowest placement ends that it finds in some seconds. Wants the files: VARVE_DSA_DIR=FOLDER.
+"""MiniMalloc's challenging instances (google/minimalloc, benchmarks/challenging, Apache-2.0): CPU time of `varve bound`
+until all buffers lie under the capacity in the file's name, beside the time of MiniMalloc itself, measured once on
+two cores with g++ -O3; and how far above the load the lowest placement ends that it finds in some seconds. Wants the
+files: VARVE_DSA_DIR=FOLDER.
 """
 
 import glob
