@@ -40,7 +40,7 @@ static const struct option_spec options[] = {
      "a power of two that sizes are rounded up to (default: 512 of a trace, 1 of a CSV file)",
      offsetof(struct values, alignment), 1, INT64_C(1) << 40, NULL},
     {"seconds", 0, OPTION_SECONDS, "SECONDS",
-     "look for a better placement for so long, for each device (default: 10, and 1 where no more than 1 % could be gained)",
+     "look for a better placement for so long, for each device (default: 10, and less where no more than 1 % could be gained)",
      offsetof(struct values, seconds_ns), 0, 0, NULL},
     {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device),
      0, 255, NULL},
