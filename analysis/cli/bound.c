@@ -40,7 +40,7 @@ static const struct option_spec options[] = {
      "a power of two that sizes are rounded up to (default: 512 of a trace, 1 of a CSV file)",
      offsetof(struct values, alignment), 1, INT64_C(1) << 40, NULL},
     {"seconds", 0, OPTION_SECONDS, "SECONDS",
-     "look for a better placement for so long, for each device (default: 10, and 1 where no more than 1 % could be gained)",
+     "look for a better placement for so long, for each device (default: 10, and less where no more than 1 % could be gained)",
      offsetof(struct values, seconds_ns), 0, 0, NULL},
     {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device),
      0, 255, NULL},
@@ -91,36 +91,42 @@ static uint64_t round_up(uint64_t bytes, uint64_t unit)
     return (bytes + unit - 1) / unit * unit;
 }
 
-static bool is_same_pool(const struct history_lifetime *a, const struct history_lifetime *b)
+/* Small and large blocks, streams and private pools are kept apart. */
+static int compare_pools(const void *a_untyped, const void *b_untyped)
 {
-    return a->pool == b->pool && a->stream == b->stream &&
-           (a->size <= SMALL_BYTES_MAX) == (b->size <= SMALL_BYTES_MAX);
+    const struct history_lifetime *a = *(const struct history_lifetime *const *)a_untyped;
+    const struct history_lifetime *b = *(const struct history_lifetime *const *)b_untyped;
+
+    if (a->pool != b->pool) {
+        return a->pool < b->pool ? -1 : 1;
+    }
+    if (a->stream != b->stream) {
+        return a->stream < b->stream ? -1 : 1;
+    }
+    return (int)(a->size > SMALL_BYTES_MAX) - (int)(b->size > SMALL_BYTES_MAX);
 }
 
-/* Loads of the blocks of each pool and stream, added up. `scratch` has room for all blocks; `is_done` is zeroed. */
-static uint64_t pool_load(const struct history_lifetimes *lifetimes, struct placement_buffer *scratch,
-                          bool *is_done)
+/* Loads of the blocks of each pool and stream, added up. `scratch` has room for all blocks. */
+static uint64_t pool_load(const struct history_lifetimes *lifetimes, struct placement_buffer *scratch)
 {
+    const struct history_lifetime **sorted = memory_resize(NULL, (lifetimes->count + 1) * sizeof(*sorted));
     uint64_t sum = 0;
+    size_t count = 0; /* of the pool, so far */
 
     for (size_t i = 0; i < lifetimes->count; i++) {
-        size_t count = 0;
-
-        if (is_done[i]) {
-            continue;
-        }
-        for (size_t j = i; j < lifetimes->count; j++) {
-            const struct history_lifetime *lifetime = &lifetimes->items[j];
-
-            if (is_same_pool(lifetime, &lifetimes->items[i])) {
-                is_done[j] = true;
-                scratch[count++] = (struct placement_buffer){.lower = lifetime->lower,
-                                                             .upper = lifetime->upper,
-                                                             .size = round_up(lifetime->size, BLOCK_BYTES)};
-            }
-        }
-        sum += placement_load(scratch, count);
+        sorted[i] = &lifetimes->items[i];
     }
+    qsort(sorted, lifetimes->count, sizeof(*sorted), compare_pools);
+    for (size_t i = 0; i < lifetimes->count; i++) {
+        scratch[count++] = (struct placement_buffer){.lower = sorted[i]->lower,
+                                                     .upper = sorted[i]->upper,
+                                                     .size = round_up(sorted[i]->size, BLOCK_BYTES)};
+        if (i + 1 == lifetimes->count || compare_pools(&sorted[i], &sorted[i + 1]) != 0) {
+            sum += placement_load(scratch, count);
+            count = 0;
+        }
+    }
+    free(sorted);
     return sum;
 }
 
@@ -136,16 +142,13 @@ static uint64_t load_in(const struct subject *subject, struct placement_buffer *
 static void find_bounds(struct subject *subject, const struct history_lifetimes *lifetimes)
 {
     struct placement_buffer *scratch = memory_resize(NULL, (subject->count + 1) * sizeof(*scratch));
-    bool *is_done = memory_resize(NULL, subject->count + 1);
 
-    memset(is_done, 0, subject->count + 1);
     subject->bounds.load = load_in(subject, scratch, 1);
     subject->bounds.block_load = load_in(subject, scratch, BLOCK_BYTES);
     subject->bounds.page_load = round_up(subject->bounds.block_load, PAGE_BYTES);
     subject->bounds.block_pages = load_in(subject, scratch, PAGE_BYTES);
-    subject->bounds.pool_load = pool_load(lifetimes, scratch, is_done);
+    subject->bounds.pool_load = pool_load(lifetimes, scratch);
     free(scratch);
-    free(is_done);
 }
 
 /* ---- a subject's placement ---- */

@@ -16,6 +16,7 @@ struct maker {
     const struct history_device *device;
     struct history_lifetimes *out;
     struct map live; /* by address: number in out->items */
+    uint16_t *pools; /* of the segments at the end, by their numbers */
 };
 
 static uint16_t pool_number(struct history_lifetimes *out, const uint64_t id[2])
@@ -36,8 +37,9 @@ static uint16_t pool_number(struct history_lifetimes *out, const uint64_t id[2])
 }
 
 /* Segments are by address. */
-static const struct history_segment *find_segment(const struct history_device *device, uint64_t addr)
+static uint16_t pool_at(const struct maker *maker, uint64_t addr)
 {
+    const struct history_device *device = maker->device;
     size_t low = 0;
     size_t high = device->segment_count;
 
@@ -51,19 +53,14 @@ static const struct history_segment *find_segment(const struct history_device *d
         }
     }
     return low > 0 && addr - device->segments[low - 1].addr < device->segments[low - 1].size
-               ? &device->segments[low - 1]
-               : NULL;
+               ? maker->pools[low - 1]
+               : 0;
 }
 
 static uint16_t pool_of(struct maker *maker, const struct history_event *event)
 {
-    const struct history_segment *segment;
-
-    if (event->pool > 0) {
-        return pool_number(maker->out, maker->history->pool_ids[event->pool - 1]);
-    }
-    segment = find_segment(maker->device, event->addr);
-    return segment != NULL ? pool_number(maker->out, segment->pool_id) : 0;
+    return event->pool > 0 ? pool_number(maker->out, maker->history->pool_ids[event->pool - 1])
+                           : pool_at(maker, event->addr);
 }
 
 /* Lives to the end, for now. */
@@ -155,6 +152,10 @@ void history_lifetimes_make(const struct history *history, const struct history_
 
     *lifetimes = (struct history_lifetimes){0};
     pool_number(lifetimes, default_pool);
+    maker.pools = memory_resize(NULL, (device->segment_count + 1) * sizeof(*maker.pools));
+    for (size_t i = 0; i < device->segment_count; i++) {
+        maker.pools[i] = pool_number(lifetimes, device->segments[i].pool_id);
+    }
     for (size_t i = 0; i < device->event_count; i++) {
         follow(&maker, i);
     }
@@ -163,6 +164,7 @@ void history_lifetimes_make(const struct history *history, const struct history_
         qsort(lifetimes->items, lifetimes->count, sizeof(*lifetimes->items), compare_lifetimes);
     }
     map_free(&maker.live);
+    free(maker.pools);
 }
 
 void history_lifetimes_free(struct history_lifetimes *lifetimes)

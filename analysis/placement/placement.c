@@ -81,7 +81,6 @@ static struct solution begin_solution(const struct placement_instance *instance,
         .portfolio = {.instance = instance,
                       .target = target,
                       .good = is_default && options->capacity == 0 ? target + target / GOOD_SHARE : 0,
-                      .good_seconds = GOOD_SECONDS,
                       .begin = portfolio_now(),
                       .threads = thread_count(options->threads),
                       .progress = options->progress,
@@ -101,9 +100,9 @@ static struct solution begin_solution(const struct placement_instance *instance,
 static double seconds_left(const struct solution *solution)
 {
     const struct portfolio *portfolio = &solution->portfolio;
-    bool is_good = portfolio->height <= portfolio->good && portfolio->good_seconds < solution->seconds;
+    bool is_good = portfolio->height <= portfolio->good && GOOD_SECONDS < solution->seconds;
 
-    return portfolio->begin + (is_good ? portfolio->good_seconds : solution->seconds) - portfolio_now();
+    return portfolio->begin + (is_good ? GOOD_SECONDS : solution->seconds) - portfolio_now();
 }
 
 /* More may be found, or proved. */

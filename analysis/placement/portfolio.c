@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Threads take numbers of rounds: the first ones place once in each of the orders, the others improve, each from an order and with
- * random numbers of its own. All share the best answer.
+ * random numbers of its own. All share the best answer. A round does not depend on others: where it ends after a number of rounds, it is the same with any
+ * number of threads.
  */
 #include "analysis/placement/portfolio.h"
 
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#define ROUND_PASSES 32
+#define ROUND_PASSES 12
 #define THREADS_MAX 64
 #define PLACED_BETWEEN_LOOKS 1024
 
@@ -34,6 +35,8 @@ enum order {
         ORDER_LIMIT
 };
 
+#define GOOD_ROUNDS (ORDER_LIMIT + 2U)
+
 static const char *const order_texts[ORDER_LIMIT] = {
 #define ORDER_TEXT(name, key, text) text,
     ORDER_LIST(ORDER_TEXT)
@@ -49,7 +52,6 @@ struct shared {
     struct portfolio *portfolio;
     pthread_mutex_t lock; /* guards all below and the answer */
     unsigned next_round;
-    uint64_t heights[ORDER_LIMIT]; /* of the first rounds; UINT64_MAX: not yet */
 };
 
 /* One thread's. */
@@ -117,13 +119,20 @@ static void begin_order(struct work *work, enum order order)
 }
 
 /* Whether there is a placement that is good enough for the time that has gone. The lock is held. */
-static bool is_over(const struct portfolio *portfolio)
+static bool is_over(const struct shared *shared)
 {
-    double seconds = portfolio_now() - portfolio->begin;
+    const struct portfolio *portfolio = shared->portfolio;
 
-    return portfolio->height != 0 &&
-           (portfolio->height <= portfolio->target || seconds >= portfolio->seconds ||
-            (portfolio->height <= portfolio->good && seconds >= portfolio->good_seconds));
+    return portfolio->height != 0 && (portfolio->height <= portfolio->target ||
+                                      portfolio_now() >= portfolio->begin + portfolio->seconds);
+}
+
+/* Rounds that are running go on where those after them are not needed, so that the answer does not depend on which were the first. */
+static bool needs_round(const struct shared *shared)
+{
+    const struct portfolio *portfolio = shared->portfolio;
+
+    return !is_over(shared) && (shared->next_round < GOOD_ROUNDS || portfolio->height > portfolio->good);
 }
 
 static bool look_whether_over(struct work *work)
@@ -131,7 +140,7 @@ static bool look_whether_over(struct work *work)
     bool answer;
 
     pthread_mutex_lock(&work->shared->lock);
-    answer = is_over(work->shared->portfolio);
+    answer = is_over(work->shared);
     pthread_mutex_unlock(&work->shared->lock);
     return answer;
 }
@@ -201,32 +210,13 @@ static bool keep(struct work *work, uint64_t height, enum order order)
         progress_step(portfolio->progress, "placing", (uint64_t)((portfolio_now() - portfolio->begin) * 1e3),
                       (uint64_t)(portfolio->seconds * 1e3));
     }
-    goes_on = !is_over(portfolio);
+    goes_on = !is_over(work->shared);
     pthread_mutex_unlock(&work->shared->lock);
     return goes_on;
 }
 
-/* The orders by turns, the best of the first rounds first. */
-static enum order order_of_round(struct shared *shared, unsigned round)
-{
-    unsigned rank = round % ORDER_LIMIT;
-
-    for (enum order order = 0; order < ORDER_LIMIT; order++) {
-        unsigned better = 0;
-
-        for (enum order other = 0; other < ORDER_LIMIT; other++) {
-            better += shared->heights[other] < shared->heights[order] ||
-                      (shared->heights[other] == shared->heights[order] && other < order);
-        }
-        if (better == rank) {
-            return order;
-        }
-    }
-    return 0;
-}
-
 /* Ends after ROUND_PASSES passes that were no better than those before them. */
-static bool improve(struct work *work, unsigned round, enum order order)
+static void improve(struct work *work, unsigned round, enum order order)
 {
     unsigned short random[3] = {(unsigned short)round, (unsigned short)(round >> 16), 0x330e};
     uint64_t best = UINT64_MAX;
@@ -245,7 +235,6 @@ static bool improve(struct work *work, unsigned round, enum order order)
             blame(work, round / ORDER_LIMIT % 2 == 1, random);
         }
     }
-    return goes_on;
 }
 
 static void *run_rounds(void *shared_untyped)
@@ -260,27 +249,25 @@ static void *run_rounds(void *shared_untyped)
         .size_min = memory_resize(NULL, instance->count * sizeof(*work.size_min)),
         .occupied = occupied_new(instance->points),
     };
-    bool goes_on = true;
 
-    while (goes_on) {
+    for (;;) {
         unsigned round;
+        bool is_needed;
         enum order order;
 
         pthread_mutex_lock(&shared->lock);
+        is_needed = needs_round(shared);
         round = shared->next_round++;
-        order = round < ORDER_LIMIT ? (enum order)round : order_of_round(shared, round);
         pthread_mutex_unlock(&shared->lock);
+        if (!is_needed) {
+            break;
+        }
+        order = (enum order)(round % ORDER_LIMIT);
         if (round < ORDER_LIMIT) {
-            uint64_t height;
-
             begin_order(&work, order);
-            height = place(&work);
-            goes_on = keep(&work, height, order);
-            pthread_mutex_lock(&shared->lock);
-            shared->heights[order] = height;
-            pthread_mutex_unlock(&shared->lock);
+            keep(&work, place(&work), order);
         } else {
-            goes_on = improve(&work, round - ORDER_LIMIT, order);
+            improve(&work, round - ORDER_LIMIT, order);
         }
     }
     free(work.order);
@@ -298,9 +285,6 @@ void portfolio_run(struct portfolio *portfolio)
 
     if (portfolio->instance->count == 0) {
         return;
-    }
-    for (enum order order = 0; order < ORDER_LIMIT; order++) {
-        shared.heights[order] = UINT64_MAX;
     }
     /* where a thread can't be made, fewer do the work */
     while (count < THREADS_MAX && count + 1 < portfolio->threads &&

@@ -16,11 +16,10 @@ extern "C" {
 
 struct portfolio {
     const struct placement_instance *instance;
-    uint64_t target; /* a height at which it may end */
-    uint64_t good;   /* a height at which it ends after `good_seconds` */
-    double begin;    /* portfolio_now() when all this began; seconds count from then */
-    double seconds;  /* after that it ends, with at least one placement */
-    double good_seconds;
+    uint64_t target;  /* a height at which it may end */
+    uint64_t good;    /* a height at which it ends after some rounds; 0: at none */
+    double begin;     /* portfolio_now() when all this began; seconds count from then */
+    double seconds;   /* after that it ends, with at least one placement */
     unsigned threads; /* at least 1 */
     struct progress *progress;
     /* The answer: the caller's arrays, a height, and the order that it began with. */
