@@ -39,8 +39,9 @@ struct replay_options {
     bool served_only;        /* not follow: without the requests that failed in the history */
     replay_observe observe;  /* not follow; NULL: nobody looks */
     void *observe_context;
-    struct history_writer *writer; /* of replay_play: where its records go; NULL: nowhere */
-    replay_emit emit;              /* of replay_play; NULL: this process is not being recorded */
+    const struct varve_alloc_plan *plans; /* of each device, for policy plan; NULL: none */
+    struct history_writer *writer;        /* of replay_play: where its records go; NULL: nowhere */
+    replay_emit emit;                     /* of replay_play; NULL: this process is not being recorded */
     struct progress *progress;
 };
 

@@ -270,6 +270,35 @@ static int write_segments(const struct writer *writer)
     return error;
 }
 
+/* In the order of enum ladder_rung, as the tables have them. */
+#define LADDER_VALUES(ladder)                                                                \
+    VALUE((ladder)->bytes[0]), VALUE((ladder)->bytes[1]), VALUE((ladder)->bytes[2]),         \
+        VALUE((ladder)->bytes[3]), VALUE((ladder)->bytes[4]), VALUE((ladder)->bytes[5]),     \
+        VALUE((ladder)->bytes[6]), VALUE((ladder)->bytes[7])
+_Static_assert(LADDER_RUNGS == 8, "LADDER_VALUES has all rungs");
+
+static int write_ladder_peak(const struct writer *writer, uint32_t process_id, unsigned device,
+                             const struct ladder_peak *peak)
+{
+    return peak->seq == 0 ? VARVE_OK
+                          : WRITE_ROW(writer, STATEMENT_LADDER_PEAK, VALUE(process_id), VALUE(device),
+                                      VALUE(peak->seq), VALUE(peak->ts_ns), LADDER_VALUES(&peak->ladder));
+}
+
+static int write_ladder_peaks(const struct writer *writer)
+{
+    const struct derive *derive = writer->derive;
+    int error = VARVE_OK;
+    for (uint32_t i = 1; i < derive->process_limit && error == VARVE_OK; i++) {
+        struct derive_device **devices =
+            derive->processes[i] != NULL ? derive->processes[i]->devices : NULL;
+        for (unsigned k = 0; k < DEVICE_LIMIT && devices != NULL && error == VARVE_OK; k++) {
+            error = devices[k] != NULL ? write_ladder_peak(writer, i, k, &devices[k]->ladder_peak) : VARVE_OK;
+        }
+    }
+    return error;
+}
+
 static int write_ooms(const struct writer *writer)
 {
     int error = VARVE_OK;
@@ -303,7 +332,8 @@ static int write_keyframe(void *context, const struct derive_keyframe *keyframe,
     const struct store_value data = {
         .blob = bytes, .integer = (int64_t)keyframe->bytes, .is_null = bytes == NULL};
     return WRITE_ROW((const struct writer *)context, STATEMENT_KEYFRAME, VALUE(keyframe->seq),
-                     VALUE(keyframe->process_id), VALUE(keyframe->device), data);
+                     VALUE(keyframe->process_id), VALUE(keyframe->device), data,
+                     LADDER_VALUES(&keyframe->ladder));
 }
 
 static int write_keyframes(const struct writer *writer)
@@ -499,7 +529,7 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
                   struct varve_message *message)
 {
     static int (*const parts[])(const struct writer *writer) = {
-        write_callsites, write_totals,    write_main_ends, write_segments, write_ooms,
+        write_callsites, write_totals,    write_main_ends, write_segments, write_ladder_peaks, write_ooms,
         write_marks,     write_keyframes, write_devices,   write_meanings, write_calls,
         write_streams,   write_events,    write_operators, write_budgets,  write_remat_events};
     const struct writer writer = {.derive = derive, .store = store, .message = message};
@@ -515,7 +545,7 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
         error = writer_execute(
             store,
             "DELETE FROM callsite_stat; DELETE FROM callsite_share; DELETE FROM total_stat; DELETE FROM size_stat;"
-            "DELETE FROM sample; DELETE FROM segment; DELETE FROM oom; DELETE FROM mark;"
+            "DELETE FROM sample; DELETE FROM segment; DELETE FROM ladder_peak_stat; DELETE FROM oom; DELETE FROM mark;"
             "DELETE FROM keyframe; DELETE FROM process_device; DELETE FROM device_event;"
             "DELETE FROM device_call_stat; DELETE FROM device_memory;"
             "DELETE FROM stream_stat; DELETE FROM remat_event; DELETE FROM operator_stat;"
