@@ -145,9 +145,10 @@ static uint32_t arena_find(const struct arena *arena, uint64_t addr)
 
 static void arena_insert(struct arena *arena, struct superblock *superblock)
 {
-    uint32_t at = arena_find(arena, superblock->addr);
+    uint32_t at;
 
-    assert(arena->count < arena->capacity);
+    assert(arena != NULL && arena->count < arena->capacity);
+    at = arena_find(arena, superblock->addr);
     memmove(&arena->entries[at + 1], &arena->entries[at], (arena->count - at) * sizeof(arena->entries[0]));
     arena->entries[at] = (struct entry){superblock->largest, superblock};
     arena->count++;
@@ -157,8 +158,10 @@ static void arena_insert(struct arena *arena, struct superblock *superblock)
 static void arena_remove(struct superblock *superblock)
 {
     struct arena *arena = superblock->arena;
-    uint32_t at = arena_find(arena, superblock->addr);
+    uint32_t at;
 
+    assert(arena != NULL);
+    at = arena_find(arena, superblock->addr);
     assert(arena->entries[at].superblock == superblock);
     arena->count--;
     memmove(&arena->entries[at], &arena->entries[at + 1], (arena->count - at) * sizeof(arena->entries[0]));
@@ -422,6 +425,7 @@ static struct block *find(struct varve_alloc *alloc, const struct wanted_block *
     struct arena *own = wanted->bins->backend;
     struct superblock *superblock;
 
+    assert(own != NULL);
     if (wanted->rounded > SUPERBLOCK_LEAST) {
         superblock = global_first_fit(alloc, wanted->rounded);
     } else {

@@ -109,7 +109,7 @@ const struct command command_segments = {
         "what most of its bytes are. Pending blocks are freed but may still be used by other streams.",
     .examples = "  varve segments trace.db\n"
                 "  varve segments --blocks --top 3 trace.db\n"
-        "  varve segments --at peak trace.db\n"
+                "  varve segments --at peak trace.db\n"
                 "  varve segments --at 1.5s --device 0 --json trace.db\n",
     .options = options,
     .defaults = &defaults,
