@@ -242,7 +242,8 @@ struct varve_sim_options {
     bool has_latency;         /* calls advance the virtual clock by their measured costs */
     bool events_are_scripted; /* events complete by varve_sim_event_complete only; else at once */
     bool reuses_addresses;    /* bases without a script: the lowest free ones; else freed ones never again */
-    bool places_as_cuda;      /* segments without a script: where the CUDA driver puts them (sim/places.c) */
+    bool places_as_cuda; /* segments without a script: where the CUDA driver puts them (sim/places.c); and its
+                                 pool reserves what the driver's would (sim/pool.c) */
     varve_sim_address segment_address;     /* NULL: count up. `reservation` is NULL there */
     varve_sim_address reservation_address; /* NULL: count up */
     void *address_context;
@@ -264,6 +265,8 @@ void varve_sim_clock_advance(struct varve_device *device, uint64_t ns);
 /// Calls made so far, and bytes in use now.
 uint64_t varve_sim_calls(const struct varve_device *device, enum varve_device_call call);
 uint64_t varve_sim_used(const struct varve_device *device);
+/// The most that was ever in use, what its pool holds unused included.
+uint64_t varve_sim_used_peak(const struct varve_device *device);
 /// Every address range, handle and event is accounted for; VARVE_ERROR_CORRUPT with the reason.
 int varve_sim_check(const struct varve_device *device, struct varve_message *message);
 

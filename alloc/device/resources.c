@@ -90,6 +90,14 @@ uint64_t resources_footprint(const struct device_resources *resources, uint64_t 
                : (bytes + resources->grain - 1) / resources->grain * resources->grain;
 }
 
+static void use(struct device_resources *resources, uint64_t bytes)
+{
+    resources->used += bytes;
+    if (resources->used > resources->used_peak) {
+        resources->used_peak = resources->used;
+    }
+}
+
 int resources_room(struct device_resources *resources, uint64_t bytes)
 {
     if (bytes == 0) {
@@ -118,7 +126,7 @@ int resources_pool_room(struct device_resources *resources, uint64_t bytes)
 void resources_pool_grow(struct device_resources *resources, uint64_t bytes)
 {
     resources->pooled += bytes;
-    resources->used += bytes;
+    use(resources, bytes);
 }
 
 void resources_pool_shrink(struct device_resources *resources, uint64_t bytes)
@@ -198,7 +206,7 @@ int resources_range_enter(struct device_resources *resources, struct device_rang
         return refuse_overlap(resources, range, other);
     }
     device_ranges_insert(&resources->space, range);
-    resources->used += range_memory(resources, range);
+    use(resources, range_memory(resources, range));
     return 0;
 }
 
@@ -255,7 +263,7 @@ int resources_handle_create(struct device_resources *resources, uint64_t bytes, 
         return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a handle");
     }
     slot->bytes = bytes;
-    resources->used += resources_footprint(resources, bytes);
+    use(resources, resources_footprint(resources, bytes));
     return 0;
 }
 

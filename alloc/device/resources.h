@@ -42,7 +42,8 @@ struct device_resources {
     uint64_t streams_made; /* handles from DEVICE_STREAM_FIRST on so far */
     uint64_t records;      /* events recorded and waits begun so far: their numbers */
     uint64_t capacity, used;
-    uint64_t pooled; /* of stream-ordered memory: a sim's pool in whole, of others what is handed out */
+    uint64_t used_peak; /* the most that `used` ever was */
+    uint64_t pooled;    /* of stream-ordered memory: a sim's pool in whole, of others what is handed out */
     uint64_t grain;
     void (*handle_gone)(void *context, const struct device_slot *handle); /* may be NULL */
     void *handle_gone_context;

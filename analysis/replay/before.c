@@ -11,8 +11,10 @@
 
 struct replay_figures replay_figures_of(const struct replay_result *result)
 {
+    int64_t reserved = result->stats.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak;
+
     return (struct replay_figures){
-        .peak_reserved = result->stats.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak,
+        .peak_reserved = result->device_peak > reserved ? result->device_peak : reserved,
         .peak_allocated = result->stats.allocated_bytes[VARVE_ALLOC_STAT_ALL].peak,
         .segments = (int64_t)result->segments,
         .device_calls = result->stats.num_device_alloc + result->stats.num_device_free,

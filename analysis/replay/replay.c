@@ -66,6 +66,7 @@ static int play_session(struct replay *replay, struct replay_result *result, str
     }
     if (error == VARVE_OK) {
         result->stats = stats;
+        result->device_peak = (int64_t)varve_sim_used_peak(replay->device);
         result->device_ns = varve_sim_clock_ns(replay->device) - begin_ns;
         error = varve_alloc_snapshot(replay->alloc, &snapshot);
     }
@@ -195,6 +196,7 @@ static void add_device(struct replay_result *sum, const struct replay_result *de
     sum->ooms += device->ooms;
     sum->skipped += device->skipped;
     sum->device_ns += device->device_ns;
+    sum->device_peak += device->device_peak;
     sum->starts_late |= device->starts_late;
     sum->segments_equal &= device->segments_equal;
     sum->first_event = sum->first_event == 0 ? device->first_event : sum->first_event;

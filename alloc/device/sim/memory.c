@@ -3,14 +3,15 @@
  * Where ranges of the sim device lie: a script's choice, or counted up, or the lowest address that fits; no range that
  * is out is ever overlapped. A script is asked last, when nothing else can fail, so that one that reads from a recording
  * is never an address ahead of what was allocated. Stream-ordered memory is a pool that is a number: it serves any
- * request from what it holds, grows in pieces, and shrinks only when it is trimmed.
+ * request from what it holds, grows in pieces, and shrinks only when it is trimmed. With places_as_cuda it has holes.
  */
 #include "alloc/device/sim/memory.h"
 #include "alloc/device/sim/sim.h"
 #include "alloc/device/sim/faults.h"
 
 #define POOL_STEP ((uint64_t)2 << 20)
-#define JOIN_STREAM UINT64_MAX /* no program has such a handle */
+#define POOL_PIECE ((uint64_t)32 << 20) /* in which the driver's grows */
+#define JOIN_STREAM UINT64_MAX          /* no program has such a handle */
 
 static uint64_t align_up(uint64_t value, uint64_t alignment)
 {
@@ -86,23 +87,11 @@ static uint64_t whole_steps(uint64_t bytes)
     return (bytes + POOL_STEP - 1) / POOL_STEP * POOL_STEP;
 }
 
-/* So that `bytes` more fit into what the pool holds. */
-static int pool_reserve(struct sim_device *sim, uint64_t bytes)
+static int pool_grow(struct sim_device *sim, uint64_t growth)
 {
-    uint64_t spare = sim->table.resources.pooled - sim->pool_used;
-    uint64_t growth;
-    int error;
+    int error = growth > 0 ? resources_pool_room(&sim->table.resources, growth) : 0;
 
-    if (bytes <= spare) {
-        return 0;
-    }
-    if (bytes > UINT64_MAX / 2) {
-        return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY,
-                             "%llu bytes are more than a pool can have", (unsigned long long)bytes);
-    }
-    growth = whole_steps(bytes - spare);
-    error = resources_pool_room(&sim->table.resources, growth);
-    if (error == 0) {
+    if (error == 0 && growth > 0) {
         resources_pool_grow(&sim->table.resources, growth);
         sim_charge(sim, VARVE_DEVICE_VMM_CREATE, growth);
         sim_charge(sim, VARVE_DEVICE_VMM_MAP, growth);
@@ -111,13 +100,54 @@ static int pool_reserve(struct sim_device *sim, uint64_t bytes)
     return error;
 }
 
+/* So that `bytes` more fit into what the pool holds. */
+static int pool_reserve(struct sim_device *sim, uint64_t bytes)
+{
+    uint64_t spare = sim->table.resources.pooled - sim->pool_used;
+
+    if (bytes > UINT64_MAX / 2) {
+        return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY,
+                             "%llu bytes are more than a pool can have", (unsigned long long)bytes);
+    }
+    return bytes <= spare ? 0 : pool_grow(sim, whole_steps(bytes - spare));
+}
+
+/* The driver's pool: where `bytes` go in it. A device that has no room for a whole piece more gives a smaller one. */
+static int pool_place(struct sim_device *sim, uint64_t bytes, uint64_t *addr_out)
+{
+    struct sim_pool_place place;
+    int error;
+
+    if (bytes > UINT64_MAX / 4) {
+        return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY,
+                             "%llu bytes are more than a pool can have", (unsigned long long)bytes);
+    }
+    place = sim_pool_find(&sim->pool, bytes, POOL_PIECE);
+    error = pool_grow(sim, place.growth);
+    if (error == VARVE_ERROR_NO_MEMORY) {
+        place = sim_pool_find(&sim->pool, bytes, POOL_STEP);
+        error = pool_grow(sim, place.growth);
+    }
+    if (error == 0) {
+        error = sim_pool_take(&sim->pool, &place);
+        *addr_out = sim->places.top + place.offset;
+    }
+    return error;
+}
+
 int sim_obtain(struct device_table *table, struct device_call *call, struct device_range *range)
 {
     struct sim_device *sim = sim_of(&table->device);
     bool is_reservation = range->kind == DEVICE_RANGE_RESERVATION;
-    int error = range->kind == DEVICE_RANGE_POOLED ? pool_reserve(sim, range->bytes) : 0;
+    bool is_placed = range->kind == DEVICE_RANGE_POOLED && sim->options.places_as_cuda;
+    int error = 0;
 
-    if (error == 0) {
+    if (is_placed) {
+        error = pool_place(sim, range->bytes, &range->addr);
+    } else if (range->kind == DEVICE_RANGE_POOLED) {
+        error = pool_reserve(sim, range->bytes);
+    }
+    if (error == 0 && !is_placed) {
         error = choose_address(
             sim, is_reservation ? sim->options.reservation_address : sim->options.segment_address,
             range->bytes, call->stream, call->reservation, &range->addr);
@@ -130,14 +160,18 @@ int sim_obtain(struct device_table *table, struct device_call *call, struct devi
 
 int sim_give_back(struct device_table *table, struct device_call *call, struct device_range *range)
 {
+    struct sim_device *sim = sim_of(&table->device);
+
     (void)call;
-    if (sim_of(&table->device)->options.places_as_cuda) {
-        sim_places_give_back(&sim_of(&table->device)->places, range->addr);
+    if (sim->options.places_as_cuda && range->kind == DEVICE_RANGE_SEGMENT) {
+        sim_places_give_back(&sim->places, range->addr);
     }
     if (range->kind == DEVICE_RANGE_POOLED) {
-        sim_of(&table->device)->pool_used -= range->bytes;
+        sim->pool_used -= range->bytes;
     }
-    return 0;
+    return range->kind == DEVICE_RANGE_POOLED && sim->options.places_as_cuda
+               ? sim_pool_give_back(&sim->pool, range->addr - sim->places.top, range->bytes)
+               : 0;
 }
 
 int sim_join_stream(struct varve_device *device, uint64_t *stream_out)
@@ -156,7 +190,8 @@ static int pool_trim(struct device_table *table, struct device_call *call)
         least = call->bytes < table->resources.pooled ? whole_steps(call->bytes) : table->resources.pooled;
     }
     if (table->resources.pooled > least) {
-        uint64_t released = table->resources.pooled - least;
+        uint64_t most = table->resources.pooled - least;
+        uint64_t released = sim->options.places_as_cuda ? sim_pool_shrink(&sim->pool, most) : most;
 
         resources_pool_shrink(&table->resources, released);
         sim_charge(sim, VARVE_DEVICE_VMM_UNMAP, released);

@@ -74,6 +74,7 @@ static void sim_close(struct varve_device *device)
     struct sim_device *sim = sim_of(device);
 
     sim_places_close(&sim->places);
+    sim_pool_close(&sim->pool);
     device_pinned_close(&sim->table);
     resources_close(&sim->table.resources);
     pthread_mutex_destroy(&sim->table.mutex);
@@ -188,6 +189,17 @@ uint64_t varve_sim_used(const struct varve_device *device)
     used = sim->table.resources.used;
     pthread_mutex_unlock(&sim->table.mutex);
     return used;
+}
+
+uint64_t varve_sim_used_peak(const struct varve_device *device)
+{
+    struct sim_device *sim = sim_of(device);
+    uint64_t peak;
+
+    pthread_mutex_lock(&sim->table.mutex);
+    peak = sim->table.resources.used_peak;
+    pthread_mutex_unlock(&sim->table.mutex);
+    return peak;
 }
 
 int varve_sim_check(const struct varve_device *device, struct varve_message *message)

@@ -6,6 +6,7 @@
  *
  *   sim.c      opening, events, memory info, what tests ask for
  *   memory.c   scripted and counted-up bases; stream-ordered memory
+ *   pool.c     what the driver's pool reserves
  *   places.c   bases where the CUDA driver would have them
  *   faults.c   failures at the n-th call; what a call costs on the virtual clock
  */
@@ -14,6 +15,7 @@
 
 #include "alloc/device/operations.h"
 #include "alloc/device/sim/places.h"
+#include "alloc/device/sim/pool.h"
 
 #define SIM_FAULTS 64
 
@@ -29,6 +31,7 @@ struct sim_device {
     struct varve_sim_options options;
     uint64_t next_addr; /* where counting up goes on */
     struct sim_places places;
+    struct sim_pool pool;
     uint64_t clock_ns;
     uint64_t pool_used; /* handed out; resources.pooled is what the pool holds */
     uint64_t calls[VARVE_DEVICE_CALL_LIMIT];
