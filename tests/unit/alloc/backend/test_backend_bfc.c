@@ -90,6 +90,10 @@ static void test_limits(void **state)
     take(rig, 57 * MIB);
     refused(rig, 43 * MIB, VARVE_ERROR_NO_MEMORY);
     refused(rig, 3 * MIB, VARVE_ERROR_NO_MEMORY);
+    rig_close(rig);
+    open_bfc(rig, "bfc:region=1M", (struct rig_options){.sim = {.capacity_bytes = MIB}});
+    take(rig, MIB);
+    refused(rig, 1, VARVE_ERROR_NO_MEMORY); /* tried down to the least */
 }
 
 /* A chunk of another stream serves, and its stream is waited for. */
