@@ -33,6 +33,7 @@ uint32_t pieces_add(struct pieces *pieces, uint64_t addr, uint64_t bytes, uint64
                              .size = bytes,
                              .stream = stream,
                              .base = addr,
+                             .nth = ++pieces->segments,
                              .put = ++pieces->clock,
                              .is_free = true});
     pieces->bytes += bytes;

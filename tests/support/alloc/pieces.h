@@ -17,6 +17,7 @@
 struct piece {
     uint64_t addr, size, stream;
     uint64_t base;  /* of its segment */
+    uint64_t nth;   /* the segment's number, in the order in which they came */
     uint64_t group; /* the rules' own, e.g. a superblock: pieces of several groups do not merge */
     uint64_t put;   /* when it last became free, 1, 2, … */
     bool is_free;
@@ -25,7 +26,7 @@ struct piece {
 struct pieces {
     struct piece at[PIECES_MAX];
     uint32_t count;
-    uint64_t clock;
+    uint64_t clock, segments;
     uint64_t bytes; /* of all segments */
     void *state;    /* the rules' own */
 };

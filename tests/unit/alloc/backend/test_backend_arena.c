@@ -124,15 +124,19 @@ static bool is_empty(const struct pieces *pieces, uint32_t at)
            (at + 1 == pieces->count || group_at(pieces, at + 1) != group);
 }
 
+/* Segments in the order in which they came, each from its lowest address on. */
 static uint32_t first_fit(struct pieces *pieces, uint64_t bytes, uint64_t owner)
 {
+    uint32_t first = PIECES_NONE;
+
     for (uint32_t i = 0; i < pieces->count; i++) {
         if (pieces->at[i].is_free && pieces->at[i].size >= bytes &&
-            *owner_of(pieces, group_at(pieces, i)) == owner) {
-            return i;
+            *owner_of(pieces, group_at(pieces, i)) == owner &&
+            (first == PIECES_NONE || pieces->at[i].nth < pieces->at[first].nth)) {
+            first = i;
         }
     }
-    return PIECES_NONE;
+    return first;
 }
 
 static uint64_t rounded(uint64_t bytes)
