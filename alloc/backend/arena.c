@@ -16,6 +16,7 @@
  * RMM takes one piece of memory when the arena is made, half of what the GPU has, and fails when that is full. Option `size` does
  * that (with the first request); without it (0) memory comes as needed in ranges of option `grow`, or of the request if that is
  * larger, and empty ranges go back on empty_cache and when a request fails: so what is reserved can be compared with other policies.
+ * Ranges count as one behind the other in the order in which they came, wherever the device has put them.
  * RMM waits for a stream on the host when a large block is freed, and for all of them when superblocks are collected; here
  * a stream that gets memory of another one waits for that on the device. Not modelled: arenas of threads.
  *
@@ -45,11 +46,12 @@ struct superblock {
     struct arena *arena;
     struct block *blocks;     /* the lowest; the others follow by `next` */
     uint64_t addr, bytes;     /* of all its blocks */
+    uint32_t range;           /* number of its range, in the order in which they came */
     uint64_t largest;         /* free block; 0: none */
     struct superblock *spare; /* while it is not used */
 };
 
-/* Superblocks by address; the key is beside the pointer, since each search looks at all that don't serve. */
+/* Superblocks by range and address; the largest free block is beside the pointer, since each search looks at all that don't serve. */
 struct arena {
     struct entry {
         uint64_t largest;
@@ -126,15 +128,21 @@ static int arena_reserve(struct arena *arena, uint32_t count)
     return VARVE_OK;
 }
 
+static bool is_before(const struct superblock *superblock, const struct superblock *other)
+{
+    return superblock->range != other->range ? superblock->range < other->range
+                                             : superblock->addr < other->addr;
+}
+
 /* Where a superblock is, or would be. */
-static uint32_t arena_find(const struct arena *arena, uint64_t addr)
+static uint32_t arena_find(const struct arena *arena, const struct superblock *superblock)
 {
     uint32_t low = 0, high = arena->count;
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
 
-        if (arena->entries[middle].superblock->addr < addr) {
+        if (is_before(arena->entries[middle].superblock, superblock)) {
             low = middle + 1;
         } else {
             high = middle;
@@ -145,9 +153,10 @@ static uint32_t arena_find(const struct arena *arena, uint64_t addr)
 
 static void arena_insert(struct arena *arena, struct superblock *superblock)
 {
-    uint32_t at = arena_find(arena, superblock->addr);
+    uint32_t at;
 
-    assert(arena->count < arena->capacity);
+    assert(arena != NULL && arena->count < arena->capacity);
+    at = arena_find(arena, superblock);
     memmove(&arena->entries[at + 1], &arena->entries[at], (arena->count - at) * sizeof(arena->entries[0]));
     arena->entries[at] = (struct entry){superblock->largest, superblock};
     arena->count++;
@@ -157,8 +166,10 @@ static void arena_insert(struct arena *arena, struct superblock *superblock)
 static void arena_remove(struct superblock *superblock)
 {
     struct arena *arena = superblock->arena;
-    uint32_t at = arena_find(arena, superblock->addr);
+    uint32_t at;
 
+    assert(arena != NULL);
+    at = arena_find(arena, superblock);
     assert(arena->entries[at].superblock == superblock);
     arena->count--;
     memmove(&arena->entries[at], &arena->entries[at + 1], (arena->count - at) * sizeof(arena->entries[0]));
@@ -183,7 +194,8 @@ static struct superblock *superblock_begin(struct arenas *arenas, struct block *
 
     arenas->spares = superblock->spare;
     arenas->count++;
-    *superblock = (struct superblock){.blocks = block, .addr = block->addr, .bytes = block->size};
+    *superblock = (struct superblock){
+        .blocks = block, .addr = block->addr, .bytes = block->size, .range = block->segment_id};
     block->backend_word = (uintptr_t)superblock;
     return superblock;
 }
@@ -201,7 +213,7 @@ static void set_largest(struct superblock *superblock, uint64_t largest)
 
     superblock->largest = largest;
     if (arena != NULL) {
-        arena->entries[arena_find(arena, superblock->addr)].largest = largest;
+        arena->entries[arena_find(arena, superblock)].largest = largest;
     }
 }
 
@@ -422,6 +434,7 @@ static struct block *find(struct varve_alloc *alloc, const struct wanted_block *
     struct arena *own = wanted->bins->backend;
     struct superblock *superblock;
 
+    assert(own != NULL);
     if (wanted->rounded > SUPERBLOCK_LEAST) {
         superblock = global_first_fit(alloc, wanted->rounded);
     } else {
@@ -558,7 +571,7 @@ static bool arena_is_right(const struct arena *arena, uint64_t *superblocks, uin
         const struct superblock *superblock = arena->entries[i].superblock;
 
         is_right = superblock->arena == arena && arena->entries[i].largest == superblock->largest &&
-                   (i == 0 || arena->entries[i - 1].superblock->addr < superblock->addr) &&
+                   (i == 0 || is_before(arena->entries[i - 1].superblock, superblock)) &&
                    superblock_is_right(superblock, free_blocks);
     }
     *superblocks += arena->count;

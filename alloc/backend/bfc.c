@@ -108,7 +108,8 @@ static int extend(struct varve_alloc *alloc, struct request *request, struct blo
     bytes = bfc->region < room ? bfc->region : room & ~(ROUNDING_MIN_BLOCK - 1);
     while (error == VARVE_ERROR_NO_MEMORY && bytes >= wanted) {
         error = backend_reserve(alloc, request, bytes, block_out);
-        bytes = rounding_up(bytes / 10 * 9, ROUNDING_MIN_BLOCK);
+        bytes = bytes / 10 * 9 &
+                ~(ROUNDING_MIN_BLOCK - 1); /* down: rounded up, small ones would stay as they are */
     }
     if (error == VARVE_OK && !has_grown && bfc->region < alloc->device_total) {
         bfc->region *= 2;

@@ -5,16 +5,31 @@
  * block merges with its buddy, the other half, as long as that is free. One pool for each stream; a segment has the
  * size of option `segment`, or of the request if that is larger. Source: Knowlton 1965; Knuth, TAOCP 1, 2.5.
  *
- * Proven bound (Knuth, TAOCP 1, 2.5, exercise 41 and Robson): for requests that are powers of two up to 2^r units, in one
- * segment, no sequence with at most n units in use at a time needs more than (r + 1) n units. What is rounded up comes on
- * top: less than half of each block.
+ * Proven bound, for each stream. Let P(k) be the most bytes that blocks of 2^k bytes have in use at one time, those that
+ * wait for other streams with them. Then there are at no time more segments of 2^k bytes than
+ *
+ *     (P(0) + P(1) + … + P(k)) / 2^k, rounded up
+ *
+ * So with requests up to the size of a segment, reserved <= P(0) + … + P(k), rounded up to a whole segment, which is at most the
+ * number of sizes in use times the most bytes in use (Knuth, TAOCP 1, 2.5, exercise 41: (r + 1) n); there are
+ * sequences that need 1 + r/2 times as much. What requests are rounded up by comes on top: less than half of each block.
+ *
+ * Proof. A block of 2^k bytes is in use (u of them), free (f), halved (h), and is a segment or one half of a block of the next
+ * order, so u(k) + f(k) + h(k) = segments(k) + 2 h(k+1). A block is halved only if none of the orders below it down to the wanted
+ * one is free; afterwards one of each is, the other half. So 2 h(k+1) <= u(k) + h(k) + 1 when h(k+1) grows, and the most that h(k+1)
+ * ever is, is at most half of the sum of the most that u(k) and h(k) ever are, rounded up. A segment comes only if none of
+ * its order is free, and is in use or halved then: segments(k) <= u(k) + h(k). Merging and giving back only lower them.
+ *
+ * With release_lock_on_cudamalloc others may free, or get a segment too, while the device is asked; such a segment (`late`)
+ * may be one more. buddy_check tests the bound.
  */
 #include "alloc/backend/backend.h"
 #include "alloc/policy/rounding.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-#define CUTS_MAX 64 /* halvings of one block */
+#define ORDERS 54U /* blocks of 2^9 to 2^62 bytes */
 
 enum { OPTION_SEGMENT };
 
@@ -26,6 +41,14 @@ static const struct varve_alloc_policy_option options[] = {
 
 struct buddy {
     uint64_t segment; /* bytes of a new segment, a power of two */
+    uint64_t steps;   /* requests begun and served, frees */
+};
+
+/* Of a stream, by order: bins->backend. */
+struct orders {
+    uint64_t in_use[ORDERS], peak[ORDERS]; /* blocks */
+    uint64_t late[ORDERS];                 /* segments that came when others had acted meanwhile */
+    uint64_t segments[ORDERS];             /* buddy_check's own */
 };
 
 static uint64_t power_from(uint64_t bytes)
@@ -53,37 +76,47 @@ static int buddy_open(struct varve_alloc *alloc, const uint64_t *values, struct 
     if (buddy == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
     }
-    buddy->segment = power_from(values[OPTION_SEGMENT]);
+    *buddy = (struct buddy){.segment = power_from(values[OPTION_SEGMENT])};
     alloc->backend_state = buddy;
     return VARVE_OK;
 }
 
-/* backend_word: where the piece begins in its segment. */
-static int buddy_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow,
-                       struct block **block_out)
+static void buddy_close(struct varve_alloc *alloc)
 {
-    const struct buddy *buddy = alloc->backend_state;
-    uint64_t wanted = request->wanted.rounded;
-    struct block *block = free_index_best(request->wanted.bins, wanted);
-    int error = backend_prepare(alloc, CUTS_MAX);
+    const struct free_index *index = &alloc->large.index;
 
-    if (error != VARVE_OK) {
-        return error;
+    for (uint32_t i = 0; i < index->stream_count; i++) {
+        free(index->streams[i]->backend);
+        index->streams[i]->backend = NULL;
     }
-    if (block != NULL) {
-        backend_take(alloc, block);
-    } else if (!may_grow) {
-        return VARVE_OK;
-    } else {
-        error = backend_reserve(alloc, request, wanted > buddy->segment ? wanted : buddy->segment, &block);
-        if (error == VARVE_OK) {
-            block->backend_word = 0;
-            error = backend_prepare(alloc, CUTS_MAX); /* others may have come in meanwhile */
-        }
-        if (error != VARVE_OK) {
-            return error;
-        }
+}
+
+static unsigned order_of(uint64_t bytes)
+{
+    return (unsigned)__builtin_ctzll(bytes / ROUNDING_MIN_BLOCK);
+}
+
+/* A new segment is free at first: whatever happened meanwhile, the smallest free block is halved. */
+static int grow(struct varve_alloc *alloc, struct request *request)
+{
+    struct buddy *buddy = alloc->backend_state;
+    struct orders *orders = request->wanted.bins->backend;
+    uint64_t wanted = request->wanted.rounded, steps = buddy->steps;
+    struct block *block = NULL;
+    int error = backend_reserve(alloc, request, wanted > buddy->segment ? wanted : buddy->segment, &block);
+
+    if (error == VARVE_OK) {
+        block->backend_word = 0;
+        orders->late[order_of(block->size)] += buddy->steps != steps;
+        backend_put(alloc, block);
     }
+    return error;
+}
+
+/* backend_word: where the piece begins in its segment. The block of the request is cut out of a free one. */
+static struct block *halve(struct varve_alloc *alloc, struct block *block, uint64_t wanted)
+{
+    backend_take(alloc, block);
     while (block->size > wanted) {
         uint64_t offset = block->backend_word, half = block->size / 2;
         struct block *front = backend_cut(alloc, block, half);
@@ -93,8 +126,47 @@ static int buddy_alloc(struct varve_alloc *alloc, struct request *request, bool 
         backend_put(alloc, block);
         block = front;
     }
-    *block_out = block;
-    return VARVE_OK;
+    return block;
+}
+
+static int prepare(struct varve_alloc *alloc, struct stream_bins *bins)
+{
+    if (bins->backend == NULL) {
+        bins->backend = calloc(1, sizeof(struct orders));
+    }
+    return bins->backend != NULL ? backend_prepare(alloc, BACKEND_CUTS) : VARVE_ERROR_FULL;
+}
+
+static int buddy_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow,
+                       struct block **block_out)
+{
+    struct buddy *buddy = alloc->backend_state;
+    struct stream_bins *bins = request->wanted.bins;
+    uint64_t wanted = request->wanted.rounded;
+    unsigned order = order_of(wanted);
+    struct block *block;
+    int error = prepare(alloc, bins);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    buddy->steps++;
+    block = free_index_best(bins, wanted);
+    if (block == NULL && may_grow) {
+        error = grow(alloc, request);
+        block = error == VARVE_OK ? free_index_best(bins, wanted) : NULL;
+    }
+    if (block != NULL) {
+        struct orders *orders = bins->backend;
+
+        *block_out = halve(alloc, block, wanted);
+        buddy->steps++;
+        orders->in_use[order]++;
+        if (orders->peak[order] < orders->in_use[order]) {
+            orders->peak[order] = orders->in_use[order];
+        }
+    }
+    return error;
 }
 
 /* The other half of the block that both were cut from; NULL: it is not there in one piece. */
@@ -108,8 +180,12 @@ static struct block *buddy_of(const struct block *block)
 
 static void buddy_free(struct varve_alloc *alloc, struct block *block)
 {
+    struct orders *orders = block->bins->backend;
+    struct buddy *buddy = alloc->backend_state;
     struct block *other;
 
+    buddy->steps++;
+    orders->in_use[order_of(block->size)]--;
     while ((other = buddy_of(block)) != NULL) {
         uint64_t offset =
             block->backend_word < other->backend_word ? block->backend_word : other->backend_word;
@@ -121,16 +197,77 @@ static void buddy_free(struct varve_alloc *alloc, struct block *block)
     backend_put(alloc, block);
 }
 
+/* The piece that begins a segment counts it. */
+static void count_segment(const struct varve_alloc *alloc, const struct block *block)
+{
+    struct orders *orders = block->bins->backend;
+    uint64_t bytes = 0;
+
+    if (block_pool(block) != &alloc->large || block->prev != NULL) {
+        return;
+    }
+    for (const struct block *part = block; part != NULL; part = part->next) {
+        bytes += part->size;
+    }
+    orders->segments[order_of(bytes)]++;
+}
+
+static void count_segments(const struct varve_alloc *alloc)
+{
+    const struct free_index *index = &alloc->large.index;
+    const struct block *block;
+    uint64_t position = 0;
+
+    for (uint32_t i = 0; i < index->stream_count; i++) {
+        struct orders *orders = index->streams[i]->backend;
+
+        if (orders != NULL) {
+            memset(orders->segments, 0, sizeof(orders->segments));
+        }
+    }
+    for (block = free_index_first(index); block != NULL; block = free_index_following(index, block)) {
+        count_segment(alloc, block);
+    }
+    while ((block = block_map_each(&alloc->map, &position)) != NULL) {
+        if (!block->is_free) {
+            count_segment(alloc, block);
+        }
+    }
+}
+
+/* `halved`: the most blocks of the order that can be at one time. */
+static bool is_within_bound(const struct orders *orders)
+{
+    uint64_t halved = 0;
+    bool is_within = true;
+
+    for (unsigned k = 0; is_within && k < ORDERS; k++) {
+        uint64_t most = orders->peak[k] + halved;
+
+        is_within = orders->segments[k] <= most + orders->late[k];
+        halved = (most + 1) / 2;
+    }
+    return is_within;
+}
+
 static int buddy_check(struct varve_alloc *alloc, struct varve_message *message)
 {
-    const struct block *block = free_index_first(&alloc->large.index);
+    const struct free_index *index = &alloc->large.index;
+    const struct block *block = free_index_first(index);
 
-    for (; block != NULL; block = free_index_following(&alloc->large.index, block)) {
+    for (; block != NULL; block = free_index_following(index, block)) {
         if ((block->size & (block->size - 1)) != 0 || block->backend_word % block->size != 0) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "a buddy of a wrong size or place");
         }
         if (buddy_of(block) != NULL) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "two free buddies were not merged");
+        }
+    }
+    count_segments(alloc);
+    for (uint32_t i = 0; i < index->stream_count; i++) {
+        if (index->streams[i]->backend != NULL && !is_within_bound(index->streams[i]->backend)) {
+            return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                     "more segments than the proven bound of buddies");
         }
     }
     return VARVE_OK;
@@ -143,6 +280,7 @@ static const struct pool_backend backend = {
     .free = buddy_free,
     .release = backend_release_whole,
     .check = buddy_check,
+    .close = buddy_close,
 };
 
 const struct alloc_policy policy_buddy = {

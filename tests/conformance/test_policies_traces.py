@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# Slow: whole trainings under each policy.
+"""Recorded histories of PyTorch's allocator under every policy: what it did, event by event, read plainly.
+
+  served    every request of the recording is served, no two blocks share a byte, each lies in one segment, and what is reserved at
+            most is what the segments add up to
+  limit     with less memory than that, requests may fail and then nothing is reserved beyond the limit
+  buddy     segments of 2^k bytes never exceed what blocks of up to that size had in use at most, size by size, rounded up
+
+In builds with VARVE_ASSERT=2 the allocator's own walkers run after each step as well.
+"""
+
+import bisect
+import collections
+import json
+import os
+import pathlib
+import sqlite3
+import subprocess
+import tempfile
+import unittest
+
+VARVE = os.environ.get("VARVE", "build/varve")
+RECORDINGS = sorted((pathlib.Path(__file__).parent / "pytorch").glob("*.pickle.xz"))
+QUERY = """SELECT kind, stream, pool, addr, size, requested FROM events
+           WHERE kind IN ('alloc', 'free_completed', 'segment_alloc', 'segment_free', 'segment_map', 'segment_unmap', 'oom')
+           ORDER BY seq"""
+
+
+def varve(*arguments):
+    return subprocess.run([VARVE, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=600, check=False)
+
+
+def policies():
+    """The names that an unknown one is answered with."""
+    return varve("replay", "--policy", "nosuch", RECORDINGS[0]).stderr.split("there are: ")[1].split()
+
+
+class Ranges:
+    """Disjoint [address, address + size), by address."""
+
+    def __init__(self):
+        self.begins, self.sizes = [], {}
+
+    def add(self, addr, size):
+        at = bisect.bisect_left(self.begins, addr)
+        before = self.begins[at - 1] if at > 0 else None
+        assert before is None or before + self.sizes[before] <= addr, "overlaps with what is before it"
+        assert at == len(self.begins) or addr + size <= self.begins[at], "overlaps with what is behind it"
+        self.begins.insert(at, addr)
+        self.sizes[addr] = size
+
+    def remove(self, addr):
+        del self.begins[bisect.bisect_left(self.begins, addr)]
+        return self.sizes.pop(addr)
+
+    def containing(self, addr, size):
+        at = bisect.bisect_right(self.begins, addr) - 1
+        return at >= 0 and addr + size <= self.begins[at] + self.sizes[self.begins[at]]
+
+
+def read_plainly(events):
+    """Served requests and the most that was reserved; asserts what must hold at each event."""
+    blocks, segments, reserved, peak, served = Ranges(), Ranges(), 0, 0, 0
+    has_maps = any(kind.startswith("segment_map") for kind, *_ in events)
+    for kind, _, _, addr, size, requested in events:
+        if kind == "alloc":
+            blocks.add(addr, size)
+            assert size >= requested and (has_maps or segments.containing(addr, size)), "a block outside of segments"
+            served += 1
+        elif kind == "free_completed":
+            assert blocks.remove(addr) == size
+        elif kind in ("segment_alloc", "segment_map"):
+            if not has_maps:
+                segments.add(addr, size)
+            reserved += size
+        elif kind in ("segment_free", "segment_unmap"):
+            if not has_maps:
+                assert segments.remove(addr) == size
+                at = bisect.bisect_left(blocks.begins, addr)
+                assert at == len(blocks.begins) or blocks.begins[at] >= addr + size, "a block in what went back"
+            reserved -= size
+        peak = max(peak, reserved)
+    return served, peak
+
+
+def exceeds_bound(events):
+    """The first event after which policy buddy has more segments of a size than is proved; None. Private pools are PyTorch's."""
+    in_use, most, segments = (collections.Counter() for _ in range(3))
+    for at, (kind, stream, pool, _, size, _) in enumerate(events):
+        key = (stream, size)
+        if pool > 1:
+            continue
+        if kind == "alloc":
+            in_use[key] += size
+            most[key] = max(most[key], in_use[key])
+        elif kind == "free_completed":
+            in_use[key] -= size
+        elif kind == "segment_free":
+            segments[key] -= 1
+        elif kind == "segment_alloc":
+            segments[key] += 1
+            # the request that it came for is recorded next
+            wanted = next(event for event in events[at:] if event[0] in ("alloc", "oom"))
+            extra = wanted[4] if wanted[0] == "alloc" and wanted[1] == stream else 0
+            used = in_use[(stream, extra)] + extra
+            sizes = {other: amount for (owner, other), amount in most.items() if owner == stream and other <= size}
+            sizes[extra] = max(sizes.get(extra, 0), used)
+            if segments[key] > -(-sum(sizes.values()) // size):
+                return at
+    return None
+
+
+class Policies(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def replay(self, recording, policy, *options):
+        database = os.path.join(self.folder.name, "replay.db")
+        result = varve("replay", recording, "--policy", policy, "--json", "-f", "-o", database, *options)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        connection = sqlite3.connect(database)
+        events = connection.execute(QUERY).fetchall()
+        connection.close()
+        return json.loads(result.stdout), events
+
+    def test_policies_are_listed(self):
+        self.assertGreaterEqual(set(policies()), {"bfc", "tlsf", "buddy", "arena", "rmm-pool", "cupy-pool", "none", "cuda-async"})
+
+    def test_served(self):
+        self.assertGreaterEqual(len(RECORDINGS), 9)
+        for recording in RECORDINGS:
+            requests = set()
+            for policy in policies():
+                with self.subTest(f"{recording.name} {policy}"):
+                    answer, events = self.replay(recording, policy)
+                    served, peak = read_plainly(events)
+                    self.assertEqual((answer["ooms"], answer["allocations"]), (0, served))
+                    self.assertEqual(answer["stats"]["reserved_bytes.all.peak"], peak)
+                    requests.add(served)
+                    if policy == "buddy":
+                        self.assertIsNone(exceeds_bound(events))
+            self.assertEqual(len(requests), 1, "policies were asked for different things")
+
+    def test_limit(self):
+        recording = next(path for path in RECORDINGS if path.name.startswith("synthetic_oom_gc"))
+        limit = 3 << 30
+        for policy in policies():
+            with self.subTest(policy):
+                answer, events = self.replay(recording, policy, "--memory-limit", limit)
+                self.assertLessEqual(read_plainly(events)[1], limit)
+                self.assertGreater(answer["ooms"], 0)
+                if policy == "buddy":
+                    self.assertIsNone(exceeds_bound(events))
+
+    def test_bound_is_not_empty(self):
+        """A size of segments that the sum allows one of, twice."""
+        events = [("segment_alloc", 0, 0, 0, 1024, 0), ("alloc", 0, 0, 0, 512, 1)]
+        self.assertIsNone(exceeds_bound(events))
+        self.assertEqual(exceeds_bound([*events, ("segment_alloc", 0, 0, 4096, 1024, 0), ("alloc", 0, 0, 4096, 512, 1)]), 2)
+        self.assertIsNone(exceeds_bound([*events, ("alloc", 0, 0, 512, 512, 1), ("segment_alloc", 0, 0, 4096, 1024, 0),
+                                         ("alloc", 0, 0, 4096, 512, 1)]))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
