@@ -386,7 +386,10 @@ int replay_whatif(struct replay *replay, struct replay_result *result, struct va
             progress_step(replay->options->progress, "replaying", i, trace->event_count);
         }
         replay->cursor = i;
-        error = play_event(&whatif, i);
+        if (i == replay->options->empty_cache_before && i > 0) {
+            error = varve_alloc_empty_cache(replay->alloc);
+        }
+        error = error == VARVE_OK ? play_event(&whatif, i) : error;
     }
     map_free(&whatif.live);
     return error;

@@ -94,6 +94,9 @@ static void play_setting(void *context, size_t index)
         .capacity = setting->capacity,
         .stop_at_oom = setting->stop_at_oom,
         .served_only = setting->served_only,
+        .empty_cache_before = setting->empty_cache_before,
+        .observe = setting->observe,
+        .observe_context = setting->observe_context,
     };
 
     if (plays->inferences[index] != NULL) {

@@ -23,6 +23,9 @@ struct whatif_setting {
     uint64_t capacity;     /* of each device; 0: large enough */
     bool stop_at_oom;      /* end with the first request that fails */
     bool served_only;      /* without the requests that failed in the history */
+    size_t empty_cache_before; /* of each device: the program empties the cache before this event, too; 0: never */
+    replay_observe observe;    /* called on the play's thread; NULL: nobody looks */
+    void *observe_context;
 };
 
 struct whatif_outcome {

@@ -1,0 +1,646 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One play of a setting answers for every request that failed: plays are kept, each with the numbers of the requests that failed in it.
+ * A setting under which a request fails that the recording served has only moved the failure, unless that is later.
+ */
+#include "analysis/whatif/explain.h"
+
+#include "analysis/base/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GRID (UINT64_C(2) << 20)
+#define CONF_BYTES 1280
+#define EMPTY_MOMENTS 6
+
+/* What is tried, by families: of each the best is an answer. Values of PyTorch 2.11, those that are in use. */
+static const struct {
+    const char *change;
+    enum explain_kind kind;
+    unsigned family;
+} changes[] = {
+    {"expandable_segments:True", EXPLAIN_SETTING, 1},
+    {"expandable_segments:False", EXPLAIN_SETTING, 1},
+    {"garbage_collection_threshold:0.6", EXPLAIN_SETTING, 2},
+    {"garbage_collection_threshold:0.8", EXPLAIN_SETTING, 2},
+    {"garbage_collection_threshold:0.9", EXPLAIN_SETTING, 2},
+    {"max_split_size_mb:32", EXPLAIN_SETTING, 3},
+    {"max_split_size_mb:64", EXPLAIN_SETTING, 3},
+    {"max_split_size_mb:128", EXPLAIN_SETTING, 3},
+    {"max_split_size_mb:256", EXPLAIN_SETTING, 3},
+    {"max_split_size_mb:512", EXPLAIN_SETTING, 3},
+    {"max_split_size_mb:1024", EXPLAIN_SETTING, 3},
+    {"roundup_power2_divisions:2", EXPLAIN_SETTING, 4},
+    {"roundup_power2_divisions:4", EXPLAIN_SETTING, 4},
+    {"roundup_power2_divisions:8", EXPLAIN_SETTING, 4},
+    {"large_segment_size_mb:32", EXPLAIN_SETTING, 5},
+    {"large_segment_size_mb:64", EXPLAIN_SETTING, 5},
+    {"large_segment_size_mb:128", EXPLAIN_SETTING, 5},
+    {"large_segment_size_mb:256", EXPLAIN_SETTING, 5},
+    {"max_split_size_mb:64,garbage_collection_threshold:0.6", EXPLAIN_SETTING, 6},
+    {"max_split_size_mb:128,garbage_collection_threshold:0.6", EXPLAIN_SETTING, 6},
+    {"max_split_size_mb:256,garbage_collection_threshold:0.6", EXPLAIN_SETTING, 6},
+    {"max_split_size_mb:128,roundup_power2_divisions:8", EXPLAIN_SETTING, 6},
+    {"research_after_release:True", EXPLAIN_RULE, 7},
+};
+
+#define FAMILY_RECORDED 0
+#define FAMILY_DEFAULTS 8
+#define FAMILY_EMPTY_CACHE 9
+#define FAMILY_POLICIES 10 /* and one more for each of them */
+
+struct setting {
+    enum explain_kind kind;
+    unsigned family;
+    char change[160];
+    char conf[CONF_BYTES];
+    bool is_recorded; /* the settings of the history, whatever their text */
+    const char *policy;
+    size_t empty_event; /* 0: no call; else the setting is about the failure `for_failure` alone */
+    size_t for_failure;
+    uint64_t empty_live, empty_requests;
+};
+
+struct failed {
+    unsigned device;
+    size_t request;
+};
+
+struct play {
+    size_t setting;
+    uint64_t limit;
+    int error;
+    struct replay_figures figures;
+    uint64_t device_ns;
+    struct failed *failed; /* by device and request */
+    size_t failed_count, failed_capacity;
+    unsigned device; /* of the running play, and the next request of it */
+    size_t request;
+};
+
+struct explain {
+    struct explain_options options;
+    const struct history *history;
+    struct whatif *whatif;
+    struct explain_facts facts;
+    struct explain_failure *failures;
+    size_t failure_capacity;
+    struct setting **settings; /* number 0: as recorded */
+    size_t setting_count, setting_capacity;
+    struct play **plays;
+    size_t play_count, play_capacity;
+    bool has_tried; /* all settings that are about every failure */
+};
+
+/* ---- plays ---- */
+
+static void note_request(void *context, struct varve_alloc *alloc, bool has_failed)
+{
+    struct play *play = context;
+    unsigned device = (unsigned)varve_alloc_get_device(alloc)->index;
+
+    if (device != play->device) {
+        play->device = device;
+        play->request = 0;
+    }
+    if (has_failed) {
+        play->failed = memory_grow(play->failed, &play->failed_capacity, play->failed_count,
+                                   sizeof(play->failed[0]));
+        play->failed[play->failed_count++] = (struct failed){device, play->request};
+    }
+    play->request++;
+}
+
+static struct play *find_play(const struct explain *explain, size_t setting, uint64_t limit)
+{
+    for (size_t i = 0; i < explain->play_count; i++) {
+        if (explain->plays[i]->setting == setting && explain->plays[i]->limit == limit) {
+            return explain->plays[i];
+        }
+    }
+    return NULL;
+}
+
+static struct whatif_setting as_whatif(const struct explain *explain, struct play *play)
+{
+    const struct setting *setting = explain->settings[play->setting];
+
+    return (struct whatif_setting){
+        .policy = setting->policy,
+        .conf = setting->is_recorded ? NULL : setting->conf,
+        .memory_limit = play->limit,
+        /* the limit of reserved bytes is a rule of PyTorch's */
+        .capacity = setting->kind == EXPLAIN_POLICY ? play->limit : 0,
+        .empty_cache_before = setting->empty_event,
+        .observe = note_request,
+        .observe_context = play,
+    };
+}
+
+/* Those of the settings from number `first` on that were not played yet, all under one limit. */
+static void play_settings(struct explain *explain, size_t first, size_t end, uint64_t limit)
+{
+    size_t begin = explain->play_count;
+    size_t count;
+    struct whatif_setting *settings;
+    struct whatif_outcome *outcomes;
+
+    for (size_t i = first; i < end; i++) {
+        if (find_play(explain, i, limit) == NULL) {
+            struct play *play = memory_resize(NULL, sizeof(*play));
+
+            *play = (struct play){.setting = i, .limit = limit};
+            explain->plays = memory_grow(explain->plays, &explain->play_capacity, explain->play_count,
+                                         sizeof(explain->plays[0]));
+            explain->plays[explain->play_count++] = play;
+        }
+    }
+    count = explain->play_count - begin;
+    settings = memory_resize(NULL, (count + 1) * sizeof(*settings));
+    outcomes = memory_resize(NULL, (count + 1) * sizeof(*outcomes));
+    for (size_t i = 0; i < count; i++) {
+        settings[i] = as_whatif(explain, explain->plays[begin + i]);
+    }
+    whatif_play(explain->whatif, settings, count, explain->options.threads, outcomes,
+                explain->options.progress);
+    for (size_t i = 0; i < count; i++) {
+        explain->plays[begin + i]->error = outcomes[i].error;
+        explain->plays[begin + i]->figures = outcomes[i].figures;
+        explain->plays[begin + i]->device_ns = outcomes[i].result.device_ns;
+    }
+    free(settings);
+    free(outcomes);
+}
+
+static const struct play *play_one(struct explain *explain, size_t setting, uint64_t limit)
+{
+    play_settings(explain, setting, setting + 1, limit);
+    return find_play(explain, setting, limit);
+}
+
+static bool has_failed(const struct play *play, unsigned device, size_t request)
+{
+    size_t low = 0;
+    size_t high = play->failed_count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct failed *failed = &play->failed[middle];
+
+        if (failed->device < device || (failed->device == device && failed->request < request)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < play->failed_count && play->failed[low].device == device &&
+           play->failed[low].request == request;
+}
+
+static bool was_recorded(const struct explain *explain, const struct failed *failed)
+{
+    for (size_t i = 0; i < explain->facts.failure_count; i++) {
+        if (explain->failures[i].device == failed->device &&
+            explain->failures[i].request == failed->request) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* It is served, and so are those before it that were served in the recording. */
+static bool serves(const struct explain *explain, const struct play *play, size_t failure)
+{
+    const struct explain_failure *target = &explain->failures[failure];
+
+    if (play->error != VARVE_OK || has_failed(play, target->device, target->request)) {
+        return false;
+    }
+    for (size_t i = 0; i < play->failed_count; i++) {
+        const struct failed *failed = &play->failed[i];
+
+        if (failed->device == target->device && failed->request < target->request &&
+            !was_recorded(explain, failed)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- settings ---- */
+
+/* The end of the setting that begins at `text`: a comma outside brackets, or the end. */
+static size_t setting_length(const char *text)
+{
+    unsigned depth = 0;
+    size_t length = 0;
+
+    while (text[length] != '\0' && (text[length] != ',' || depth > 0)) {
+        depth += text[length] == '[';
+        depth -= text[length] == ']' && depth > 0;
+        length++;
+    }
+    return length;
+}
+
+static size_t name_length(const char *setting, size_t length)
+{
+    const char *colon = memchr(setting, ':', length);
+
+    return colon == NULL ? length : (size_t)(colon - setting);
+}
+
+static bool names_setting(const char *changes_text, const char *setting, size_t length)
+{
+    size_t name = name_length(setting, length);
+
+    while (*changes_text != '\0') {
+        size_t other = setting_length(changes_text);
+
+        if (name_length(changes_text, other) == name && memcmp(changes_text, setting, name) == 0) {
+            return true;
+        }
+        changes_text += other + (changes_text[other] == ',');
+    }
+    return false;
+}
+
+/* `recorded` without the settings that `change` has, and then those. */
+static void write_conf(char conf[CONF_BYTES], const char *recorded, const char *change)
+{
+    size_t written = 0;
+
+    conf[0] = '\0';
+    while (*recorded != '\0') {
+        size_t length = setting_length(recorded);
+
+        if (length > 0 && !names_setting(change, recorded, length)) {
+            written += (size_t)snprintf(conf + written, CONF_BYTES - written, "%s%.*s", written > 0 ? "," : "",
+                                        (int)length, recorded);
+        }
+        recorded += length + (recorded[length] == ',');
+    }
+    snprintf(conf + written, CONF_BYTES - written, "%s%s", written > 0 && change[0] != '\0' ? "," : "", change);
+}
+
+static struct setting *add_setting(struct explain *explain, enum explain_kind kind, unsigned family)
+{
+    struct setting *setting = memory_resize(NULL, sizeof(*setting));
+
+    *setting = (struct setting){.kind = kind, .family = family, .policy = explain->options.policy};
+    explain->settings = memory_grow(explain->settings, &explain->setting_capacity, explain->setting_count,
+                                    sizeof(explain->settings[0]));
+    explain->settings[explain->setting_count++] = setting;
+    return setting;
+}
+
+/* The recorded settings as a text; "" if it was in the words of another version. */
+static const char *recorded_conf(const struct history *history)
+{
+    struct varve_alloc_config config;
+    struct varve_message ignored;
+
+    return history->settings.is_known &&
+                   varve_alloc_config_parse(history->settings.text, &config, &ignored) == VARVE_OK
+               ? history->settings.text
+               : "";
+}
+
+static void add_settings(struct explain *explain)
+{
+    const char *recorded = recorded_conf(explain->history);
+    const char *policy = explain->options.policy != NULL ? explain->options.policy : "pytorch";
+    const char *const *policies = varve_alloc_policies();
+
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        char conf[CONF_BYTES];
+        struct varve_alloc_config now, then;
+
+        write_conf(conf, recorded, changes[i].change);
+        if (varve_alloc_config_parse(conf, &then, NULL) != VARVE_OK ||
+            replay_config(explain->history, NULL, &now, NULL) != VARVE_OK) {
+            continue;
+        }
+        memcpy(then.text, now.text, sizeof(then.text));
+        if (memcmp(&then, &now, sizeof(now)) != 0) {
+            struct setting *setting = add_setting(explain, changes[i].kind, changes[i].family);
+
+            snprintf(setting->change, sizeof(setting->change), "%s", changes[i].change);
+            memcpy(setting->conf, conf, sizeof(conf));
+        }
+    }
+    if (recorded[0] != '\0') {
+        add_setting(explain, EXPLAIN_SETTING, FAMILY_DEFAULTS);
+    }
+    for (unsigned i = 0; policies[i] != NULL; i++) {
+        if (strcmp(policies[i], policy) != 0) {
+            struct setting *setting = add_setting(explain, EXPLAIN_POLICY, FAMILY_POLICIES + i);
+
+            snprintf(setting->change, sizeof(setting->change), "%s", policies[i]);
+            setting->policy = policies[i];
+        }
+    }
+}
+
+/* Where a call of empty_cache may help: the moments with the least memory in use, over all that came before the request, over the
+ * later half of it, quarter, and so on. */
+static void add_empty_caches(struct explain *explain, size_t failure)
+{
+    const struct explain_failure *target = &explain->failures[failure];
+    const struct history_device *device = &explain->history->devices[target->device];
+    size_t best[EMPTY_MOMENTS] = {0};
+    int64_t least[EMPTY_MOMENTS] = {0}, live = 0;
+    size_t requests[EMPTY_MOMENTS] = {0}, request = 0;
+
+    for (size_t i = 0; i < target->event; i++) {
+        const struct history_event *event = &device->events[i];
+        bool is_request = event->action == HISTORY_ALLOC || event->action == HISTORY_OOM;
+
+        for (unsigned k = 0; k < EMPTY_MOMENTS && is_request && i > 0; k++) {
+            if (i >= target->event - (target->event >> k) && (best[k] == 0 || live <= least[k])) {
+                best[k] = i;
+                least[k] = live;
+                requests[k] = request;
+            }
+        }
+        request += is_request;
+        live += event->action == HISTORY_ALLOC ? (int64_t)event->size : 0;
+        live -= event->action == HISTORY_FREE_REQUESTED ? (int64_t)event->size : 0;
+    }
+    for (unsigned k = 0; k < EMPTY_MOMENTS; k++) {
+        if (best[k] != 0 && (k == 0 || best[k] != best[k - 1])) {
+            struct setting *setting = add_setting(explain, EXPLAIN_EMPTY_CACHE, FAMILY_EMPTY_CACHE);
+
+            setting->is_recorded = true;
+            snprintf(setting->change, sizeof(setting->change), "torch.cuda.empty_cache()");
+            setting->empty_event = best[k];
+            setting->for_failure = failure;
+            setting->empty_live = least[k] > 0 ? (uint64_t)least[k] : 0;
+            setting->empty_requests = target->request - requests[k];
+        }
+    }
+}
+
+static bool is_about(const struct setting *setting, size_t failure)
+{
+    return setting->empty_event == 0 || setting->for_failure == failure;
+}
+
+static bool has_empty_caches(const struct explain *explain, size_t failure)
+{
+    for (size_t i = 0; i < explain->setting_count; i++) {
+        if (explain->settings[i]->empty_event != 0 && explain->settings[i]->for_failure == failure) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- answers ---- */
+
+static unsigned complexity(const char *change)
+{
+    unsigned count = 0;
+
+    for (; change != NULL; change = strchr(change + 1, ',')) {
+        count++;
+    }
+    return count;
+}
+
+static int compare_numbers(uint64_t a, uint64_t b)
+{
+    return a < b ? -1 : a > b;
+}
+
+/* Settings of PyTorch first; then what leaves fewest failures, is simplest, and costs least. */
+static int compare_answers(const void *a_untyped, const void *b_untyped)
+{
+    const struct explain_answer *a = a_untyped;
+    const struct explain_answer *b = b_untyped;
+    int order = compare_numbers(a->kind, b->kind);
+
+    order = order != 0 ? order : compare_numbers(a->failures, b->failures);
+    order = order != 0 ? order : compare_numbers(complexity(a->change), complexity(b->change));
+    order = order != 0 ? order : compare_numbers(a->device_ns, b->device_ns);
+    order = order != 0 ? order
+                       : compare_numbers((uint64_t)a->figures.peak_reserved, (uint64_t)b->figures.peak_reserved);
+    return order != 0 ? order : compare_numbers(a->number, b->number);
+}
+
+static struct explain_answer answer_of(const struct explain *explain, size_t number, const struct play *play)
+{
+    const struct setting *setting = explain->settings[number];
+
+    return (struct explain_answer){
+        .kind = setting->kind,
+        .change = setting->change,
+        .conf = setting->is_recorded || setting->kind == EXPLAIN_POLICY ? NULL : setting->conf,
+        .empty_event = setting->empty_event,
+        .empty_live = setting->empty_live,
+        .empty_requests = setting->empty_requests,
+        .failures = play->failed_count,
+        .figures = play->figures,
+        .device_ns = play->device_ns,
+        .number = number,
+    };
+}
+
+size_t explain_find(struct explain *explain, size_t failure,
+                    struct explain_answer answers[EXPLAIN_ANSWERS_MAX], size_t *tried_out)
+{
+    size_t count = 0;
+
+    if (!explain->has_tried) {
+        explain->has_tried = true;
+        add_settings(explain);
+    }
+    if (!has_empty_caches(explain, failure)) {
+        add_empty_caches(explain, failure);
+    }
+    play_settings(explain, 1, explain->setting_count, explain->facts.limit);
+    *tried_out = 0;
+    for (size_t i = 1; i < explain->setting_count; i++) {
+        const struct play *play = find_play(explain, i, explain->facts.limit);
+        struct explain_answer answer;
+        size_t at = 0;
+
+        if (!is_about(explain->settings[i], failure) || play->error != VARVE_OK) {
+            continue;
+        }
+        ++*tried_out;
+        if (!serves(explain, play, failure)) {
+            continue;
+        }
+        answer = answer_of(explain, i, play);
+        while (at < count &&
+               explain->settings[answers[at].number]->family != explain->settings[i]->family) {
+            at++;
+        }
+        if (at == count && count < EXPLAIN_ANSWERS_MAX) {
+            answers[count++] = answer;
+        } else if (at < count && compare_answers(&answer, &answers[at]) < 0) {
+            answers[at] = answer;
+        }
+    }
+    qsort(answers, count, sizeof(answers[0]), compare_answers);
+    return count;
+}
+
+bool explain_fails_again(const struct explain *explain, size_t failure)
+{
+    const struct play *play = find_play(explain, 0, explain->facts.limit);
+    const struct explain_failure *target = &explain->failures[failure];
+
+    return play->error == VARVE_OK && has_failed(play, target->device, target->request);
+}
+
+/* ---- the smallest limit ---- */
+
+static bool passes(struct explain *explain, size_t failure, size_t setting, uint64_t limit)
+{
+    const struct play *play = play_one(explain, setting, limit);
+
+    return failure == EXPLAIN_ALL ? play->error == VARVE_OK && play->failed_count == 0
+                                  : serves(explain, play, failure);
+}
+
+/* Two limits of the grid, the lower of which fails; false if there are none. */
+static bool bracket(struct explain *explain, size_t failure, size_t setting, uint64_t *low_out,
+                    uint64_t *high_out)
+{
+    uint64_t low = explain->facts.limit / GRID * GRID;
+    uint64_t high = low + GRID;
+    uint64_t step = GRID;
+
+    if (setting == 0) {
+        /* with what it takes without a limit nothing is ever refused */
+        const struct play *free_play = play_one(explain, setting, 0);
+        uint64_t peak = free_play->error == VARVE_OK ? (uint64_t)free_play->figures.peak_reserved : 0;
+
+        high = peak > low ? (peak + GRID - 1) / GRID * GRID : high;
+    }
+    for (; !passes(explain, failure, setting, high); high += step, step *= 2) {
+        if (step > explain->facts.limit + (GRID << 10)) {
+            return false;
+        }
+    }
+    for (step = GRID; low > 0 && passes(explain, failure, setting, low); step *= 2) {
+        high = low;
+        low = low > step ? low - step : 0; /* at 0 nothing can be had */
+    }
+    *low_out = low;
+    *high_out = high;
+    return true;
+}
+
+uint64_t explain_smallest_limit(struct explain *explain, size_t failure, size_t number)
+{
+    size_t setting = number == EXPLAIN_RECORDED ? 0 : number;
+    uint64_t low, high;
+
+    if (!bracket(explain, failure, setting, &low, &high)) {
+        return 0;
+    }
+    while (high - low > GRID) {
+        uint64_t middle = low + (high - low) / GRID / 2 * GRID;
+
+        if (passes(explain, failure, setting, middle)) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    return high;
+}
+
+/* ---- opening ---- */
+
+static void list_failures(struct explain *explain)
+{
+    const struct history *history = explain->history;
+
+    for (unsigned i = 0; i < history->device_count; i++) {
+        const struct history_device *device = &history->devices[i];
+        size_t request = 0;
+
+        for (size_t j = 0; j < device->event_count; j++) {
+            if (device->events[j].action == HISTORY_OOM) {
+                explain->failures = memory_grow(explain->failures, &explain->failure_capacity,
+                                                explain->facts.failure_count, sizeof(explain->failures[0]));
+                explain->failures[explain->facts.failure_count++] =
+                    (struct explain_failure){.device = i, .event = j, .request = request};
+            }
+            request += device->events[j].action == HISTORY_ALLOC || device->events[j].action == HISTORY_OOM;
+        }
+        explain->facts.requests += request;
+    }
+    explain->facts.failures = explain->failures;
+}
+
+static int find_limit(struct explain *explain)
+{
+    struct replay_before before;
+    int error;
+
+    explain->facts.limit = explain->options.memory_limit;
+    explain->facts.is_given = explain->options.memory_limit != 0;
+    if (explain->facts.is_given) {
+        return VARVE_OK;
+    }
+    error = replay_before_load(explain->history, explain->options.progress, &before);
+    if (error == VARVE_OK) {
+        explain->facts.is_reproduced = before.limit != 0;
+        explain->facts.limit = before.limit != 0 ? before.limit : (uint64_t)before.figures.peak_reserved;
+    }
+    return error;
+}
+
+int explain_open(const struct history *history, const struct explain_options *options,
+                 struct explain **explain_out, struct varve_message *message)
+{
+    struct explain *explain = memory_resize(NULL, sizeof(*explain));
+    int error;
+
+    *explain = (struct explain){.options = *options, .history = history};
+    list_failures(explain);
+    error = find_limit(explain);
+    if (error == VARVE_OK) {
+        error = whatif_open(history, &explain->whatif, message);
+    }
+    if (error != VARVE_OK) {
+        explain_close(explain);
+        return error;
+    }
+    add_setting(explain, EXPLAIN_SETTING, FAMILY_RECORDED)->is_recorded = true;
+    play_settings(explain, 0, 1, explain->facts.limit);
+    *explain_out = explain;
+    return VARVE_OK;
+}
+
+void explain_close(struct explain *explain)
+{
+    if (explain == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < explain->play_count; i++) {
+        free(explain->plays[i]->failed);
+        free(explain->plays[i]);
+    }
+    for (size_t i = 0; i < explain->setting_count; i++) {
+        free(explain->settings[i]);
+    }
+    free(explain->plays);
+    free(explain->settings);
+    free(explain->failures);
+    whatif_close(explain->whatif);
+    free(explain);
+}
+
+const struct explain_facts *explain_get_facts(const struct explain *explain)
+{
+    return &explain->facts;
+}
