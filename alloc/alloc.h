@@ -80,7 +80,7 @@ extern const struct varve_alloc_recorder varve_alloc_recorder_ring;
 
 struct varve_alloc_options {
     struct varve_device *device; /* borrowed; must outlive the allocator */
-    const char *policy;          /* NULL: "pytorch" */
+    const char *policy;          /* "NAME" or "NAME:option=value:…"; NULL: "pytorch" */
     struct varve_alloc_config config;
     uint64_t memory_limit;                       /* bytes; 0: by config.memory_fraction */
     const struct varve_alloc_recorder *recorder; /* borrowed; NULL: nothing is recorded */
@@ -105,6 +105,16 @@ void varve_alloc_close(struct varve_alloc *alloc);
 struct varve_device *varve_alloc_get_device(const struct varve_alloc *alloc);
 /// Names of the policies, NULL at the end.
 const char *const *varve_alloc_policies(void);
+
+/* An option of a policy, given as "NAME:option=value:option=value". */
+struct varve_alloc_policy_option {
+    const char *name, *meaning;    /* static; a NULL name ends the list */
+    uint64_t initial, least, most; /* bytes take a suffix: 512M */
+    bool is_bytes;
+};
+
+/// The options of a policy (static; NULL: there is no such policy).
+const struct varve_alloc_policy_option *varve_alloc_policy_options(const char *policy);
 /// Size of the block that serves a request of `bytes`, and of the segment that a block of `rounded` bytes gets
 /// where there is none, by the rules of `policy` (NULL: "pytorch") for the default pool. Pure functions; 0 for
 /// 0 bytes, requests of 2^60 bytes or more, and an unknown policy.
@@ -384,7 +394,7 @@ void varve_alloc_snapshot_free(struct varve_alloc_snapshot *snapshot);
 
 /* ---- Looking ahead and inside: replay, tests ---- */
 
-/* What a request would meet, without changing anything. */
+/* What a request would meet, without changing anything. VARVE_ERROR_UNSUPPORTED under policies with structures of their own. */
 struct varve_alloc_forecast {
     uint64_t rounded, segment_bytes;
     bool is_hit; /* a cached block would serve it */
@@ -410,8 +420,9 @@ int varve_alloc_forecast_release(struct varve_alloc *alloc, enum varve_alloc_sta
 int varve_alloc_process_events(struct varve_alloc *alloc);
 /// Begin with the segments and blocks of `snapshot` (addr, bytes, stream, pool, is_small, is_expandable;
 /// addr, bytes, requested, state of blocks, pending ones as allocated), on an allocator that has no memory
-/// yet. The device must give the snapshot's addresses, in its order. Errors: VARVE_ERROR_INVALID (blocks that
-/// do not tile their segment, other addresses), the device's; the allocator can only be closed then.
+/// yet. The device must give the snapshot's addresses, in its order. Errors: VARVE_ERROR_UNSUPPORTED (policies with structures
+/// of their own, whose blocks lie otherwise), INVALID (blocks that do not tile their segment, other addresses), the device's;
+/// the allocator can only be closed then.
 int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snapshot *snapshot,
                         struct varve_message *message);
 /// Walk every structure and sum; VARVE_ERROR_CORRUPT with the first thing that is wrong.

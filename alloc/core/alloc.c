@@ -13,7 +13,6 @@
 #include "alloc/core/state/message.h"
 #include "alloc/core/state/pools.h"
 #include "alloc/core/state/walk.h"
-#include "alloc/core/streams/stream_ordered.h"
 #include "alloc/core/streams/stream_use.h"
 #include "alloc/policy/policy.h"
 
@@ -44,14 +43,8 @@ void varve_alloc_options_init(struct varve_alloc_options *options)
 static int check_device(const struct varve_alloc_options *options, struct varve_message *message)
 {
     const struct varve_device_ops *ops = options->device->ops;
-    const struct alloc_policy *policy = policy_find(options->policy);
     uint64_t unit = options->config.large_segment_size;
 
-    if (policy->stream_ordered && ops->alloc_async == NULL) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "policy %s: device %s has no pool of stream-ordered memory", policy->name,
-                                 ops->name);
-    }
     if (options->config.expandable_segments && ops->vmm_reserve == NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "expandable_segments: device %s has no virtual memory", ops->name);
@@ -92,6 +85,16 @@ static int check_options(const struct varve_alloc_options *options, struct varve
     return error != VARVE_OK ? error : varve_alloc_config_check(&options->config, message);
 }
 
+static int open_backend(struct varve_alloc *alloc, const char *text, struct varve_message *message)
+{
+    uint64_t values[POLICY_OPTIONS_MAX] = {0};
+    int error = policy_values(alloc->policy, text, values, message);
+
+    return error == VARVE_OK && alloc->policy->backend != NULL && alloc->policy->backend->open != NULL
+               ? alloc->policy->backend->open(alloc, values, message)
+               : error;
+}
+
 int varve_alloc_open(const struct varve_alloc_options *options, struct varve_alloc **alloc_out,
                      struct varve_message *message)
 {
@@ -127,6 +130,11 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
         varve_alloc_close(alloc);
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
     }
+    error = open_backend(alloc, options->policy, message);
+    if (error != VARVE_OK) {
+        varve_alloc_close(alloc);
+        return error;
+    }
     settings_emit(alloc);
     *alloc_out = alloc;
     return VARVE_OK;
@@ -140,8 +148,8 @@ static void release_segment_of(struct varve_alloc *alloc, struct block *block)
     if (block->prev != NULL || block->expandable != NULL) {
         return;
     }
-    if (block->stream_ordered) {
-        stream_ordered_abandon(alloc, block);
+    if (backend_of_pool(alloc, block_pool(block)) != NULL && alloc->policy->backend->abandon != NULL) {
+        alloc->policy->backend->abandon(alloc, block);
         return;
     }
     for (const struct block *part = block; part != NULL; part = part->next) {
@@ -159,7 +167,10 @@ void varve_alloc_close(struct varve_alloc *alloc)
         release_segment_of(alloc, block);
     }
     expandable_close(alloc);
-    stream_ordered_trim(alloc, false);
+    if (alloc->policy->backend != NULL && alloc->policy->backend->close != NULL) {
+        alloc->policy->backend->close(alloc);
+    }
+    free(alloc->backend_state);
     stream_use_close(alloc);
     share_close(alloc);
     private_pools_close(alloc);

@@ -265,7 +265,7 @@ static int block_delete(struct varve_alloc *alloc, struct block_map_slot *slot, 
     if (block->size >= alloc->config.max_split_size) {
         stat_decrease(&alloc->counters.others.oversize_allocations, 1);
     }
-    if (UNLIKELY((state & (BLOCK_HAS_USERS | BLOCK_STREAM_ORDERED)) != 0)) {
+    if (UNLIKELY((state & BLOCK_HAS_USERS) != 0 || block_is_ordered(alloc, block))) {
         emit_free(alloc, VARVE_KIND_FREE_REQUESTED, block);
         return wait_for_streams(alloc, block, message);
     }

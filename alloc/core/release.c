@@ -7,7 +7,6 @@
 #include "alloc/core/segments/segment.h"
 #include "alloc/core/state/allocator.h"
 #include "alloc/core/state/pools.h"
-#include "alloc/core/streams/stream_ordered.h"
 #include "alloc/core/streams/stream_use.h"
 
 void plan_add(struct release_plan *plan, struct block *block, uint64_t bytes)
@@ -156,7 +155,7 @@ static void plan_pool(struct pool *pool, struct release_plan *plan)
 
 void plan_cached(struct varve_alloc *alloc, struct release_plan *plan)
 {
-    if (alloc->capture_count == 0) {
+    if (alloc->capture_count == 0 && alloc->policy->backend == NULL) {
         plan_pool(&alloc->large, plan);
         plan_pool(&alloc->small, plan);
     }
@@ -229,7 +228,9 @@ int release_cached(struct varve_alloc *alloc, enum varve_cause cause, struct rel
     *sum_out = carry_out(alloc, &plan, cause);
     sum_out->has_succeeded = true;
     private_pools_erase_empty(alloc);
-    return alloc->capture_count == 0 ? stream_ordered_trim(alloc, true) : VARVE_OK;
+    return alloc->capture_count == 0 && alloc->policy->backend != NULL
+               ? alloc->policy->backend->release(alloc, cause, sum_out)
+               : VARVE_OK;
 }
 
 int release_pool(struct varve_alloc *alloc, struct private_pool *pool, struct release_sum *sum_out)

@@ -24,13 +24,6 @@ void plan_garbage(struct varve_alloc *alloc, struct release_plan *plan);
 bool plan_available(struct varve_alloc *alloc, const struct request *request, struct release_plan *plan);
 void plan_cached(struct varve_alloc *alloc, struct release_plan *plan);
 
-/// What a stage has released: number and bytes.
-struct release_sum {
-    uint64_t segments, bytes;
-    bool has_succeeded; /* as the stage itself judges */
-    int error;          /* the last one of the device, which has kept something */
-};
-
 struct release_sum release_garbage(struct varve_alloc *alloc);
 struct release_sum release_available(struct varve_alloc *alloc, const struct request *request);
 int release_cached(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum_out);

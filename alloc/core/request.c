@@ -30,11 +30,20 @@ HOT struct stream_bins *bins_of_request(struct varve_alloc *alloc, struct pool *
     return LIKELY(recent != NULL && recent->stream == stream) ? recent : pool_bins(alloc, pool, stream);
 }
 
+/* The policy of the pool that the request goes to. */
+HOT const struct alloc_policy *policy_of_request(struct varve_alloc *alloc, uint64_t stream)
+{
+    return UNLIKELY(alloc->capture_count > 0) && alloc->policy->backend != NULL
+               ? policy_of_pool(alloc, pool_of_captures(alloc, stream, false))
+               : alloc->policy;
+}
+
 static int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
 {
-    uint64_t rounded = POLICY_CALL(alloc->policy, block_size, &alloc->config, bytes);
+    const struct alloc_policy *policy = policy_of_request(alloc, stream);
+    uint64_t rounded = POLICY_CALL(policy, block_size, &alloc->config, bytes);
     struct pool *pool =
-        pool_of_request(alloc, stream, POLICY_CALL(alloc->policy, is_small, &alloc->config, rounded));
+        pool_of_request(alloc, stream, POLICY_CALL(policy, is_small, &alloc->config, rounded));
     struct stream_bins *bins = bins_of_request(alloc, pool, stream);
 
     request->bytes = bytes;
@@ -42,15 +51,10 @@ static int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, s
     request->segment_bytes = 0;
     request->pool = pool;
     request->wanted.bins = bins;
-    request->wanted.is_expandable = alloc->can_expand;
-    request->wanted.stream_ordered = false;
+    request->wanted.is_expandable = alloc->can_expand && backend_of_pool(alloc, pool) == NULL;
     request->source = VARVE_CAUSE_CACHE;
     request->stage = VARVE_ALLOC_STAGE_CACHE;
     request->message = NULL;
-    if (UNLIKELY(alloc->policy->stream_ordered) && pool->owner == NULL) {
-        request->wanted.stream_ordered = true;
-        request->wanted.is_expandable = false;
-    }
     return bins != NULL ? VARVE_OK : VARVE_ERROR_FULL;
 }
 
@@ -70,14 +74,33 @@ HOT bool counts_searches(const struct varve_alloc *alloc)
            alloc->config.garbage_collection_threshold > 0;
 }
 
-/* What is found stays in the index until it is allocated: nothing else may act in between. */
+/* What is found stays in the index until it is allocated, but for a backend's: nothing else may act in between. */
 static struct block *search(struct varve_alloc *alloc, struct request *request)
 {
+    const struct pool_backend *backend = backend_of_pool(alloc, request->pool);
+
+    if (UNLIKELY(backend != NULL)) {
+        struct block *block = NULL;
+
+        return backend->alloc(alloc, request, false, &block) == VARVE_OK ? block : NULL;
+    }
     if (counts_searches(alloc)) {
         alloc->has_ages = true;
         request->pool->search_count++; /* also for a second search: the ages depend on it */
     }
-    return POLICY_CALL(alloc->policy, search, &alloc->config, &request->wanted);
+    return POLICY_CALL(policy_of_pool(alloc, request->pool), search, &alloc->config, &request->wanted);
+}
+
+/* More memory from the device, and from it what the request wants. */
+static int grow(struct varve_alloc *alloc, struct request *request, bool is_retry, struct block **block_out)
+{
+    const struct pool_backend *backend = backend_of_pool(alloc, request->pool);
+
+    if (LIKELY(backend == NULL)) {
+        return segment_alloc(alloc, request, is_retry, block_out);
+    }
+    alloc->counters.others.num_alloc_retries += is_retry;
+    return backend->alloc(alloc, request, true, block_out);
 }
 
 static void emit_stage(struct varve_alloc *alloc, const struct request *request, enum varve_cause stage,
@@ -128,7 +151,8 @@ static struct block *search_after_callbacks(struct varve_alloc *alloc, struct re
     request->stage = VARVE_ALLOC_STAGE_CALLBACKS;
     if (run_callbacks(alloc, request, &alloc->misses, excess) > 0) {
         *has_freed_out = true;
-        block = search(alloc, request);
+        /* of a backend it would be taken already, and there may be more to free first */
+        block = excess > 0 && backend_of_pool(alloc, request->pool) != NULL ? NULL : search(alloc, request);
         request->source = VARVE_CAUSE_AFTER_CALLBACKS;
     }
     after = stat_active_bytes(&alloc->counters);
@@ -151,7 +175,7 @@ static struct block *mempool_fallback(struct varve_alloc *alloc, struct request 
         }
         fallback.pool = request->pool->is_small ? &pool->small : &pool->large;
         fallback.wanted.bins = pool_bins(alloc, fallback.pool, request->wanted.bins->stream);
-        fallback.wanted.is_expandable = fallback.wanted.stream_ordered = false;
+        fallback.wanted.is_expandable = false;
         request->stage = fallback.stage = VARVE_ALLOC_STAGE_MEMPOOL_FALLBACK;
         block = fallback.wanted.bins != NULL ? search(alloc, &fallback) : NULL;
         if (block != NULL) {
@@ -175,7 +199,7 @@ static int alloc_after_gc(struct varve_alloc *alloc, struct request *request, st
     }
     request->stage = VARVE_ALLOC_STAGE_NEW_SEGMENT;
     request->source = sum.segments > 0 ? VARVE_CAUSE_AFTER_GC : VARVE_CAUSE_NEW_SEGMENT;
-    error = segment_alloc(alloc, request, false, block_out);
+    error = grow(alloc, request, false, block_out);
     if (has_run) {
         emit_stage(alloc, request, VARVE_CAUSE_GC, sum.bytes, error == VARVE_OK);
     }
@@ -195,7 +219,7 @@ static int alloc_after_release_available(struct varve_alloc *alloc, struct reque
     sum = release_available(alloc, request);
     if (sum.has_succeeded) {
         request->source = VARVE_CAUSE_AFTER_RELEASE;
-        error = segment_alloc(alloc, request, false, block_out);
+        error = grow(alloc, request, false, block_out);
     }
     emit_stage(alloc, request, VARVE_CAUSE_RELEASE_AVAILABLE, sum.bytes, error == VARVE_OK);
     return error;
@@ -218,7 +242,7 @@ static int retry_after_release_cached(struct varve_alloc *alloc, struct request 
     if (alloc->config.research_after_release) {
         *block_out = search(alloc, request);
     }
-    error = *block_out != NULL ? VARVE_OK : segment_alloc(alloc, request, true, block_out);
+    error = *block_out != NULL ? VARVE_OK : grow(alloc, request, true, block_out);
     emit_stage(alloc, request, VARVE_CAUSE_RELEASE_CACHED, sum.bytes, error == VARVE_OK);
     return error;
 }
@@ -363,10 +387,10 @@ HOT struct block *hand_out(struct varve_alloc *alloc, struct handout handout, st
         }
         if (block->is_free) {
             free_index_remove(&pool->index, block);
-        }
-        if (block_is_split(block) && !block->is_expandable) {
-            hot_decrease(&alloc->counters, HOT_INACTIVE_SPLIT_BYTES, pool->is_small, (int64_t)found_size);
-            hot_decrease(&alloc->counters, HOT_INACTIVE_SPLIT, pool->is_small, 1);
+            if (block_is_split(block) && !block->is_expandable) {
+                hot_decrease(&alloc->counters, HOT_INACTIVE_SPLIT_BYTES, pool->is_small, (int64_t)found_size);
+                hot_decrease(&alloc->counters, HOT_INACTIVE_SPLIT, pool->is_small, 1);
+            }
         }
     }
     block->is_allocated = true;
@@ -383,9 +407,13 @@ HOT struct block *hand_out(struct varve_alloc *alloc, struct handout handout, st
     return block;
 }
 
+/* A backend has cut it already. */
 HOT bool is_cut(const struct varve_alloc *alloc, const struct request *request, const struct block *block)
 {
-    return POLICY_CALL(alloc->policy, should_split, &alloc->config, &request->wanted, block);
+    const struct alloc_policy *policy = policy_of_pool(alloc, request->pool);
+
+    return policy->backend == NULL &&
+           POLICY_CALL(policy, should_split, &alloc->config, &request->wanted, block);
 }
 
 /* ---- the limit of allocated bytes ---- */
@@ -421,21 +449,42 @@ static int make_room(struct varve_alloc *alloc, struct request *request, struct 
     return excess == 0 ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
 }
 
+/* What was found and is not handed out goes back to where it was. */
+static void put_back(struct varve_alloc *alloc, const struct request *request, struct block *block)
+{
+    const struct pool_backend *backend = backend_of_pool(alloc, request->pool);
+
+    if (block->is_free) {
+        return;
+    }
+    if (backend != NULL) {
+        backend->free(alloc, block);
+    } else {
+        block_insert_free(block);
+    }
+}
+
 /* As alloc_on_miss. A block that came from the device and is larger than the limit allows stays in the pool. */
 static int alloc_within_limit(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
-    int error = make_room(alloc, request, block_out);
+    int error;
 
+    if (*block_out != NULL && !(*block_out)->is_free && excess_of(alloc, request, *block_out) > 0) {
+        put_back(alloc, request, *block_out);
+        *block_out = NULL;
+    }
+    error = make_room(alloc, request, block_out);
     if (error != VARVE_OK || *block_out != NULL) {
         return error;
     }
     error = alloc_on_miss(alloc, request, block_out);
     assert(error != VARVE_OK || *block_out != NULL);
-    if (error != VARVE_OK || request->wanted.stream_ordered || excess_of(alloc, request, *block_out) == 0) {
+    if (error != VARVE_OK || excess_of(alloc, request, *block_out) == 0) {
         return error;
     }
-    if (!(*block_out)->is_free) {
-        block_insert_free(*block_out);
+    put_back(alloc, request, *block_out);
+    if (backend_of_pool(alloc, request->pool) != NULL) {
+        return VARVE_ERROR_NO_MEMORY;
     }
     error = make_room(alloc, request, block_out);
     return error == VARVE_OK && *block_out == NULL ? VARVE_ERROR_NO_MEMORY : error;
@@ -463,6 +512,9 @@ static __attribute__((noinline)) int run_in_stages(struct varve_alloc *alloc, ui
         error = alloc_on_miss(alloc, request, &block);
     }
     if (error != VARVE_OK) {
+        if (block != NULL) {
+            put_back(alloc, request, block);
+        }
         return error;
     }
     *block_out = hand_out(alloc,

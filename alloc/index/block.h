@@ -28,8 +28,7 @@ enum block_state {
     BLOCK_FREE = 4,
     BLOCK_HAS_USERS = 8,
     BLOCK_EXPANDABLE = 16,
-    BLOCK_STREAM_ORDERED = 32,
-    BLOCK_IN_MAP = 64,
+    BLOCK_IN_MAP = 32,
 };
 
 /* Two cache lines. What a cached request, a free and the walks over neighbours touch is in the first. */
@@ -50,11 +49,7 @@ struct block {
             bool is_free : 1;       /* in the free index: address, size and bins must not change then */
             bool has_users : 1;     /* other streams: `uses` or events that must complete first */
             bool is_expandable : 1; /* `expandable` is not NULL; fixed for its life */
-            bool
-                stream_ordered : 1; /* core/streams/stream_ordered.c: of the device's pool, a segment of its own */
-            bool is_in_map : 1; /* block_map.h's own: the map has it by its address */
-            bool
-                is_joining : 1; /* core/streams/stream_ordered.c: freed, and the device's own stream waits for it already */
+            bool is_in_map : 1;     /* block_map.h's own: the map has it by its address */
         };
     };
     union {
@@ -64,11 +59,18 @@ struct block {
     };
     /* Links: of the free index while free, of the unmapped list, of the deferred list while in use; else NULL. */
     struct block *up, *left, *right;
-    uint64_t freed_at;             /* the pool's search count when it last became free */
-    struct stream_use *uses;       /* other streams that it was recorded for */
+    union {
+        uint64_t freed_at;     /* the pool's search count when it last became free */
+        uint64_t backend_word; /* a backend's own, of its blocks; 0 at first */
+    };
+    union {
+        struct stream_use *uses; /* other streams that it was recorded for */
+        struct block *list_next; /* a backend's own, while free */
+    };
     struct expandable *expandable; /* NULL: an ordinary segment */
     union {
         struct block *planned_next; /* while is_planned */
+        struct block *list_prev;    /* a backend's own, while free */
         void *user;                 /* while allocated, with has_user */
     };
     uint32_t event_count;    /* events of other streams that must complete first */

@@ -27,12 +27,12 @@ struct stream_bins {
     struct pool *pool;
     const struct free_index *index;
     uint64_t blocks;
-    uint64_t record_last; /* the last word of records, without call site and cause */
-    uint32_t position;    /* in index->streams */
-    uint16_t number;      /* of the stream, as records carry it */
-    bool has_freed;   /* core/streams/stream_ordered.c: memory was freed on the stream since the last trim */
-    bool is_small;    /* of the pool: statistics go by it */
-    uint64_t summary; /* bit w: words[w] is not 0 */
+    uint64_t record_last;                 /* the last word of records, without call site and cause */
+    uint32_t position;                    /* in index->streams */
+    uint16_t number;                      /* of the stream, as records carry it */
+    bool is_small;                        /* of the pool: statistics go by it */
+    void *backend;                        /* what a backend keeps for the stream; its own */
+    uint64_t summary;                     /* bit w: words[w] is not 0 */
     uint64_t words[INDEX_WORD_COUNT];     /* bit b of word w: roots[64 w + b] is not NULL */
     struct block *roots[INDEX_BIN_COUNT]; /* of the trees, by bin */
 };

@@ -29,20 +29,23 @@ static int wrong(struct varve_message *message, const char *what, uint64_t value
                              expected);
 }
 
-static int check_neighbours(const struct block *block, struct varve_message *message)
+/* Free neighbours may stay apart, and belong to several streams, where a backend decides that. */
+static int check_neighbours(const struct varve_alloc *alloc, const struct block *block,
+                            struct varve_message *message)
 {
     const struct block *next = block->next;
+    bool is_backed = backend_of_pool(alloc, block_pool(block)) != NULL;
 
-    if (next != NULL &&
-        (next->prev != block || next->addr != block->addr + block->size || next->bins != block->bins ||
-         next->segment_id != block->segment_id || next->expandable != block->expandable)) {
+    if (next != NULL && (next->prev != block || next->addr != block->addr + block->size ||
+                         (is_backed ? block_pool(next) != block_pool(block) : next->bins != block->bins) ||
+                         next->segment_id != block->segment_id || next->expandable != block->expandable)) {
         return wrong(message, "a neighbour does not fit to the block before it", next->addr,
                      block->addr + block->size);
     }
     if (block->prev != NULL && block->prev->next != block) {
         return wrong(message, "a neighbour does not point back to the block", block->prev->addr, block->addr);
     }
-    if (next != NULL && block_is_available(block) && block_is_available(next) &&
+    if (!is_backed && next != NULL && block_is_available(block) && block_is_available(next) &&
         block->is_mapped == next->is_mapped) {
         return wrong(message, "two free neighbours were not merged", next->addr, block->addr);
     }
@@ -66,19 +69,18 @@ static void add_segment(const struct block *block, struct sums *sums, bool is_sm
     sums->descriptors++;
 }
 
-static int check_used(const struct block *block, struct sums *sums, struct varve_message *message)
+static int check_used(const struct varve_alloc *alloc, const struct block *block, struct sums *sums,
+                      struct varve_message *message)
 {
-    bool is_small = block_pool(block)->is_small;
+    bool is_small = block_pool(block)->is_small, is_ordered = block_is_ordered(alloc, block);
 
     if (!block->is_mapped || block->is_free || !block->is_in_map || block->id == 0 ||
-        (!block->is_allocated && block_is_available(block) && !block->stream_ordered) ||
-        (block->stream_ordered && block_is_split(block)) ||
-        (block->is_joining && (block->is_allocated || !block->stream_ordered))) {
+        (!block->is_allocated && block_is_available(block) && !is_ordered)) {
         return wrong(message, "a block in use has a wrong state, address", block->addr, block->addr);
     }
     sums->in_map++;
     sums->waiting += block->event_count;
-    sums->deferred += !block->is_allocated && (block->uses != NULL || block->stream_ordered);
+    sums->deferred += !block->is_allocated && (block->uses != NULL || is_ordered);
     sums->oversize_allocations += block->is_allocated && block->size >= sums->oversize;
     sums->allocation[is_small] += block->is_allocated;
     sums->allocated[is_small] += block->is_allocated ? (int64_t)block->size : 0;
@@ -86,7 +88,7 @@ static int check_used(const struct block *block, struct sums *sums, struct varve
     sums->active[is_small] += (int64_t)block->size;
     sums->requested[is_small] += (int64_t)block->requested;
     add_segment(block, sums, is_small);
-    return check_neighbours(block, message);
+    return check_neighbours(alloc, block, message);
 }
 
 /* Of unmapped space: by stream, then address. */
@@ -95,7 +97,7 @@ static bool is_in_order(const struct block *block, const struct block *next)
     return block->bins == next->bins ? block->addr < next->addr : block->bins->stream < next->bins->stream;
 }
 
-static int check_pool(const struct block_map *map, const struct pool *pool, struct sums *sums,
+static int check_pool(const struct varve_alloc *alloc, const struct pool *pool, struct sums *sums,
                       struct varve_message *message)
 {
     int error = free_index_check(&pool->index, message);
@@ -103,10 +105,11 @@ static int check_pool(const struct block_map *map, const struct pool *pool, stru
     for (const struct block *block = free_index_first(&pool->index); error == VARVE_OK && block != NULL;
          block = free_index_following(&pool->index, block)) {
         if (!block_is_available(block) || !block->is_mapped || !block->is_free || block_pool(block) != pool ||
-            block->is_planned || block->freed_at > pool->search_count) {
+            block->is_planned ||
+            (backend_of_pool(alloc, pool) == NULL && block->freed_at > pool->search_count)) {
             return wrong(message, "a free block has a wrong state, address", block->addr, block->addr);
         }
-        if (block->is_in_map && block_map_find(map, block->addr) != block) {
+        if (block->is_in_map && block_map_find(&alloc->map, block->addr) != block) {
             return wrong(message, "a free block is not where the map has it, address", block->addr,
                          block->addr);
         }
@@ -117,7 +120,7 @@ static int check_pool(const struct block_map *map, const struct pool *pool, stru
         }
         sums->free[pool->is_small] += (int64_t)block->size;
         add_segment(block, sums, pool->is_small);
-        error = check_neighbours(block, message);
+        error = check_neighbours(alloc, block, message);
     }
     for (const struct block *block = pool->unmapped; error == VARVE_OK && block != NULL;
          block = block->right) {
@@ -127,7 +130,7 @@ static int check_pool(const struct block_map *map, const struct pool *pool, stru
             return wrong(message, "unmapped space has a wrong state, address", block->addr, block->addr);
         }
         sums->descriptors++;
-        error = check_neighbours(block, message);
+        error = check_neighbours(alloc, block, message);
     }
     return error;
 }
@@ -219,7 +222,7 @@ static int check_waiting(const struct varve_alloc *alloc, const struct sums *sum
     }
     for (const struct block *block = alloc->deferred; block != NULL; block = block->right) {
         deferred++;
-        if (block->is_allocated || (block->uses == NULL && !block->stream_ordered) ||
+        if (block->is_allocated || (block->uses == NULL && !block_is_ordered(alloc, block)) ||
             block_map_find(&alloc->map, block->addr) != block || deferred > sums->deferred) {
             return wrong(message, "the deferred list has a wrong block, address", block->addr, block->addr);
         }
@@ -267,11 +270,11 @@ int varve_alloc_check(struct varve_alloc *alloc, struct varve_message *message)
     alloc_lock(alloc);
     error = block_map_check(&alloc->map, message);
     while (error == VARVE_OK && (block = block_map_each(&alloc->map, &position)) != NULL) {
-        error = check_used(block, &sums, message);
+        error = check_used(alloc, block, &sums, message);
     }
     for (struct pool *pool = pool_each(alloc, NULL); error == VARVE_OK && pool != NULL;
          pool = pool_each(alloc, pool)) {
-        error = check_pool(&alloc->map, pool, &sums, message);
+        error = check_pool(alloc, pool, &sums, message);
     }
     if (error == VARVE_OK && sums.in_map != alloc->map.count) {
         error = wrong(message, "blocks in the map", alloc->map.count, sums.in_map);
@@ -281,8 +284,9 @@ int varve_alloc_check(struct varve_alloc *alloc, struct varve_message *message)
     }
     error = error == VARVE_OK ? check_waiting(alloc, &sums, message) : error;
     error = error == VARVE_OK ? check_private_pools(alloc, &sums, message) : error;
-    if (error == VARVE_OK) {
-        error = check_sums(alloc, &sums, message);
+    error = error == VARVE_OK ? check_sums(alloc, &sums, message) : error;
+    if (error == VARVE_OK && alloc->policy->backend != NULL) {
+        error = alloc->policy->backend->check(alloc, message);
     }
     alloc_unlock(alloc);
     return error;

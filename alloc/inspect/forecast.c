@@ -29,6 +29,9 @@ int varve_alloc_forecast(struct varve_alloc *alloc, uint64_t bytes, uint64_t str
     if (bytes == 0 || bytes >= ROUNDING_REQUEST_LIMIT) {
         return VARVE_ERROR_INVALID;
     }
+    if (alloc->policy->backend != NULL) {
+        return VARVE_ERROR_UNSUPPORTED; /* it does not look without acting */
+    }
     alloc_lock(alloc);
     error = prepare(alloc, bytes, stream, &request);
     if (error == VARVE_OK) {

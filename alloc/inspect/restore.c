@@ -233,6 +233,10 @@ int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snap
 {
     int error = VARVE_OK;
 
+    if (alloc->policy->backend != NULL) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "policy %s cannot begin with given blocks",
+                                 alloc->policy->name);
+    }
     alloc_lock(alloc);
     if (alloc->reserved_bytes != 0 || alloc->expandables != NULL) {
         error = refuse(message, "the allocator is not fresh: it has memory", alloc->reserved_bytes);

@@ -252,6 +252,9 @@ static int empty_cache(struct replay *replay, const struct run *run, size_t rele
     for (size_t i = 0; i < released; i++) {
         end = replay_decision(replay->trace, end + 1);
     }
+    if (released > 0 && !map_try_put(&replay->empty_caches, run->released_begin, 1)) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
     result = varve_alloc_empty_cache(replay->alloc);
     if (result == VARVE_OK && replay->cursor != end) {
         replay_differs(replay, "nothing more from empty_cache");

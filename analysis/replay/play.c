@@ -6,8 +6,9 @@
  * event, so that the allocator, which visits its event queues by handle, completes blocks in the history's order.
  * Under other rules: allocs with size and stream, frees of the same allocations, and deferred completions, wherever
  * the blocks lie now. A request that failed in the history is made again; one that fails now is counted, and its free
- * is left out. empty_cache is called where the history shows releases that no request follows; others cannot be
- * distinguished from those of the out-of-memory chain, which belong to the history's policy.
+ * is left out. empty_cache is called where following the history has shown it to be called, if the inference was made by that; else
+ * where the history shows releases that no request follows: others could be those of the out-of-memory chain, which belong to the
+ * history's policy.
  */
 #include "analysis/replay/play.h"
 
@@ -21,6 +22,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdlib.h>
 
 #define PSEUDO_STREAM (UINT64_C(1) << 63)
 #define PSEUDO_NEVER (UINT64_C(3) << 62)
@@ -163,8 +165,9 @@ static int follow_free(struct replay *replay, const struct history_event *event)
     return VARVE_OK;
 }
 
-/* Blocks that were waiting for other streams when the history began; some still do at its end. */
-static int make_pending(struct replay *replay, struct varve_message *message)
+/* Blocks that were waiting for other streams when the history began; some still do at its end. `addr_of`: where the start's
+ * blocks are now; NULL: where the start says. */
+static int make_pending(struct replay *replay, const uint64_t *addr_of, struct varve_message *message)
 {
     const struct varve_alloc_snapshot *start = &replay->inferred->start;
     struct map completions = {0}; /* address → event */
@@ -179,19 +182,20 @@ static int make_pending(struct replay *replay, struct varve_message *message)
         }
     }
     for (size_t i = 0; i < start->block_count && result == VARVE_OK; i++) {
+        uint64_t addr = addr_of != NULL ? addr_of[i] : start->blocks[i].addr;
         const uint64_t *completion;
 
-        if (start->blocks[i].state != VARVE_BLOCK_ACTIVE_PENDING_FREE) {
+        if (start->blocks[i].state != VARVE_BLOCK_ACTIVE_PENDING_FREE || addr == 0) {
             continue;
         }
         completion = map_find(&completions, start->blocks[i].addr);
-        result = varve_alloc_record_stream(replay->alloc, start->blocks[i].addr,
+        result = varve_alloc_record_stream(replay->alloc, addr,
                                            completion != NULL
                                                ? replay_completion_stream(*completion)
                                                : PSEUDO_NEVER + replay->inferred->scan.deferred_count + i,
                                            message);
         if (result == VARVE_OK) {
-            result = varve_alloc_raw_delete(replay->alloc, start->blocks[i].addr, message);
+            result = varve_alloc_raw_delete(replay->alloc, addr, message);
         }
     }
     map_free(&completions);
@@ -207,8 +211,13 @@ int replay_make_start(struct replay *replay, struct varve_message *message)
     }
     replay->is_starting = true;
     result = varve_alloc_restore(replay->alloc, &replay->inferred->start, message);
+    if (result == VARVE_ERROR_UNSUPPORTED && !replay->options->follow) {
+        replay->is_starting = false;
+        replay->requests_start = true; /* replay_whatif does it */
+        return VARVE_OK;
+    }
     if (result == VARVE_OK) {
-        result = make_pending(replay, message);
+        result = make_pending(replay, NULL, message);
     }
     replay->is_starting = false;
     for (size_t i = 1; i < replay->inferred->pools.count; i++) {
@@ -337,6 +346,14 @@ static bool ends_empty_cache(const struct replay *replay, size_t index)
             replay->trace->events[next].action != HISTORY_FREE_COMPLETED);
 }
 
+static bool is_empty_cache(const struct replay *replay, size_t index)
+{
+    const struct replay_hints *hints = &replay->inferred->hints;
+
+    return hints->knows_empty_caches ? map_find(&hints->empty_caches, index) != NULL
+                                     : ends_empty_cache(replay, index);
+}
+
 static int play_event(struct whatif *whatif, size_t index)
 {
     struct replay *replay = whatif->replay;
@@ -353,16 +370,68 @@ static int play_event(struct whatif *whatif, size_t index)
         return varve_sim_stream_complete(replay->device, replay_completion_stream(index));
     case HISTORY_SEGMENT_FREE:
     case HISTORY_SEGMENT_UNMAP:
-        return ends_empty_cache(replay, index) ? varve_alloc_empty_cache(replay->alloc) : VARVE_OK;
+        return is_empty_cache(replay, index) ? varve_alloc_empty_cache(replay->alloc) : VARVE_OK;
     default:
         return VARVE_OK;
     }
+}
+
+/* Policies that cannot begin with given blocks are asked for them, segment by segment. What fails is not there. */
+static int request_segment(struct whatif *whatif, const struct varve_segment_info *segment, uint64_t *addr_of)
+{
+    struct replay *replay = whatif->replay;
+    const struct varve_alloc_snapshot *start = &replay->inferred->start;
+    bool is_private = segment->pool.capture != 0 || segment->pool.user != 0;
+    int result =
+        is_private ? varve_alloc_begin_allocate_to_pool(replay->alloc, segment->pool, NULL, NULL) : VARVE_OK;
+
+    for (size_t i = 0; i < segment->block_count && result == VARVE_OK; i++) {
+        const struct varve_block_info *block = &start->blocks[segment->first_block + i];
+        uint64_t *addr = &addr_of[segment->first_block + i];
+
+        if (block->state == VARVE_BLOCK_INACTIVE) {
+            continue;
+        }
+        result = varve_alloc_raw_alloc_with_stream(replay->alloc, block->requested, segment->stream, addr,
+                                                   whatif->message);
+        if (result == VARVE_ERROR_NO_MEMORY) {
+            whatif->result->ooms++;
+            result = VARVE_OK;
+        } else if (result == VARVE_OK && block->state == VARVE_BLOCK_ACTIVE_ALLOCATED &&
+                   !map_try_put(&whatif->live, block->addr, *addr)) {
+            result = VARVE_ERROR_NO_MEMORY;
+        }
+    }
+    if (is_private && result == VARVE_OK) {
+        result = varve_alloc_end_allocate_to_pool(replay->alloc, segment->pool);
+    }
+    return result;
+}
+
+static int request_start(struct whatif *whatif)
+{
+    const struct varve_alloc_snapshot *start = &whatif->replay->inferred->start;
+    uint64_t *addr_of = calloc(start->block_count + 1, sizeof(*addr_of));
+    int result = addr_of != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
+
+    for (size_t i = 0; i < start->segment_count && result == VARVE_OK; i++) {
+        result = request_segment(whatif, &start->segments[i], addr_of);
+    }
+    if (result == VARVE_OK) {
+        result = make_pending(whatif->replay, addr_of, whatif->message);
+    }
+    free(addr_of);
+    return result;
 }
 
 /* What was there before the history began has the address that the start state gave it. */
 static int add_start(struct whatif *whatif)
 {
     const struct varve_alloc_snapshot *start = &whatif->replay->inferred->start;
+
+    if (whatif->replay->requests_start) {
+        return request_start(whatif);
+    }
 
     for (size_t i = 0; i < start->block_count; i++) {
         if (start->blocks[i].state == VARVE_BLOCK_ACTIVE_ALLOCATED) {

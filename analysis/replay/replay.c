@@ -163,6 +163,11 @@ static int search(const struct history *history, const struct replay_options *op
         if (outcome == VARVE_OK) {
             outcome = play_device(history, index, inferred, options, &replay, &latest, &reason);
         }
+        if (outcome == VARVE_OK && latest.mismatches == 0) {
+            inferred->hints.empty_caches = replay.empty_caches;
+            inferred->hints.knows_empty_caches = true;
+            replay.empty_caches = (struct map){0};
+        }
         again = outcome == VARVE_OK && replay_hints_learn(&replay, &inferred->hints);
         replay_session_close(&replay);
         if (is_first || (outcome == VARVE_OK && latest.mismatches == 0)) {

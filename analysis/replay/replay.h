@@ -78,7 +78,8 @@ struct replay_result {
 int replay_infer(const struct history *history, const struct replay_options *options,
                  struct replay_inference **inference_out, struct replay_result *result,
                  struct varve_message *message);
-/// Play all devices with the options that it was inferred with. A mismatch is no error. Threads: any number at once,
+/// Play all devices with the options that it was inferred with; or, inferred by following without a mismatch, with any: then the
+/// program's calls of empty_cache are known. A mismatch is no error. Threads: any number at once,
 /// each with its own options. Errors: VARVE_ERROR_INVALID, NO_MEMORY, and the allocator's.
 int replay_play(const struct replay_inference *inference, const struct replay_options *options,
                 struct replay_result *result, struct varve_message *message);

@@ -115,6 +115,7 @@ void replay_session_close(struct replay *replay)
     free(replay->number_of);
     free(replay->pools);
     free(replay->is_reserved);
+    map_free(&replay->empty_caches);
     free(replay->predicted.items);
     free(replay->cached.items);
 }

@@ -46,12 +46,14 @@ struct replay {
     size_t deferred_next;  /* of scan.deferred */
     uint16_t stream, pool; /* of the running request: new numbers in records are theirs */
     bool is_starting;      /* the start state is made: records are not compared */
+    bool requests_start;   /* the policy cannot begin with given blocks: it is asked for them */
     uint32_t *stream_of;   /* of the number in a record: index in history.streams + 1; 0 unknown */
     uint32_t *number_of;   /* the other way round; both have history.stream_count items */
     uint64_t allocations;
     const struct replay_device *inferred;
     struct replay_pool_state *pools; /* by number in inferred->pools */
     bool *is_reserved;               /* by number in inferred->reservations: the start state has it */
+    struct map empty_caches;         /* following: events that began one */
     struct replay_choice choice;
     struct replay_landing landed;
     size_t start_placed;                      /* segments of the start that have their address */

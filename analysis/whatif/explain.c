@@ -609,7 +609,7 @@ int explain_open(const struct history *history, const struct explain_options *op
     list_failures(explain);
     error = find_limit(explain);
     if (error == VARVE_OK) {
-        error = whatif_open(history, &explain->whatif, message);
+        error = whatif_open_recorded(history, explain->facts.limit, &explain->whatif, message);
     }
     if (error != VARVE_OK) {
         explain_close(explain);

@@ -19,6 +19,7 @@ struct inference {
 
 struct whatif {
     const struct history *history;
+    struct replay_inference *followed; /* that of whatif_open_recorded, for all capacities; NULL: none */
     struct inference *inferences;
     size_t inference_count, inference_capacity;
 };
@@ -31,6 +32,9 @@ static struct replay_inference *infer(struct whatif *whatif, uint64_t capacity, 
     struct replay_result ignored;
     struct inference made = {.capacity = capacity};
 
+    if (whatif->followed != NULL) {
+        return whatif->followed;
+    }
     for (size_t i = 0; i < whatif->inference_count; i++) {
         if (whatif->inferences[i].capacity == capacity) {
             return whatif->inferences[i].inference;
@@ -60,11 +64,33 @@ int whatif_open(const struct history *history, struct whatif **whatif_out, struc
     return VARVE_OK;
 }
 
+int whatif_open_recorded(const struct history *history, uint64_t memory_limit, struct whatif **whatif_out,
+                         struct varve_message *message)
+{
+    struct replay_options options = {.memory_limit = memory_limit, .follow = true};
+    struct replay_inference *followed = NULL;
+    struct replay_result result;
+    struct varve_message ignored = {""};
+
+    if (replay_infer(history, &options, &followed, &result, &ignored) == VARVE_OK &&
+        (result.mismatches > 0 || result.first_event > 0)) {
+        replay_inference_free(followed);
+        followed = NULL;
+    }
+    if (followed == NULL) {
+        return whatif_open(history, whatif_out, message);
+    }
+    *whatif_out = memory_resize(NULL, sizeof(**whatif_out));
+    **whatif_out = (struct whatif){.history = history, .followed = followed};
+    return VARVE_OK;
+}
+
 void whatif_close(struct whatif *whatif)
 {
     if (whatif == NULL) {
         return;
     }
+    replay_inference_free(whatif->followed);
     for (size_t i = 0; i < whatif->inference_count; i++) {
         replay_inference_free(whatif->inferences[i].inference);
     }
@@ -95,8 +121,8 @@ static void play_setting(void *context, size_t index)
         .stop_at_oom = setting->stop_at_oom,
         .served_only = setting->served_only,
         .empty_cache_before = setting->empty_cache_before,
-        .observe = setting->observe,
-        .observe_context = setting->observe_context,
+        .observe = setting->observe != NULL ? setting->observe : whatif_observe,
+        .observe_context = setting->observe != NULL ? setting->observe_context : &outcome->moments,
     };
 
     if (plays->inferences[index] != NULL) {

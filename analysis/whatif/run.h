@@ -8,6 +8,7 @@
 
 #include "analysis/replay/before.h"
 #include "analysis/replay/replay.h"
+#include "analysis/whatif/metrics.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,13 +25,14 @@ struct whatif_setting {
     bool stop_at_oom;      /* end with the first request that fails */
     bool served_only;      /* without the requests that failed in the history */
     size_t empty_cache_before; /* of each device: the program empties the cache before this event, too; 0: never */
-    replay_observe observe;    /* called on the play's thread; NULL: nobody looks */
+    replay_observe observe; /* called on the play's thread, instead of what fills `moments`; NULL: that */
     void *observe_context;
 };
 
 struct whatif_outcome {
     struct replay_result result; /* sums over devices; not to be used if there is an error */
     struct replay_figures figures;
+    struct whatif_moments moments;
     int error; /* VARVE_OK, or why this setting can't be run, with the reason in `message` */
     struct varve_message message;
 };
@@ -38,6 +40,10 @@ struct whatif_outcome {
 /// Infer what `history` leaves open; it is borrowed until whatif_close, which the caller owes if VARVE_OK is returned.
 /// Errors: VARVE_ERROR_FORMAT (the history contradicts itself), UNSUPPORTED.
 int whatif_open(const struct history *history, struct whatif **whatif_out, struct varve_message *message);
+/// The same by following the history under the limit that it was recorded with: when the program called empty_cache is known then, where
+/// else it is known only of calls that no request follows. As whatif_open if the history does not come out again.
+int whatif_open_recorded(const struct history *history, uint64_t memory_limit, struct whatif **whatif_out,
+                         struct varve_message *message);
 void whatif_close(struct whatif *whatif); /* NULL is allowed */
 /// Play `count` settings on `threads` threads (0: all processors); outcome i is that of setting i. One thread calls.
 /// `progress` (may be NULL) gets one step a play. Errors: those of the settings are in their outcomes.

@@ -24,15 +24,11 @@ static int device_alloc(struct varve_alloc *alloc, const struct request *request
     if (opens) {
         alloc_unlock(alloc);
     }
-    error = request->wanted.stream_ordered
-                ? ops->alloc_async(alloc->device, request->segment_bytes, stream, addr_out)
-                : ops->segment_alloc(alloc->device, request->segment_bytes, stream, addr_out);
+    error = ops->segment_alloc(alloc->device, request->segment_bytes, stream, addr_out);
     if (opens) {
         alloc_lock(alloc);
         if (request_reserve(alloc) != VARVE_OK) {
-            if (error == VARVE_OK && request->wanted.stream_ordered) {
-                ops->free_async(alloc->device, *addr_out, request->segment_bytes, stream);
-            } else if (error == VARVE_OK) {
+            if (error == VARVE_OK) {
                 ops->segment_free(alloc->device, *addr_out, request->segment_bytes);
             }
             return VARVE_ERROR_FULL;
@@ -57,15 +53,41 @@ static void count_segment(struct varve_alloc *alloc, const struct request *reque
     alloc->counters.others.num_device_alloc++;
 }
 
+bool segment_is_within_limit(const struct varve_alloc *alloc, uint64_t bytes)
+{
+    return alloc->limit == 0 || (bytes <= alloc->limit && alloc->reserved_bytes <= alloc->limit - bytes);
+}
+
+struct block *segment_begin(struct varve_alloc *alloc, const struct request *request, uint64_t addr)
+{
+    struct block *block = block_slab_acquire(&alloc->slab);
+
+    block->addr = addr;
+    block->size = request->segment_bytes;
+    block->bins = request->wanted.bins;
+    block->is_mapped = true;
+    block->segment_id = ++alloc->segment_id;
+    count_segment(alloc, request);
+    emit_segment(alloc, VARVE_KIND_SEGMENT_ALLOC, request->source, block, block->size,
+                 request->wanted.rounded);
+    return block;
+}
+
+int segment_refused(struct varve_alloc *alloc, const struct request *request, int error)
+{
+    return error == VARVE_ERROR_NO_MEMORY
+               ? error
+               : device_message(alloc, error, request->message,
+                                "the device failed to allocate %" PRIu64 " bytes", request->segment_bytes);
+}
+
 int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_retry, struct block **block_out)
 {
-    struct block *block;
     uint64_t addr = 0;
     int error;
 
     alloc->counters.others.num_alloc_retries += is_retry;
-    if (alloc->limit != 0 && (request->segment_bytes > alloc->limit ||
-                              alloc->reserved_bytes > alloc->limit - request->segment_bytes)) {
+    if (!segment_is_within_limit(alloc, request->segment_bytes)) {
         return VARVE_ERROR_NO_MEMORY;
     }
     if (request->wanted.is_expandable) {
@@ -73,23 +95,9 @@ int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_re
     }
     error = device_alloc(alloc, request, &addr);
     if (error != VARVE_OK) {
-        return error == VARVE_ERROR_NO_MEMORY
-                   ? error
-                   : device_message(alloc, error, request->message,
-                                    "the device failed to allocate %" PRIu64 " bytes",
-                                    request->segment_bytes);
+        return segment_refused(alloc, request, error);
     }
-    block = block_slab_acquire(&alloc->slab);
-    block->addr = addr;
-    block->size = request->segment_bytes;
-    block->bins = request->wanted.bins;
-    block->is_mapped = true;
-    block->stream_ordered = request->wanted.stream_ordered;
-    block->segment_id = ++alloc->segment_id;
-    count_segment(alloc, request);
-    emit_segment(alloc, VARVE_KIND_SEGMENT_ALLOC, request->source, block, block->size,
-                 request->wanted.rounded);
-    *block_out = block;
+    *block_out = segment_begin(alloc, request, addr);
     return VARVE_OK;
 }
 

@@ -33,9 +33,9 @@ int varve_alloc_ipc_export(struct varve_alloc *alloc, uint64_t addr, struct varv
 
     alloc_lock(alloc); /* over both steps: the block must not go meanwhile */
     error = varve_alloc_get_base_allocation(alloc, addr, &base, &bytes);
-    if (error == VARVE_OK &&
-        (block_map_find(&alloc->map, addr)->expandable != NULL ||
-         block_map_find(&alloc->map, addr)->stream_ordered || alloc->device->ops->ipc_export == NULL)) {
+    if (error == VARVE_OK && (block_map_find(&alloc->map, addr)->expandable != NULL ||
+                              block_is_ordered(alloc, block_map_find(&alloc->map, addr)) ||
+                              alloc->device->ops->ipc_export == NULL)) {
         error = VARVE_ERROR_UNSUPPORTED;
     }
     if (error == VARVE_OK) {

@@ -78,6 +78,7 @@ struct varve_alloc {
 
     struct varve_device *device;
     const struct alloc_policy *policy;
+    void *backend_state;              /* the policy's own, if it is a backend */
     struct varve_alloc_config config; /* settings_apply changes it */
     uint64_t limit;                   /* bytes; 0: none */
     uint64_t allocated_limit;         /* of blocks in use; 0: none */
@@ -107,8 +108,6 @@ struct varve_alloc {
     struct stream_use *spare_uses;
     uint64_t *spare_events;
     uint32_t spare_event_count, spare_event_capacity;
-    /* stream_ordered.c: the device's own stream freed memory, and was not waited for since */
-    bool has_joined;
 
     struct alloc_counters counters;
 
@@ -135,6 +134,28 @@ HOT void alloc_lock(struct varve_alloc *alloc)
 /// Whatever changes what the short way rests on holds the lock, and ends here.
 void alloc_unlock(struct varve_alloc *alloc);
 
+/// The backend that keeps the pool's blocks; NULL: there is none.
+static inline const struct pool_backend *backend_of_pool(const struct varve_alloc *alloc,
+                                                         const struct pool *pool)
+{
+    return pool->owner == NULL ? alloc->policy->backend : NULL;
+}
+
+/// Frees of this block are ordered on the device; it never waits for events.
+static inline bool block_is_ordered(const struct varve_alloc *alloc, const struct block *block)
+{
+    const struct pool_backend *backend = backend_of_pool(alloc, block_pool(block));
+
+    return backend != NULL && backend->free_ordered != NULL;
+}
+
+/// Private pools are PyTorch's where the default one is a backend's.
+static inline const struct alloc_policy *policy_of_pool(const struct varve_alloc *alloc,
+                                                        const struct pool *pool)
+{
+    return alloc->policy->backend != NULL && pool->owner != NULL ? &policy_pytorch : alloc->policy;
+}
+
 /* One request on its way. */
 struct request {
     uint64_t bytes, segment_bytes;
@@ -148,9 +169,7 @@ struct request {
 /// Size of the segment that the request would need.
 static inline uint64_t request_segment_size(const struct varve_alloc *alloc, const struct request *request)
 {
-    return request->wanted.stream_ordered
-               ? request->wanted.rounded
-               : alloc->policy->segment_size(&alloc->config, request->wanted.rounded);
+    return policy_of_pool(alloc, request->pool)->segment_size(&alloc->config, request->wanted.rounded);
 }
 
 /// Descriptors for one request, before anything is decided, so that nothing can fail half way: front part and

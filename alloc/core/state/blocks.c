@@ -49,6 +49,22 @@ uint64_t block_merge(struct varve_alloc *alloc, struct block *block, struct bloc
     return absorbed;
 }
 
+/* The merges follow as records of their own. */
+void block_complete_backed(struct varve_alloc *alloc, struct block *block, struct block_map_slot *slot,
+                           enum varve_kind kind)
+{
+    struct pool *pool = block_pool(block);
+    uint64_t id = block->id;
+
+    block_map_clear(&alloc->map, slot);
+    block->id = 0;
+    stat_complete(&alloc->counters, pool->is_small, block->requested);
+    if (alloc->recorder != NULL) {
+        emit_freed(alloc, kind, block, id, 0, 0);
+    }
+    backend_of_pool(alloc, pool)->free(alloc, block);
+}
+
 void block_free(struct varve_alloc *alloc, struct block *block)
 {
     block_complete(alloc, block_pool(block), block, block_map_find_slot(&alloc->map, block->addr),

@@ -36,7 +36,7 @@ HOT bool block_may_absorb(const struct varve_alloc *alloc, const struct block *b
     const uint8_t looked_at = BLOCK_ALLOCATED | BLOCK_HAS_USERS | BLOCK_MAPPED;
 
     return neighbour != NULL && (neighbour->state & looked_at) == (block->state & BLOCK_MAPPED) &&
-           POLICY_CALL(alloc->policy, may_merge, &alloc->config, block, neighbour);
+           POLICY_CALL(policy_of_pool(alloc, block_pool(block)), may_merge, &alloc->config, block, neighbour);
 }
 
 /* With `takes_place` the block comes into the index where the neighbour was. */
@@ -98,6 +98,10 @@ HOT void block_count_inactive(struct varve_alloc *alloc, const struct pool *pool
     }
 }
 
+/// block_complete of a block that a backend keeps.
+void block_complete_backed(struct varve_alloc *alloc, struct block *block, struct block_map_slot *slot,
+                           enum varve_kind kind);
+
 /* `slot` is the block's in the map, `pool` its own; `kind`: the free was requested just now, or only completes. */
 HOT void block_complete(struct varve_alloc *alloc, struct pool *pool, struct block *block,
                         struct block_map_slot *slot, enum varve_kind kind)
@@ -107,6 +111,10 @@ HOT void block_complete(struct varve_alloc *alloc, struct pool *pool, struct blo
     bool has_next;
 
     assert(!block->is_allocated && !block->has_users);
+    if (UNLIKELY(backend_of_pool(alloc, pool) != NULL)) {
+        block_complete_backed(alloc, block, slot, kind);
+        return;
+    }
     block_map_clear(&alloc->map, slot);
     block->id = 0;
     has_next = block_may_absorb(alloc, block, next);

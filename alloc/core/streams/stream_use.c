@@ -12,7 +12,6 @@
 #include "alloc/core/state/blocks.h"
 #include "alloc/core/state/counters.h"
 #include "alloc/core/state/pools.h"
-#include "alloc/core/streams/stream_ordered.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -189,7 +188,8 @@ static int events_insert(struct varve_alloc *alloc, struct block *block)
 
 static int order(struct varve_alloc *alloc, struct block *block)
 {
-    return block->stream_ordered ? stream_ordered_free(alloc, block) : events_insert(alloc, block);
+    return block_is_ordered(alloc, block) ? alloc->policy->backend->free_ordered(alloc, block)
+                                          : events_insert(alloc, block);
 }
 
 static void wait_begin(struct varve_alloc *alloc, const struct block *block)
@@ -205,13 +205,13 @@ static void wait_end(struct varve_alloc *alloc, struct block *block)
 
 int stream_use_wait(struct varve_alloc *alloc, struct block *block)
 {
-    bool stream_ordered = block->stream_ordered;
+    bool is_ordered = block_is_ordered(alloc, block);
     int error = VARVE_OK;
 
     if (alloc->capture_count == 0 || block->uses == NULL) {
         error = order(alloc, block);
         if (error == VARVE_OK) {
-            if (!stream_ordered) { /* else there is no block any more */
+            if (!is_ordered) { /* else there is no block any more */
                 wait_begin(alloc, block);
             }
             return VARVE_OK;
@@ -264,7 +264,7 @@ static int deferred_insert(struct varve_alloc *alloc)
     assert(alloc->capture_count == 0);
     while (*link != NULL) {
         struct block *block = *link, *next = block->right;
-        bool stream_ordered = block->stream_ordered, is_small = block_pool(block)->is_small;
+        bool is_ordered = block_is_ordered(alloc, block), is_small = block_pool(block)->is_small;
         uint64_t bytes = block->size;
         int error;
 
@@ -277,7 +277,7 @@ static int deferred_insert(struct varve_alloc *alloc)
             return error;
         } else {
             *link = next;
-            if (stream_ordered) { /* there is no block any more */
+            if (is_ordered) { /* there is no block any more */
                 stat_wait(&alloc->counters, is_small, bytes, false);
             } else {
                 deferred_leave(alloc, block);

@@ -39,7 +39,7 @@ static void test_state_bits(void **state)
     assert_int_equal((struct block){.is_free = true}.state, BLOCK_FREE);
     assert_int_equal((struct block){.has_users = true}.state, BLOCK_HAS_USERS);
     assert_int_equal((struct block){.is_expandable = true}.state, BLOCK_EXPANDABLE);
-    assert_int_equal((struct block){.stream_ordered = true}.state, BLOCK_STREAM_ORDERED);
+    assert_int_equal((struct block){.is_in_map = true}.state, BLOCK_IN_MAP);
 }
 
 /* A part of a block takes over what is fixed for a segment, whatever its descriptor was before. */
