@@ -244,6 +244,7 @@ struct varve_sim_options {
     bool reuses_addresses;    /* bases without a script: the lowest free ones; else freed ones never again */
     varve_sim_address segment_address;     /* NULL: count up. `reservation` is NULL there */
     varve_sim_address reservation_address; /* NULL: count up */
+    bool addresses_are_wishes; /* of the scripts: 0, or where something lies already, gets the next address by count */
     void *address_context;
 };
 

@@ -58,6 +58,7 @@ struct replay {
     struct replay_landing landed;
     size_t start_placed;                      /* segments of the start that have their address */
     uint64_t next_addr;                       /* of a segment that has no address in the history */
+    bool counts_addresses;                    /* such a segment gets its address from the device */
     unsigned index;                           /* of the device */
     struct replay_releases predicted, cached; /* plans of releases */
     struct replay_mismatch mismatch;

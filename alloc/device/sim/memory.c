@@ -58,6 +58,10 @@ static int choose_address(struct sim_device *sim, varve_sim_address script, uint
         return DEVICE_REFUSE(&sim->table.resources, error < 0 ? error : VARVE_ERROR_INVALID,
                              "the script has no address for %llu bytes", (unsigned long long)bytes);
     }
+    if (sim->options.addresses_are_wishes &&
+        (*addr_out == 0 || device_ranges_overlap(&sim->table.resources.space, *addr_out, bytes) != NULL)) {
+        return place_counted(sim, bytes, addr_out);
+    }
     return 0;
 }
 
