@@ -181,7 +181,7 @@ int replay_segment_addr(void *context, uint64_t bytes, uint64_t stream,
         return VARVE_OK;
     }
     if (!replay->options->follow) {
-        *addr_out = recorded_addr(replay, bytes, stream);
+        *addr_out = replay->options->counts_addresses ? 0 : recorded_addr(replay, bytes, stream);
         if (*addr_out == 0 && !replay->counts_addresses) {
             *addr_out = count_up(replay, bytes);
         }

@@ -36,6 +36,7 @@ struct replay_options {
     bool follow;            /* the history's addresses and decisions are to come out again */
     bool stop_at_oom;       /* not follow: end with the first request that fails */
     bool served_only;       /* not follow: without the requests that failed in the history */
+    bool counts_addresses; /* not follow: segments get other addresses than the recording's, also where they could have those */
     size_t empty_cache_before;     /* not follow: the program empties the cache before this event, too; 0: never */
     replay_observe observe; /* not follow; NULL: nobody looks */
     void *observe_context;

@@ -72,6 +72,7 @@ struct failed {
 struct play {
     size_t setting;
     uint64_t limit;
+    bool counts_addresses;
     int error;
     struct replay_figures figures;
     uint64_t device_ns;
@@ -114,14 +115,29 @@ static void note_request(void *context, struct varve_alloc *alloc, bool has_fail
     play->request++;
 }
 
-static struct play *find_play(const struct explain *explain, size_t setting, uint64_t limit)
+static struct play *find_play(const struct explain *explain, size_t setting, uint64_t limit,
+                              bool counts_addresses)
 {
     for (size_t i = 0; i < explain->play_count; i++) {
-        if (explain->plays[i]->setting == setting && explain->plays[i]->limit == limit) {
-            return explain->plays[i];
+        struct play *play = explain->plays[i];
+
+        if (play->setting == setting && play->limit == limit && play->counts_addresses == counts_addresses) {
+            return play;
         }
     }
     return NULL;
+}
+
+static void want_play(struct explain *explain, size_t setting, uint64_t limit, bool counts_addresses)
+{
+    if (find_play(explain, setting, limit, counts_addresses) == NULL) {
+        struct play *play = memory_resize(NULL, sizeof(*play));
+
+        *play = (struct play){.setting = setting, .limit = limit, .counts_addresses = counts_addresses};
+        explain->plays = memory_grow(explain->plays, &explain->play_capacity, explain->play_count,
+                                     sizeof(explain->plays[0]));
+        explain->plays[explain->play_count++] = play;
+    }
 }
 
 static struct whatif_setting as_whatif(const struct explain *explain, struct play *play)
@@ -134,33 +150,20 @@ static struct whatif_setting as_whatif(const struct explain *explain, struct pla
         .memory_limit = play->limit,
         /* the limit of reserved bytes is a rule of PyTorch's */
         .capacity = setting->kind == EXPLAIN_POLICY ? play->limit : 0,
+        .counts_addresses = play->counts_addresses,
         .empty_cache_before = setting->empty_event,
         .observe = note_request,
         .observe_context = play,
     };
 }
 
-/* Those of the settings from number `first` on that were not played yet, all under one limit. */
-static void play_settings(struct explain *explain, size_t first, size_t end, uint64_t limit)
+/* All that were wanted since there were `begin` plays. */
+static void play_wanted(struct explain *explain, size_t begin)
 {
-    size_t begin = explain->play_count;
-    size_t count;
-    struct whatif_setting *settings;
-    struct whatif_outcome *outcomes;
+    size_t count = explain->play_count - begin;
+    struct whatif_setting *settings = memory_resize(NULL, (count + 1) * sizeof(*settings));
+    struct whatif_outcome *outcomes = memory_resize(NULL, (count + 1) * sizeof(*outcomes));
 
-    for (size_t i = first; i < end; i++) {
-        if (find_play(explain, i, limit) == NULL) {
-            struct play *play = memory_resize(NULL, sizeof(*play));
-
-            *play = (struct play){.setting = i, .limit = limit};
-            explain->plays = memory_grow(explain->plays, &explain->play_capacity, explain->play_count,
-                                         sizeof(explain->plays[0]));
-            explain->plays[explain->play_count++] = play;
-        }
-    }
-    count = explain->play_count - begin;
-    settings = memory_resize(NULL, (count + 1) * sizeof(*settings));
-    outcomes = memory_resize(NULL, (count + 1) * sizeof(*outcomes));
     for (size_t i = 0; i < count; i++) {
         settings[i] = as_whatif(explain, explain->plays[begin + i]);
     }
@@ -177,8 +180,11 @@ static void play_settings(struct explain *explain, size_t first, size_t end, uin
 
 static const struct play *play_one(struct explain *explain, size_t setting, uint64_t limit)
 {
-    play_settings(explain, setting, setting + 1, limit);
-    return find_play(explain, setting, limit);
+    size_t begin = explain->play_count;
+
+    want_play(explain, setting, limit, false);
+    play_wanted(explain, begin);
+    return find_play(explain, setting, limit, false);
 }
 
 static bool has_failed(const struct play *play, unsigned device, size_t request)
@@ -423,6 +429,7 @@ static int compare_answers(const void *a_untyped, const void *b_untyped)
     const struct explain_answer *b = b_untyped;
     int order = compare_numbers(a->kind, b->kind);
 
+    order = order != 0 ? order : compare_numbers(a->is_luck, b->is_luck);
     order = order != 0 ? order : compare_numbers(a->failures, b->failures);
     order = order != 0 ? order : compare_numbers(complexity(a->change), complexity(b->change));
     order = order != 0 ? order : compare_numbers(a->device_ns, b->device_ns);
@@ -449,9 +456,50 @@ static struct explain_answer answer_of(const struct explain *explain, size_t num
     };
 }
 
+/* All settings that are about the failure, and those that serve it once more, with other addresses. */
+static void play_all(struct explain *explain, size_t failure)
+{
+    uint64_t limit = explain->facts.limit;
+    size_t begin = explain->play_count;
+
+    for (size_t i = 1; i < explain->setting_count; i++) {
+        if (is_about(explain->settings[i], failure)) {
+            want_play(explain, i, limit, false);
+        }
+    }
+    play_wanted(explain, begin);
+    begin = explain->play_count;
+    for (size_t i = 1; i < explain->setting_count; i++) {
+        if (is_about(explain->settings[i], failure) &&
+            serves(explain, find_play(explain, i, limit, false), failure)) {
+            want_play(explain, i, limit, true);
+        }
+    }
+    play_wanted(explain, begin);
+}
+
+/* The better one of each family stays. */
+static size_t take_answer(const struct explain *explain, const struct explain_answer *answer,
+                          struct explain_answer answers[EXPLAIN_ANSWERS_MAX], size_t count)
+{
+    unsigned family = explain->settings[answer->number]->family;
+    size_t at = 0;
+
+    while (at < count && explain->settings[answers[at].number]->family != family) {
+        at++;
+    }
+    if (at == count && count < EXPLAIN_ANSWERS_MAX) {
+        answers[count++] = *answer;
+    } else if (at < count && compare_answers(answer, &answers[at]) < 0) {
+        answers[at] = *answer;
+    }
+    return count;
+}
+
 size_t explain_find(struct explain *explain, size_t failure,
                     struct explain_answer answers[EXPLAIN_ANSWERS_MAX], size_t *tried_out)
 {
+    uint64_t limit = explain->facts.limit;
     size_t count = 0;
 
     if (!explain->has_tried) {
@@ -461,29 +509,20 @@ size_t explain_find(struct explain *explain, size_t failure,
     if (!has_empty_caches(explain, failure)) {
         add_empty_caches(explain, failure);
     }
-    play_settings(explain, 1, explain->setting_count, explain->facts.limit);
+    play_all(explain, failure);
     *tried_out = 0;
     for (size_t i = 1; i < explain->setting_count; i++) {
-        const struct play *play = find_play(explain, i, explain->facts.limit);
-        struct explain_answer answer;
-        size_t at = 0;
+        const struct play *play = find_play(explain, i, limit, false);
 
         if (!is_about(explain->settings[i], failure) || play->error != VARVE_OK) {
             continue;
         }
         ++*tried_out;
-        if (!serves(explain, play, failure)) {
-            continue;
-        }
-        answer = answer_of(explain, i, play);
-        while (at < count &&
-               explain->settings[answers[at].number]->family != explain->settings[i]->family) {
-            at++;
-        }
-        if (at == count && count < EXPLAIN_ANSWERS_MAX) {
-            answers[count++] = answer;
-        } else if (at < count && compare_answers(&answer, &answers[at]) < 0) {
-            answers[at] = answer;
+        if (serves(explain, play, failure)) {
+            struct explain_answer answer = answer_of(explain, i, play);
+
+            answer.is_luck = !serves(explain, find_play(explain, i, limit, true), failure);
+            count = take_answer(explain, &answer, answers, count);
         }
     }
     qsort(answers, count, sizeof(answers[0]), compare_answers);
@@ -492,7 +531,7 @@ size_t explain_find(struct explain *explain, size_t failure,
 
 bool explain_fails_again(const struct explain *explain, size_t failure)
 {
-    const struct play *play = find_play(explain, 0, explain->facts.limit);
+    const struct play *play = find_play(explain, 0, explain->facts.limit, false);
     const struct explain_failure *target = &explain->failures[failure];
 
     return play->error == VARVE_OK && has_failed(play, target->device, target->request);
@@ -616,7 +655,7 @@ int explain_open(const struct history *history, const struct explain_options *op
         return error;
     }
     add_setting(explain, EXPLAIN_SETTING, FAMILY_RECORDED)->is_recorded = true;
-    play_settings(explain, 0, 1, explain->facts.limit);
+    play_one(explain, 0, explain->facts.limit);
     *explain_out = explain;
     return VARVE_OK;
 }

@@ -53,6 +53,7 @@ struct explain_answer {
     size_t empty_event; /* EXPLAIN_EMPTY_CACHE: the call comes before this event, */
     uint64_t empty_live, empty_requests; /* when so many bytes are in use, and so many requests before the one that failed */
     uint64_t failures;  /* requests that still fail, of all */
+    bool is_luck;       /* it is not served if the device gives other addresses: they decide between blocks of equal size */
     struct replay_figures figures;
     uint64_t device_ns;
     size_t number; /* for explain_smallest_limit */

@@ -120,6 +120,7 @@ static void play_setting(void *context, size_t index)
         .capacity = setting->capacity,
         .stop_at_oom = setting->stop_at_oom,
         .served_only = setting->served_only,
+        .counts_addresses = setting->counts_addresses,
         .empty_cache_before = setting->empty_cache_before,
         .observe = setting->observe != NULL ? setting->observe : whatif_observe,
         .observe_context = setting->observe != NULL ? setting->observe_context : &outcome->moments,

@@ -24,6 +24,7 @@ struct whatif_setting {
     uint64_t capacity;     /* of each device; 0: large enough */
     bool stop_at_oom;      /* end with the first request that fails */
     bool served_only;      /* without the requests that failed in the history */
+    bool counts_addresses; /* other ones than the recording's, also where a segment could have that */
     size_t empty_cache_before; /* of each device: the program empties the cache before this event, too; 0: never */
     replay_observe observe; /* called on the play's thread, instead of what fills `moments`; NULL: that */
     void *observe_context;

@@ -147,6 +147,7 @@ static struct cJSON *answer_json(const struct explain_answer *answer)
         json_integer(object, "in_use", (int64_t)answer->empty_live);
     }
     json_integer(object, "ooms", (int64_t)answer->failures);
+    json_bool(object, "by_luck", answer->is_luck);
     json_integer(object, "peak_reserved", answer->figures.peak_reserved);
     json_integer(object, "device_calls", answer->figures.device_calls);
     json_integer(object, "device_ns", (int64_t)answer->device_ns);

@@ -48,10 +48,11 @@ static void print_request(FILE *out, struct oom_scene *scene, const struct oom_r
     char text[OWNER_TEXT_BYTES];
     char pool[POOL_NAME_BYTES];
 
-    fprintf(out,
-            "event %s at %s, device %" PRId64 " (process %" PRId64 ", thread %" PRId64 "): %s asked for\n",
-            COUNT(request->seq), format_duration(request->ts_ns).text, request->request.device, request->pid,
-            request->tid, EXACT(request->requested));
+    snprintf(text, sizeof(text),
+             "event %s at %s, device %" PRId64 " (process %" PRId64 ", thread %" PRId64 "): %s asked for",
+             COUNT(request->seq), format_duration(request->ts_ns).text, request->request.device, request->pid,
+             request->tid, EXACT(request->requested));
+    format_print_wrapped(out, text, 0);
     owner_text(&owner, OWNER_COLUMNS, text);
     if (text[0] != '\0') {
         line(out, "by", "%s", text);
@@ -92,7 +93,21 @@ static void print_memory(FILE *out, const struct oom_scene *scene, const struct 
     }
 }
 
-/* Stages that leave no record if they do not act. */
+/* Why a stage that leaves a record has left none. */
+static const char *reason_of_none(const struct oom_scene *scene, const char *stage)
+{
+    if (strcmp(stage, "callbacks") == 0) {
+        return "none";
+    }
+    if (strcmp(stage, "gc") == 0) {
+        return scene->config.garbage_collection_threshold > 0 ? "not above its threshold" : "no threshold";
+    }
+    if (strcmp(stage, "release_available") == 0) {
+        return scene->config.max_split_size == VARVE_ALLOC_UNLIMITED ? "no max_split_size_mb" : "not reached";
+    }
+    return "not during a capture";
+}
+
 static void print_stages(FILE *out, struct oom_scene *scene, const struct oom_request *request)
 {
     static const char *const names[] = {"callbacks", "gc", "release_available", "release_cached"};
@@ -116,8 +131,8 @@ static void print_stages(FILE *out, struct oom_scene *scene, const struct oom_re
             has_run |= strcmp(stages[j].name, names[i]) == 0;
         }
         if (!has_run) {
-            snprintf(others + strlen(others), sizeof(others) - strlen(others), "%s%s",
-                     others[0] != '\0' ? ", " : "", names[i]);
+            snprintf(others + strlen(others), sizeof(others) - strlen(others), "%s%s (%s)",
+                     others[0] != '\0' ? ", " : "", names[i], reason_of_none(scene, names[i]));
         }
     }
     if (request->failure.is_known) {
@@ -125,7 +140,7 @@ static void print_stages(FILE *out, struct oom_scene *scene, const struct oom_re
              BYTES(request->memory.segment), BYTES(request->memory.reserved + (uint64_t)freed));
     }
     if (others[0] != '\0') {
-        line(out, "", "not run, as none is set or it was a capture: %s", others);
+        line(out, "", "not run: %s", others);
     }
 }
 
@@ -175,13 +190,13 @@ static void print_hole(FILE *out, struct oom_scene *scene, const struct oom_requ
          EXACT(failure->own.largest), failure->largest_addr, BYTES(failure->own.bytes),
          COUNT(failure->own.blocks), format_plural((int64_t)failure->own.blocks, "block", "blocks"));
     if (freeing->blocks > 0 && freeing->result >= request->memory.rounded) {
-        line(out, "blocked by", "%s %s in use, %s; without %s a free block of %s is left", COUNT(freeing->blocks),
+        line(out, "blocked by", "%s %s in use, %s; without %s a free block of %s is left:", COUNT(freeing->blocks),
              format_plural((int64_t)freeing->blocks, "block", "blocks"), BYTES(freeing->bytes),
              freeing->blocks == 1 ? "it" : "them", BYTES(freeing->result));
         print_blocks(out, scene, request, freeing->first, freeing->blocks);
     } else {
         line(out, "blocked by",
-             "no segment is as large as the request; the one with most free has %s of %s in pieces, between %s %s",
+             "no segment is as large as the request; the one with most free has %s of %s, beside %s %s in use:",
              BYTES(best->unused), BYTES(best->bytes), COUNT(best->blocks),
              format_plural((int64_t)best->blocks, "block", "blocks"));
         print_blocks(out, scene, request, best->first, best->blocks);
@@ -207,17 +222,19 @@ static void print_excess(FILE *out, struct oom_scene *scene, const struct oom_re
     }
 }
 
-static void print_cost(FILE *out, const struct explain_answer *answer)
+static void print_cost(FILE *out, const struct oom_scene *scene, const struct explain_answer *answer)
 {
-    char failures[64];
-
-    snprintf(failures, sizeof(failures), "%.20s requests fail", COUNT(answer->failures));
-    fprintf(out, "%*s  %s, peak reserved %s, %s device calls (%s)\n", INDENT, "",
-            answer->failures == 0 ? "no request fails" : failures, BYTES(answer->figures.peak_reserved),
+    fprintf(out, "%*s  %s of %s requests %s, peak reserved %s, %s device calls (%s)\n", INDENT, "",
+            answer->failures == 0 ? "none" : COUNT(answer->failures),
+            COUNT(explain_get_facts(scene->explain)->requests), answer->failures <= 1 ? "fails" : "fail", BYTES(answer->figures.peak_reserved),
             COUNT(answer->figures.device_calls), format_duration((int64_t)answer->device_ns).text);
+    if (answer->is_luck) {
+        fprintf(out, "%*s  by luck: with other addresses from the device it fails\n", INDENT, "");
+    }
 }
 
-static void print_answer(FILE *out, const char *label, const struct explain_answer *answer)
+static void print_answer(FILE *out, const struct oom_scene *scene, const char *label,
+                         const struct explain_answer *answer)
 {
     switch (answer->kind) {
     case EXPLAIN_EMPTY_CACHE:
@@ -236,7 +253,7 @@ static void print_answer(FILE *out, const char *label, const struct explain_answ
         line(out, label, "%s", answer->change[0] != '\0' ? answer->change : "the settings without those recorded");
         break;
     }
-    print_cost(out, answer);
+    print_cost(out, scene, answer);
 }
 
 /* One line for all of them: PyTorch has none, varve's allocators have. */
@@ -246,8 +263,10 @@ static void print_policies(FILE *out, const char *label, const struct explain_an
 
     for (size_t i = 0; i < count; i++) {
         if (answers[i].kind == EXPLAIN_POLICY) {
-            snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s",
-                     text[0] != '\0' ? ", " : "other policies of varve's allocator: ", answers[i].change);
+            snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s%s (%.20s of device calls)",
+                     text[0] != '\0' ? ", " : "other policies: ", answers[i].change,
+                     answers[i].is_luck ? ", by luck" : "",
+                     format_duration((int64_t)answers[i].device_ns).text);
         }
     }
     if (text[0] != '\0') {
@@ -263,6 +282,8 @@ static void print_line_to_set(FILE *out, struct oom_scene *scene, const struct o
 
     if (best->kind == EXPLAIN_SETTING) {
         line(out, "to set", "PYTORCH_CUDA_ALLOC_CONF=%s", best->conf);
+    } else if (best->kind == EXPLAIN_POLICY && strcmp(best->change, "cuda-async") == 0) {
+        line(out, "to set", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync (played with an ideal pool: the driver's may need more)");
     } else if (best->kind == EXPLAIN_POLICY) {
         line(out, "to set", "VARVE_TORCH_POLICY=%s, for varve's allocator in PyTorch", best->change);
     }
@@ -288,7 +309,7 @@ static void print_answers(FILE *out, struct oom_scene *scene, const struct oom_r
     }
     for (size_t i = 0; i < count; i++) {
         if (answers[i].kind != EXPLAIN_POLICY && (answers[i].kind != EXPLAIN_SETTING || i < SETTINGS_SHOWN)) {
-            print_answer(out, shown++ == 0 ? "served by" : "", &answers[i]);
+            print_answer(out, scene, shown++ == 0 ? "served by" : "", &answers[i]);
         }
     }
     print_policies(out, shown == 0 ? "served by" : "", answers, count);
