@@ -78,12 +78,26 @@ struct varve_alloc_recorder {
 /* Records into the ring of the calling thread (varve_emit), with emits_names. */
 extern const struct varve_alloc_recorder varve_alloc_recorder_ring;
 
+/* Places for the requests of one iteration, in their order (policy plan). */
+struct varve_alloc_plan_entry {
+    uint64_t bytes;  /* of the block: a multiple of 512 */
+    uint64_t offset; /* offset + bytes <= height */
+    uint64_t stream;
+};
+
+struct varve_alloc_plan {
+    const struct varve_alloc_plan_entry *entries;
+    size_t count;
+    uint64_t height;
+};
+
 struct varve_alloc_options {
     struct varve_device *device; /* borrowed; must outlive the allocator */
     const char *policy;          /* "NAME" or "NAME:option=value:…"; NULL: "pytorch" */
     struct varve_alloc_config config;
     uint64_t memory_limit;                       /* bytes; 0: by config.memory_fraction */
     const struct varve_alloc_recorder *recorder; /* borrowed; NULL: nothing is recorded */
+    const struct varve_alloc_plan *plan;         /* borrowed; of policy plan; NULL: nothing is planned */
 };
 
 struct varve_alloc;

@@ -242,9 +242,9 @@ struct varve_sim_options {
     bool has_latency;         /* calls advance the virtual clock by their measured costs */
     bool events_are_scripted; /* events complete by varve_sim_event_complete only; else at once */
     bool reuses_addresses;    /* bases without a script: the lowest free ones; else freed ones never again */
+    bool places_as_cuda;      /* segments without a script: where the CUDA driver puts them (sim/places.c) */
     varve_sim_address segment_address;     /* NULL: count up. `reservation` is NULL there */
     varve_sim_address reservation_address; /* NULL: count up */
-    bool addresses_are_wishes; /* of the scripts: 0, or where something lies already, gets the next address by count */
     void *address_context;
 };
 

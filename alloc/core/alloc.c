@@ -120,6 +120,7 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
     }
     alloc->policy = policy_find(options->policy);
     alloc->recorder = options->recorder;
+    alloc->plan = options->plan;
     settings_apply(alloc, &options->config);
     alloc->fraction = options->config.memory_fraction;
     alloc->limit =

@@ -88,7 +88,7 @@ static int find_space(struct varve_alloc *alloc, const struct request *request,
         space = space->right;
     }
     if (space == NULL) {
-        error = expandable_reserve(alloc, request, &space);
+        error = expandable_reserve(alloc, request, expandable_unit(alloc, request->pool), &space);
         if (error != VARVE_OK) {
             return error;
         }

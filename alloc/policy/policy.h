@@ -85,6 +85,8 @@ struct alloc_policy {
     X(first_fit, "first-fit")   \
     X(buddy, "buddy")           \
     X(cuda_async, "cuda-async") \
+    X(plan, "plan")             \
+    X(stitch, "stitch")         \
     X(none, "none")
 
 #define POLICY_DECLARE(code, text) extern const struct alloc_policy policy_##code;

@@ -371,33 +371,14 @@ static int write_database(const struct values *values, const char *path, const s
     return varve_writer_finish(writer, progress_step, replay->progress, message);
 }
 
-/* Under other rules too, what following the history shows (when the program emptied the cache) is better than a guess. */
-static int infer(const struct history *history, const struct replay_options *replay,
-                 const struct replay_before *before, struct replay_inference **inference_out,
-                 struct replay_result *result, struct varve_message *message)
-{
-    struct replay_options following = {
-        .memory_limit = before->limit, .follow = true, .progress = replay->progress};
-
-    if (!replay->follow && before->is_reproduced &&
-        replay_infer(history, &following, inference_out, result, message) == VARVE_OK) {
-        if (result->mismatches == 0) {
-            return VARVE_OK;
-        }
-        replay_inference_free(*inference_out);
-    }
-    return replay_infer(history, replay, inference_out, result, message);
-}
-
 /* The replay that `values` ask for; records go to a database or a recording if they are wanted. */
 static int play(const struct values *values, const char *path, const struct history *history,
-                const struct replay_before *before, struct replay_options *replay,
-                struct replay_result *result, struct varve_message *message)
+                struct replay_options *replay, struct replay_result *result, struct varve_message *message)
 {
     struct replay_inference *inference;
     replay_emit emit = replay_emit_find();
     bool is_kept = values->output != NULL || emit != NULL;
-    int error = infer(history, replay, before, &inference, result, message);
+    int error = replay_infer(history, replay, &inference, result, message);
 
     if (error == VARVE_OK && !replay->follow && !is_kept) {
         double inferred = result->seconds;
@@ -435,11 +416,12 @@ static int replay_history(struct command_context *context, const struct values *
     int error = is_whatif ? replay_before_load(history, progress, &whatif.before) : VARVE_OK;
 
     if (error == VARVE_OK && is_whatif) {
+        replay.recorded_limit = whatif.before.limit;
         whatif.is_unchanged = replay_changes_nothing(history, &replay, &whatif.before);
         replay.follow = whatif.is_unchanged; /* then the recorded history is what comes of it */
     }
     if (error == VARVE_OK) {
-        error = play(values, path, history, &whatif.before, &replay, &result, &message);
+        error = play(values, path, history, &replay, &result, &message);
     }
     progress_end(progress);
     if (error != VARVE_OK) {

@@ -244,16 +244,33 @@ static int complete(struct replay *replay, const struct run *run)
     return result;
 }
 
+/* For replays under other rules, in which the releases come out otherwise. */
+static int note_call(struct replay *replay, size_t event)
+{
+    if (replay->emptied_count == replay->emptied_capacity) {
+        size_t capacity = replay->emptied_capacity == 0 ? 8 : 2 * replay->emptied_capacity;
+        size_t *larger = realloc(replay->emptied, capacity * sizeof(*larger));
+
+        if (larger == NULL) {
+            return VARVE_ERROR_NO_MEMORY;
+        }
+        replay->emptied = larger;
+        replay->emptied_capacity = capacity;
+    }
+    replay->emptied[replay->emptied_count++] = event;
+    return VARVE_OK;
+}
+
 static int empty_cache(struct replay *replay, const struct run *run, size_t released)
 {
     size_t end = run->released_begin;
-    int result;
+    int result = note_call(replay, run->released_begin);
 
+    if (result != VARVE_OK) {
+        return result;
+    }
     for (size_t i = 0; i < released; i++) {
         end = replay_decision(replay->trace, end + 1);
-    }
-    if (released > 0 && !map_try_put(&replay->empty_caches, run->released_begin, 1)) {
-        return VARVE_ERROR_NO_MEMORY;
     }
     result = varve_alloc_empty_cache(replay->alloc);
     if (result == VARVE_OK && replay->cursor != end) {
@@ -454,4 +471,12 @@ int replay_attribute_releases(struct replay *replay)
         return replay_malloc(replay, &request);
     }
     return result == VARVE_OK ? empty_cache(replay, &run, run.released) : result;
+}
+
+int replay_retire_pools(struct replay *replay, size_t event, size_t *end_out)
+{
+    struct run run = run_at(replay, event);
+
+    *end_out = run.released_end;
+    return retire_pools(replay, &run);
 }

@@ -35,30 +35,53 @@ static bool follows(const struct history *history, const struct replay_options *
     return result->mismatches == 0 && result->segments_equal;
 }
 
-static int add_events(const struct history_device *device, struct replay_figures *figures)
+/* The most that segment events come to, with what was reserved before them. */
+static int peak_of_events(const struct history_device *device, uint64_t *peak_out)
 {
     struct varve_message ignored = {""};
     uint64_t reserved = 0;
-    uint64_t peak;
-    int error = replay_reserved_at_start(device, &reserved, &ignored);
 
-    if (error == VARVE_ERROR_NO_MEMORY) {
-        return error;
+    if (replay_reserved_at_start(device, &reserved, &ignored) == VARVE_ERROR_NO_MEMORY) {
+        return VARVE_ERROR_NO_MEMORY;
     }
-    peak = reserved;
+    *peak_out = reserved;
     for (size_t i = 0; i < device->event_count; i++) {
         const struct history_event *event = &device->events[i];
 
-        switch (event->action) {
+        if (event->action == HISTORY_SEGMENT_ALLOC || event->action == HISTORY_SEGMENT_MAP) {
+            reserved += event->size;
+        } else if (event->action == HISTORY_SEGMENT_FREE || event->action == HISTORY_SEGMENT_UNMAP) {
+            reserved -= event->size < reserved ? event->size : reserved;
+        }
+        *peak_out = reserved > *peak_out ? reserved : *peak_out;
+    }
+    return VARVE_OK;
+}
+
+int replay_recorded_peak(const struct history_device *device, int64_t *peak_out)
+{
+    uint64_t peak = 0;
+    int error = peak_of_events(device, &peak);
+
+    *peak_out = peak > 0 && peak <= INT64_MAX ? (int64_t)peak : REPLAY_UNKNOWN;
+    return error;
+}
+
+static int add_events(const struct history_device *device, struct replay_figures *figures)
+{
+    uint64_t peak = 0;
+    int error = peak_of_events(device, &peak);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    for (size_t i = 0; i < device->event_count; i++) {
+        switch (device->events[i].action) {
         case HISTORY_SEGMENT_ALLOC:
         case HISTORY_SEGMENT_MAP:
-            figures->device_calls++;
-            reserved += event->size;
-            break;
         case HISTORY_SEGMENT_FREE:
         case HISTORY_SEGMENT_UNMAP:
             figures->device_calls++;
-            reserved -= event->size < reserved ? event->size : reserved;
             break;
         case HISTORY_OOM:
             figures->ooms++;
@@ -66,7 +89,6 @@ static int add_events(const struct history_device *device, struct replay_figures
         default:
             break;
         }
-        peak = reserved > peak ? reserved : peak;
     }
     figures->peak_reserved += (int64_t)peak;
     figures->segments += (int64_t)device->segment_count;

@@ -35,6 +35,8 @@ int replay_before_load(const struct history *history, struct progress *progress,
 /// trying is a "no".
 bool replay_changes_nothing(const struct history *history, const struct replay_options *options,
                             const struct replay_before *before);
+/// The most that was reserved on one device, by its events; REPLAY_UNKNOWN if they do not say. VARVE_ERROR_NO_MEMORY.
+int replay_recorded_peak(const struct history_device *device, int64_t *peak_out);
 struct replay_figures replay_figures_of(const struct replay_result *result);
 
 #ifdef __cplusplus

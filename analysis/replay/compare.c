@@ -130,26 +130,7 @@ void replay_compare_record(void *context, const struct varve_record *record)
     replay->cursor = replay_decision(replay->trace, replay->cursor + 1);
 }
 
-/* Not following: the address that the program's segment for the same request had, if that was as large. Blocks of equal size are told
- * apart by their addresses, so that other ones change decisions. */
-static uint64_t recorded_addr(const struct replay *replay, uint64_t bytes, uint64_t stream)
-{
-    for (size_t i = replay->cursor; i > 0; i--) {
-        const struct history_event *event = &replay->trace->events[i - 1];
-
-        if (event->action == HISTORY_ALLOC || event->action == HISTORY_OOM ||
-            event->action == HISTORY_FREE_REQUESTED) {
-            return 0;
-        }
-        if (event->action == HISTORY_SEGMENT_ALLOC && event->size == bytes &&
-            replay->history->streams[event->stream] == stream) {
-            return event->addr;
-        }
-    }
-    return 0;
-}
-
-/* Behind those of the start, which have their addresses. */
+/* Not following: segments of the start have their addresses, all others come behind them. */
 static uint64_t count_up(struct replay *replay, uint64_t bytes)
 {
     uint64_t addr = replay->next_addr;
@@ -181,10 +162,7 @@ int replay_segment_addr(void *context, uint64_t bytes, uint64_t stream,
         return VARVE_OK;
     }
     if (!replay->options->follow) {
-        *addr_out = replay->options->counts_addresses ? 0 : recorded_addr(replay, bytes, stream);
-        if (*addr_out == 0 && !replay->counts_addresses) {
-            *addr_out = count_up(replay, bytes);
-        }
+        *addr_out = count_up(replay, bytes);
         return VARVE_OK;
     }
     if (replay->cursor < replay->trace->event_count) {

@@ -6,9 +6,9 @@
  * event, so that the allocator, which visits its event queues by handle, completes blocks in the history's order.
  * Under other rules: allocs with size and stream, frees of the same allocations, and deferred completions, wherever
  * the blocks lie now. A request that failed in the history is made again; one that fails now is counted, and its free
- * is left out. empty_cache is called where following the history has shown it to be called, if the inference was made by that; else
- * where the history shows releases that no request follows: others could be those of the out-of-memory chain, which belong to the
- * history's policy.
+ * is left out. empty_cache is called where following has found a call of it. In a history that does not come out again
+ * it is called where releases are that no request follows; others cannot be distinguished from those of the
+ * out-of-memory chain, which belong to the history's policy.
  */
 #include "analysis/replay/play.h"
 
@@ -266,6 +266,7 @@ int replay_follow(struct replay *replay)
 struct whatif {
     struct replay *replay;
     struct map live; /* address in the history → address here */
+    size_t released; /* end of the run of releases that pools were retired by */
     struct replay_result *result;
     struct varve_message *message;
 };
@@ -335,7 +336,7 @@ static bool is_release(const struct history_event *event)
     return event->action == HISTORY_SEGMENT_FREE || event->action == HISTORY_SEGMENT_UNMAP;
 }
 
-/* The last release of a run, with no request behind it. */
+/* Where the calls are not known: the last release of a run, with no request behind it. */
 static bool ends_empty_cache(const struct replay *replay, size_t index)
 {
     size_t next = replay_decision(replay->trace, index + 1);
@@ -346,12 +347,22 @@ static bool ends_empty_cache(const struct replay *replay, size_t index)
             replay->trace->events[next].action != HISTORY_FREE_COMPLETED);
 }
 
-static bool is_empty_cache(const struct replay *replay, size_t index)
+/* A release in the history: only a call of empty_cache is the program's. */
+static int release(struct whatif *whatif, size_t index)
 {
-    const struct replay_hints *hints = &replay->inferred->hints;
+    struct replay *replay = whatif->replay;
+    const struct replay_calls *calls = &replay->inferred->calls;
+    bool is_call = !calls->are_known && ends_empty_cache(replay, index);
+    int result = VARVE_OK;
 
-    return hints->knows_empty_caches ? map_find(&hints->empty_caches, index) != NULL
-                                     : ends_empty_cache(replay, index);
+    if (calls->are_known) {
+        if (index >= whatif->released) {
+            result = replay_retire_pools(replay, index, &whatif->released);
+        }
+        is_call = replay->emptied_next < calls->count && calls->events[replay->emptied_next] == index;
+        replay->emptied_next += is_call ? 1 : 0;
+    }
+    return result == VARVE_OK && is_call ? varve_alloc_empty_cache(replay->alloc) : result;
 }
 
 static int play_event(struct whatif *whatif, size_t index)
@@ -370,7 +381,7 @@ static int play_event(struct whatif *whatif, size_t index)
         return varve_sim_stream_complete(replay->device, replay_completion_stream(index));
     case HISTORY_SEGMENT_FREE:
     case HISTORY_SEGMENT_UNMAP:
-        return is_empty_cache(replay, index) ? varve_alloc_empty_cache(replay->alloc) : VARVE_OK;
+        return release(whatif, index);
     default:
         return VARVE_OK;
     }

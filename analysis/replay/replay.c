@@ -126,6 +126,14 @@ static const char *advice_of(const struct history *history, const struct replay_
     return NULL;
 }
 
+/* What a play has found that came out, for replays under other rules. */
+static void keep_calls(struct replay *replay, struct replay_calls *calls)
+{
+    free(calls->events);
+    *calls = (struct replay_calls){true, replay->emptied, replay->emptied_count};
+    replay->emptied = NULL;
+}
+
 /* A history that contradicts itself is no history; the event at fault is worth more than where it showed. */
 static int explain(const struct history *history, const struct replay_options *options, unsigned index,
                    int error, struct replay_result *result, struct varve_message *message)
@@ -163,12 +171,10 @@ static int search(const struct history *history, const struct replay_options *op
         if (outcome == VARVE_OK) {
             outcome = play_device(history, index, inferred, options, &replay, &latest, &reason);
         }
-        if (outcome == VARVE_OK && latest.mismatches == 0) {
-            inferred->hints.empty_caches = replay.empty_caches;
-            inferred->hints.knows_empty_caches = true;
-            replay.empty_caches = (struct map){0};
-        }
         again = outcome == VARVE_OK && replay_hints_learn(&replay, &inferred->hints);
+        if (outcome == VARVE_OK && latest.mismatches == 0) {
+            keep_calls(&replay, &inferred->calls);
+        }
         replay_session_close(&replay);
         if (is_first || (outcome == VARVE_OK && latest.mismatches == 0)) {
             *result = latest;
@@ -215,6 +221,31 @@ static int fail_device(const struct history *history, size_t index, int error,
     return varve_message_set(message, error, "%s", text);
 }
 
+/* For a replay under other rules: follow the device's history under its own first. If that does not come out, only the events
+ * themselves count. */
+static int infer_requests(const struct history *history, const struct replay_options *options, unsigned index,
+                          struct replay_device *inferred, struct varve_message *message)
+{
+    const struct replay_options following = {.memory_limit = options->recorded_limit,
+                                             .capacity = options->capacity,
+                                             .follow = true,
+                                             .progress = options->progress};
+
+    for (int derives_pools = 0; derives_pools <= (history->stream_count > 1) && !inferred->calls.are_known;
+         derives_pools++) {
+        struct replay_result ignored = {0};
+        struct varve_message reason = {""};
+
+        replay_hints_free(&inferred->hints);
+        inferred->hints.derives_pools = derives_pools != 0;
+        (void)search(history, &following, index, inferred, &ignored, &reason);
+    }
+    if (!inferred->calls.are_known) {
+        replay_hints_free(&inferred->hints);
+    }
+    return replay_infer_device(history, index, NULL, options->capacity, false, inferred, message);
+}
+
 static int infer_devices(struct replay_inference *inference, const struct replay_options *options,
                          bool derives_pools, struct replay_result *result, struct varve_message *message)
 {
@@ -230,8 +261,7 @@ static int infer_devices(struct replay_inference *inference, const struct replay
         replay_hints_free(&inferred->hints);
         inferred->hints.derives_pools = derives_pools;
         error = options->follow ? search(history, options, (unsigned)i, inferred, &device, &reason)
-                                : replay_infer_device(history, (unsigned)i, options->conf, options->capacity,
-                                                      options->follow, inferred, &reason);
+                                : infer_requests(history, options, (unsigned)i, inferred, &reason);
         if (options->follow) {
             add_device(result, &device);
         }
@@ -298,6 +328,7 @@ void replay_inference_free(struct replay_inference *inference)
     for (size_t i = 0; i < inference->device_count; i++) {
         replay_device_clear(&inference->devices[i]);
         replay_hints_free(&inference->devices[i].hints);
+        free(inference->devices[i].calls.events);
     }
     free(inference->devices);
     free(inference);

@@ -29,16 +29,17 @@ typedef void (*replay_observe)(void *context, struct varve_alloc *alloc, bool ha
 
 /* What is to be replayed, and how. */
 struct replay_options {
-    const char *policy;     /* NULL: "pytorch" */
-    const char *conf;       /* NULL: the history's own settings */
-    uint64_t memory_limit;  /* 0: by the fraction in `conf`, or none */
-    uint64_t capacity;      /* of the device; 0: large enough */
-    bool follow;            /* the history's addresses and decisions are to come out again */
-    bool stop_at_oom;       /* not follow: end with the first request that fails */
-    bool served_only;       /* not follow: without the requests that failed in the history */
-    bool counts_addresses; /* not follow: segments get other addresses than the recording's, also where they could have those */
-    size_t empty_cache_before;     /* not follow: the program empties the cache before this event, too; 0: never */
-    replay_observe observe; /* not follow; NULL: nobody looks */
+    const char *policy;      /* NULL: "pytorch" */
+    const char *conf;        /* NULL: the history's own settings */
+    uint64_t memory_limit;   /* 0: by the fraction in `conf`, or none */
+    uint64_t capacity;       /* of the device; 0: large enough */
+    uint64_t recorded_limit; /* not follow: memory_limit of the recording, as far as it is known; 0: none */
+    bool follow;             /* the history's addresses and decisions are to come out again */
+    bool stop_at_oom;        /* not follow: end with the first request that fails */
+    bool served_only;        /* not follow: without the requests that failed in the history */
+    bool counts_addresses;   /* not follow: segments lie upwards from one address, not where a CUDA driver would put them */
+    size_t empty_cache_before; /* not follow: the program empties the cache before this event, too; 0: never */
+    replay_observe observe;    /* not follow; NULL: nobody looks */
     void *observe_context;
     struct history_writer *writer; /* of replay_play: where its records go; NULL: nowhere */
     replay_emit emit;              /* of replay_play; NULL: this process is not being recorded */
@@ -73,14 +74,14 @@ struct replay_result {
 };
 
 /// What the history leaves open. With `options->follow` it is found by playing: `result` is that of the last play
-/// then, and a mismatch is no error. `history` is borrowed until replay_inference_free, which the caller owes if
+/// then, and a mismatch is no error; without, the history is followed first, under its own settings, since its decisions say
+/// what it does not: where empty_cache was called, which private pool served a request. `history` is borrowed until replay_inference_free, which the caller owes if
 /// VARVE_OK is returned. Errors: VARVE_ERROR_INVALID (options), FORMAT (events that contradict each other),
 /// UNSUPPORTED, and the allocator's.
 int replay_infer(const struct history *history, const struct replay_options *options,
                  struct replay_inference **inference_out, struct replay_result *result,
                  struct varve_message *message);
-/// Play all devices with the options that it was inferred with; or, inferred by following without a mismatch, with any: then the
-/// program's calls of empty_cache are known. A mismatch is no error. Threads: any number at once,
+/// Play all devices with the options that it was inferred with. A mismatch is no error. Threads: any number at once,
 /// each with its own options. Errors: VARVE_ERROR_INVALID, NO_MEMORY, and the allocator's.
 int replay_play(const struct replay_inference *inference, const struct replay_options *options,
                 struct replay_result *result, struct varve_message *message);

@@ -41,13 +41,12 @@ static int open_device(struct replay *replay, struct varve_message *message)
         .total_bytes = replay->inferred->total,
         .has_latency = true, /* what the calls would have taken is what its clock says in the end */
         .events_are_scripted = true,
-        .segment_address = replay_segment_addr,
+        .places_as_cuda = true,
+        .segment_address = is_placed ? replay_segment_addr : NULL,
         .reservation_address = is_placed ? replay_reservation_addr : NULL,
-        .addresses_are_wishes = !options->follow,
         .address_context = replay,
     };
 
-    replay->counts_addresses = !is_placed;
     replay->next_addr = ADDR_FIRST;
     for (size_t i = 0; i < replay->inferred->start.segment_count; i++) {
         uint64_t end = replay->inferred->start.segments[i].addr + replay->inferred->start.segments[i].bytes;
@@ -117,9 +116,9 @@ void replay_session_close(struct replay *replay)
     free(replay->number_of);
     free(replay->pools);
     free(replay->is_reserved);
-    map_free(&replay->empty_caches);
     free(replay->predicted.items);
     free(replay->cached.items);
+    free(replay->emptied);
 }
 
 int replay_pool_enter(struct replay *replay, uint16_t pool)

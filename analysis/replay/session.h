@@ -53,15 +53,16 @@ struct replay {
     const struct replay_device *inferred;
     struct replay_pool_state *pools; /* by number in inferred->pools */
     bool *is_reserved;               /* by number in inferred->reservations: the start state has it */
-    struct map empty_caches;         /* following: events that began one */
     struct replay_choice choice;
     struct replay_landing landed;
     size_t start_placed;                      /* segments of the start that have their address */
     uint64_t next_addr;                       /* of a segment that has no address in the history */
-    bool counts_addresses;                    /* such a segment gets its address from the device */
     unsigned index;                           /* of the device */
     struct replay_releases predicted, cached; /* plans of releases */
     struct replay_mismatch mismatch;
+    size_t *emptied; /* events that calls of empty_cache began with; emptied_count of them */
+    size_t emptied_count, emptied_capacity;
+    size_t emptied_next; /* not follow: of inferred->calls */
 };
 
 /// replay_session_close in any case. `inferred` and `options` are borrowed until then. Errors: VARVE_ERROR_INVALID

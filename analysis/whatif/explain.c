@@ -620,22 +620,16 @@ static void list_failures(struct explain *explain)
     explain->facts.failures = explain->failures;
 }
 
-static int find_limit(struct explain *explain)
+static void find_limit(struct explain *explain)
 {
-    struct replay_before before;
-    int error;
+    const struct replay_before *before = whatif_recorded(explain->whatif);
 
-    explain->facts.limit = explain->options.memory_limit;
     explain->facts.is_given = explain->options.memory_limit != 0;
+    explain->facts.is_reproduced = before->limit != 0;
+    explain->facts.limit = before->limit != 0 ? before->limit : (uint64_t)before->figures.peak_reserved;
     if (explain->facts.is_given) {
-        return VARVE_OK;
+        explain->facts.limit = explain->options.memory_limit;
     }
-    error = replay_before_load(explain->history, explain->options.progress, &before);
-    if (error == VARVE_OK) {
-        explain->facts.is_reproduced = before.limit != 0;
-        explain->facts.limit = before.limit != 0 ? before.limit : (uint64_t)before.figures.peak_reserved;
-    }
-    return error;
 }
 
 int explain_open(const struct history *history, const struct explain_options *options,
@@ -646,14 +640,12 @@ int explain_open(const struct history *history, const struct explain_options *op
 
     *explain = (struct explain){.options = *options, .history = history};
     list_failures(explain);
-    error = find_limit(explain);
-    if (error == VARVE_OK) {
-        error = whatif_open_recorded(history, explain->facts.limit, &explain->whatif, message);
-    }
+    error = whatif_open(history, &explain->whatif, message);
     if (error != VARVE_OK) {
         explain_close(explain);
         return error;
     }
+    find_limit(explain);
     add_setting(explain, EXPLAIN_SETTING, FAMILY_RECORDED)->is_recorded = true;
     play_one(explain, 0, explain->facts.limit);
     *explain_out = explain;

@@ -18,7 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GROWTH_MAX 8 /* times the unlimited peak: where a limit does harm, a larger one may do */
+#define GROWTH_STEPS 16
+#define GROWTH_MAX 8 /* times the unlimited peak */
 
 enum verdict { UNKNOWN, FAILS, PASSES, WANTED };
 
@@ -98,11 +99,12 @@ static uint64_t highest_failure(const struct search *search, uint64_t from, uint
     return to;
 }
 
-/* Nothing has passed yet: the unlimited peak, then twice as much. */
+/* Nothing has passed yet: the unlimited peak, then more. A limit counts the size of a whole segment where an expandable one is mapped
+ * in parts, and may let blocks be collected that were used again without it. */
 static void want_more(struct search *search, bool served_only, struct round *round)
 {
     uint64_t peak = (uint64_t)search->frontier->free.figures.peak_reserved / FRONTIER_STEP + 1;
-    uint64_t last = 2 * search->last;
+    uint64_t last = search->last + search->last / 16 + GROWTH_STEPS;
 
     if (verdict_of(search, search->last) == UNKNOWN) {
         want(search, search->last, served_only, round);

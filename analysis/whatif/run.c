@@ -19,7 +19,7 @@ struct inference {
 
 struct whatif {
     const struct history *history;
-    struct replay_inference *followed; /* that of whatif_open_recorded, for all capacities; NULL: none */
+    struct replay_before before;
     struct inference *inferences;
     size_t inference_count, inference_capacity;
 };
@@ -28,13 +28,10 @@ struct whatif {
 static struct replay_inference *infer(struct whatif *whatif, uint64_t capacity, int *error_out,
                                       struct varve_message *message)
 {
-    struct replay_options options = {.capacity = capacity};
+    struct replay_options options = {.capacity = capacity, .recorded_limit = whatif->before.limit};
     struct replay_result ignored;
     struct inference made = {.capacity = capacity};
 
-    if (whatif->followed != NULL) {
-        return whatif->followed;
-    }
     for (size_t i = 0; i < whatif->inference_count; i++) {
         if (whatif->inferences[i].capacity == capacity) {
             return whatif->inferences[i].inference;
@@ -56,7 +53,8 @@ int whatif_open(const struct history *history, struct whatif **whatif_out, struc
     int error = VARVE_OK;
 
     *whatif = (struct whatif){.history = history};
-    if (infer(whatif, 0, &error, message) == NULL) {
+    error = replay_before_load(history, NULL, &whatif->before);
+    if (error != VARVE_OK || infer(whatif, 0, &error, message) == NULL) {
         whatif_close(whatif);
         return error;
     }
@@ -64,25 +62,9 @@ int whatif_open(const struct history *history, struct whatif **whatif_out, struc
     return VARVE_OK;
 }
 
-int whatif_open_recorded(const struct history *history, uint64_t memory_limit, struct whatif **whatif_out,
-                         struct varve_message *message)
+const struct replay_before *whatif_recorded(const struct whatif *whatif)
 {
-    struct replay_options options = {.memory_limit = memory_limit, .follow = true};
-    struct replay_inference *followed = NULL;
-    struct replay_result result;
-    struct varve_message ignored = {""};
-
-    if (replay_infer(history, &options, &followed, &result, &ignored) == VARVE_OK &&
-        (result.mismatches > 0 || result.first_event > 0)) {
-        replay_inference_free(followed);
-        followed = NULL;
-    }
-    if (followed == NULL) {
-        return whatif_open(history, whatif_out, message);
-    }
-    *whatif_out = memory_resize(NULL, sizeof(**whatif_out));
-    **whatif_out = (struct whatif){.history = history, .followed = followed};
-    return VARVE_OK;
+    return &whatif->before;
 }
 
 void whatif_close(struct whatif *whatif)
@@ -90,7 +72,6 @@ void whatif_close(struct whatif *whatif)
     if (whatif == NULL) {
         return;
     }
-    replay_inference_free(whatif->followed);
     for (size_t i = 0; i < whatif->inference_count; i++) {
         replay_inference_free(whatif->inferences[i].inference);
     }

@@ -24,7 +24,7 @@ struct whatif_setting {
     uint64_t capacity;     /* of each device; 0: large enough */
     bool stop_at_oom;      /* end with the first request that fails */
     bool served_only;      /* without the requests that failed in the history */
-    bool counts_addresses; /* other ones than the recording's, also where a segment could have that */
+    bool counts_addresses; /* segments lie upwards from one address, not where a CUDA driver would put them */
     size_t empty_cache_before; /* of each device: the program empties the cache before this event, too; 0: never */
     replay_observe observe; /* called on the play's thread, instead of what fills `moments`; NULL: that */
     void *observe_context;
@@ -41,11 +41,9 @@ struct whatif_outcome {
 /// Infer what `history` leaves open; it is borrowed until whatif_close, which the caller owes if VARVE_OK is returned.
 /// Errors: VARVE_ERROR_FORMAT (the history contradicts itself), UNSUPPORTED.
 int whatif_open(const struct history *history, struct whatif **whatif_out, struct varve_message *message);
-/// The same by following the history under the limit that it was recorded with: when the program called empty_cache is known then, where
-/// else it is known only of calls that no request follows. As whatif_open if the history does not come out again.
-int whatif_open_recorded(const struct history *history, uint64_t memory_limit, struct whatif **whatif_out,
-                         struct varve_message *message);
 void whatif_close(struct whatif *whatif); /* NULL is allowed */
+/// What it cost as it was recorded. Owner: `whatif`.
+const struct replay_before *whatif_recorded(const struct whatif *whatif);
 /// Play `count` settings on `threads` threads (0: all processors); outcome i is that of setting i. One thread calls.
 /// `progress` (may be NULL) gets one step a play. Errors: those of the settings are in their outcomes.
 void whatif_play(struct whatif *whatif, const struct whatif_setting *settings, size_t count, unsigned threads,

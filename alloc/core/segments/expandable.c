@@ -18,7 +18,7 @@
 
 #define SMALL_UNIT (UINT64_C(2) << 20)
 
-static uint64_t unit_of(const struct varve_alloc *alloc, const struct pool *pool)
+uint64_t expandable_unit(const struct varve_alloc *alloc, const struct pool *pool)
 {
     return pool->is_small ? SMALL_UNIT : alloc->config.large_segment_size;
 }
@@ -72,11 +72,13 @@ static void device_release_handles(struct varve_alloc *alloc, struct expandable 
     }
 }
 
-/* Physical memory for all units first, then one mapping each, then access to all at once. */
-static int device_map(struct varve_alloc *alloc, struct expandable *segment, uint64_t first, uint64_t count)
+/* Physical memory for all units first, then one mapping each, then access to all at once. The first `given` units have handles
+ * already, which stay the caller's after an error. */
+static int device_map(struct varve_alloc *alloc, struct expandable *segment, uint64_t first, uint64_t given,
+                      uint64_t count)
 {
     int error = VARVE_OK;
-    uint64_t created = 0;
+    uint64_t created = given;
 
     while (error == VARVE_OK && created < count) {
         error =
@@ -93,15 +95,15 @@ static int device_map(struct varve_alloc *alloc, struct expandable *segment, uin
         }
     }
     if (error != VARVE_OK) {
-        device_release_handles(alloc, segment, first, created);
+        device_release_handles(alloc, segment, first + given, created - given);
     }
     return error;
 }
 
 /* Units from the first one on that have been unmapped. None if the stream can't be waited for now (it is being captured), so that its
- * work may still use the memory. */
+ * work may still use the memory. Their handles go to `handles`, or are released if that is NULL. */
 static uint64_t device_unmap(struct varve_alloc *alloc, struct expandable *segment, uint64_t stream,
-                             uint64_t first, uint64_t count, int *error_out)
+                             uint64_t first, uint64_t count, uint64_t *handles, int *error_out)
 {
     if (alloc->device->ops->stream_synchronize(alloc->device, stream) != VARVE_OK) {
         return 0;
@@ -114,7 +116,12 @@ static uint64_t device_unmap(struct varve_alloc *alloc, struct expandable *segme
             *error_out = error;
             return i;
         }
-        device_release_handles(alloc, segment, first + i, 1);
+        if (handles != NULL) {
+            handles[i] = segment->handles[first + i];
+            segment->handles[first + i] = 0;
+        } else {
+            device_release_handles(alloc, segment, first + i, 1);
+        }
     }
     return count;
 }
@@ -128,12 +135,12 @@ static void expandable_end(struct varve_alloc *alloc, struct expandable *segment
 
 /* ---- growing ---- */
 
-int expandable_reserve(struct varve_alloc *alloc, const struct request *request, struct block **block_out)
+int expandable_reserve(struct varve_alloc *alloc, const struct request *request, uint64_t unit,
+                       struct block **block_out)
 {
     const struct pool *pool = request->pool;
     struct varve_device_reservation reservation = {.stream = request->wanted.bins->stream,
                                                    .is_small = pool->is_small};
-    uint64_t unit = unit_of(alloc, pool);
     uint64_t wanted = alloc->device_total + alloc->device_total / 8;
     struct expandable *segment;
     struct block *block;
@@ -199,11 +206,17 @@ static int find_space(struct varve_alloc *alloc, const struct request *request, 
             return VARVE_OK;
         }
     }
-    return expandable_reserve(alloc, request, block_out);
+    return expandable_reserve(alloc, request, expandable_unit(alloc, request->pool), block_out);
 }
 
 int expandable_map(struct varve_alloc *alloc, struct block *block, uint64_t bytes,
                    struct varve_message *message)
+{
+    return expandable_attach(alloc, block, bytes, NULL, 0, message);
+}
+
+int expandable_attach(struct varve_alloc *alloc, struct block *block, uint64_t bytes, const uint64_t *handles,
+                      uint64_t given, struct varve_message *message)
 {
     struct expandable *segment = block->expandable;
     struct pool *pool = block_pool(block);
@@ -216,7 +229,13 @@ int expandable_map(struct varve_alloc *alloc, struct block *block, uint64_t byte
     if (block_slab_reserve(&alloc->slab, 2) != VARVE_OK) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    error = device_map(alloc, segment, first, count);
+    for (uint64_t i = 0; i < given; i++) {
+        segment->handles[first + i] = handles[i];
+    }
+    error = device_map(alloc, segment, first, given, count);
+    for (uint64_t i = 0; error != VARVE_OK && i < given; i++) {
+        segment->handles[first + i] = 0;
+    }
     if (error != VARVE_OK) {
         return error == VARVE_ERROR_NO_MEMORY
                    ? error
@@ -301,6 +320,12 @@ static void release_address_space(struct varve_alloc *alloc, struct block *block
 uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause,
                             int *error_out)
 {
+    return expandable_detach(alloc, block, cause, NULL, error_out);
+}
+
+uint64_t expandable_detach(struct varve_alloc *alloc, struct block *block, enum varve_cause cause,
+                           uint64_t *handles, int *error_out)
+{
     struct expandable *segment = block->expandable;
     struct pool *pool = block_pool(block);
     uint64_t begin = block->addr, end = block->addr + block->size;
@@ -313,7 +338,7 @@ uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum
     if (bytes > 0) {
         bytes = segment->unit * device_unmap(alloc, segment, block->bins->stream,
                                              (addr - segment->addr) / segment->unit, bytes / segment->unit,
-                                             error_out);
+                                             handles, error_out);
         if (bytes == 0) {
             return 0;
         }
@@ -335,7 +360,7 @@ uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum
         stat_change(alloc->counters.others.reserved_bytes, pool->is_small, -(int64_t)bytes);
         alloc->counters.others.num_device_free++;
     }
-    if (!block->is_mapped && !block_is_split(block)) {
+    if (handles == NULL && !block->is_mapped && !block_is_split(block)) {
         release_address_space(alloc, block);
     }
     return bytes;

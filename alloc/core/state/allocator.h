@@ -78,12 +78,13 @@ struct varve_alloc {
 
     struct varve_device *device;
     const struct alloc_policy *policy;
-    void *backend_state;              /* the policy's own, if it is a backend */
-    struct varve_alloc_config config; /* settings_apply changes it */
-    uint64_t limit;                   /* bytes; 0: none */
-    uint64_t allocated_limit;         /* of blocks in use; 0: none */
-    uint64_t reserved_bytes;          /* from the device */
-    uint64_t device_total;            /* bytes of the device */
+    void *backend_state;                 /* the policy's own, if it is a backend */
+    const struct varve_alloc_plan *plan; /* of options; NULL: none */
+    struct varve_alloc_config config;    /* settings_apply changes it */
+    uint64_t limit;                      /* bytes; 0: none */
+    uint64_t allocated_limit;            /* of blocks in use; 0: none */
+    uint64_t reserved_bytes;             /* from the device */
+    uint64_t device_total;               /* bytes of the device */
     double fraction;
 
     struct pool large, small;

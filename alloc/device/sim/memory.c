@@ -38,11 +38,29 @@ static int place_counted(struct sim_device *sim, uint64_t bytes, uint64_t *addr_
                          (unsigned long long)bytes);
 }
 
+/* What nobody else has: reservations and scripts may have put something in the way. */
+static int place_as_cuda(struct sim_device *sim, uint64_t bytes, uint64_t *addr_out)
+{
+    int error =
+        bytes < (uint64_t)1 << 62 ? sim_places_take(&sim->places, bytes, addr_out) : VARVE_ERROR_NO_MEMORY;
+
+    if (error == 0 && device_ranges_overlap(&sim->table.resources.space, *addr_out, bytes) != NULL) {
+        sim_places_give_back(&sim->places, *addr_out);
+        return place_counted(sim, bytes, addr_out);
+    }
+    return error == 0 ? 0
+                      : DEVICE_REFUSE(&sim->table.resources, error, "no addresses left for %llu bytes",
+                                      (unsigned long long)bytes);
+}
+
 static int choose_address(struct sim_device *sim, varve_sim_address script, uint64_t bytes, uint64_t stream,
                           const struct varve_device_reservation *reservation, uint64_t *addr_out)
 {
     int error;
 
+    if (!script && sim->options.places_as_cuda && reservation == NULL) {
+        return place_as_cuda(sim, bytes, addr_out);
+    }
     if (!script) {
         if (!sim->options.reuses_addresses) {
             return place_counted(sim, bytes, addr_out);
@@ -57,10 +75,6 @@ static int choose_address(struct sim_device *sim, varve_sim_address script, uint
     if (error != 0) {
         return DEVICE_REFUSE(&sim->table.resources, error < 0 ? error : VARVE_ERROR_INVALID,
                              "the script has no address for %llu bytes", (unsigned long long)bytes);
-    }
-    if (sim->options.addresses_are_wishes &&
-        (*addr_out == 0 || device_ranges_overlap(&sim->table.resources.space, *addr_out, bytes) != NULL)) {
-        return place_counted(sim, bytes, addr_out);
     }
     return 0;
 }
@@ -117,6 +131,9 @@ int sim_obtain(struct device_table *table, struct device_call *call, struct devi
 int sim_give_back(struct device_table *table, struct device_call *call, struct device_range *range)
 {
     (void)call;
+    if (sim_of(&table->device)->options.places_as_cuda) {
+        sim_places_give_back(&sim_of(&table->device)->places, range->addr);
+    }
     if (range->kind == DEVICE_RANGE_POOLED) {
         sim_of(&table->device)->pool_used -= range->bytes;
     }

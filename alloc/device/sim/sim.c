@@ -14,6 +14,7 @@
 
 #include <stdlib.h>
 
+#define PLACES_SPAN (UINT64_C(1) << 44) /* above what is counted up */
 #define SIM_FIRST_ADDR 0x7f0000000000U
 #define SIM_ALIGNMENT ((uint64_t)2 << 20)
 #define SIM_TOTAL_BYTES ((uint64_t)80 << 30)
@@ -72,6 +73,7 @@ static void sim_close(struct varve_device *device)
 {
     struct sim_device *sim = sim_of(device);
 
+    sim_places_close(&sim->places);
     device_pinned_close(&sim->table);
     resources_close(&sim->table.resources);
     pthread_mutex_destroy(&sim->table.mutex);
@@ -150,6 +152,7 @@ int varve_sim_open(const struct varve_sim_options *options, struct varve_device 
     sim->table.hooks = &sim_hooks;
     sim->options = all;
     sim->next_addr = (all.first_addr + all.alignment - 1) & ~(all.alignment - 1);
+    sim->places.top = (all.first_addr + PLACES_SPAN) & ~(PLACES_SPAN - 1);
     resources_init(&sim->table.resources, all.capacity_bytes ? all.capacity_bytes : UINT64_MAX, 1,
                    all.first_addr, all.alignment);
     pthread_mutexattr_init(&attributes);

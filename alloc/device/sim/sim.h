@@ -6,12 +6,14 @@
  *
  *   sim.c      opening, events, memory info, what tests ask for
  *   memory.c   scripted and counted-up bases; stream-ordered memory
+ *   places.c   bases where the CUDA driver would have them
  *   faults.c   failures at the n-th call; what a call costs on the virtual clock
  */
 #ifndef VARVE_ALLOC_DEVICE_SIM_SIM_H
 #define VARVE_ALLOC_DEVICE_SIM_SIM_H
 
 #include "alloc/device/operations.h"
+#include "alloc/device/sim/places.h"
 
 #define SIM_FAULTS 64
 
@@ -26,6 +28,7 @@ struct sim_device {
     struct device_table table;
     struct varve_sim_options options;
     uint64_t next_addr; /* where counting up goes on */
+    struct sim_places places;
     uint64_t clock_ns;
     uint64_t pool_used; /* handed out; resources.pooled is what the pool holds */
     uint64_t calls[VARVE_DEVICE_CALL_LIMIT];

@@ -18,6 +18,13 @@
 extern "C" {
 #endif
 
+/* Calls of empty_cache that gave something back, by the first event of each. */
+struct replay_calls {
+    bool are_known; /* the history came out again */
+    size_t *events;
+    size_t count;
+};
+
 struct replay_device {
     struct history_device trace; /* borrowed, without its first events (hints.first) */
     struct replay_scan scan;
@@ -26,13 +33,14 @@ struct replay_device {
     struct replay_pools pools;
     uint64_t total;            /* bytes of the device */
     struct replay_hints hints; /* answers to what is open, found by playing */
+    struct replay_calls calls; /* likewise; of a replay under other rules */
 };
 
-/// Everything but the hints, which it goes by; may be called again with others. Errors: VARVE_ERROR_FORMAT,
+/// Everything but the hints, which it goes by, and the calls; may be called again with others. Errors: VARVE_ERROR_FORMAT,
 /// UNSUPPORTED, INVALID (settings).
 int replay_infer_device(const struct history *history, unsigned index, const char *conf, uint64_t capacity,
                         bool follow, struct replay_device *inferred, struct varve_message *message);
-/// Release all but the hints.
+/// Release all but the hints and the calls.
 void replay_device_clear(struct replay_device *inferred);
 
 /// Bytes in segments before the first event.

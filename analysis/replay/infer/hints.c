@@ -8,7 +8,6 @@ void replay_hints_free(struct replay_hints *hints)
     map_free(&hints->sizes);
     map_free(&hints->choices);
     map_free(&hints->pools);
-    map_free(&hints->empty_caches);
     free(hints->apart);
     *hints = (struct replay_hints){0};
 }

@@ -29,8 +29,6 @@ struct replay_hints {
     struct map sizes;   /* of blocks of the start, by address */
     struct map choices; /* 1: the completion (event) came with a wait for all streams */
     struct map pools;   /* of segments: 1: not the default one; 2: one of its own */
-    struct map empty_caches; /* events (releases) that begin a call of empty_cache, if that is known */
-    bool knows_empty_caches; /* the history came out again with them */
     struct replay_apart *apart;
     size_t apart_count;
     bool derives_pools;    /* private pools, though no segment at the end names one */

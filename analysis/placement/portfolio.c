@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Threads take numbers of rounds: the first ones place once in each of the orders, the others improve, each from an order and with
+ * random numbers of its own. All share the best answer.
+ */
+#include "analysis/placement/portfolio.h"
+
+#include "analysis/base/memory.h"
+#include "analysis/output/progress.h"
+#include "analysis/placement/occupied.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define ROUND_PASSES 32
+#define THREADS_MAX 64
+
+/* X(NAME, key, text): the buffer with the lowest key is placed first. */
+#define ORDER_LIST(X)                                                               \
+    X(SIZE_LIFETIME, -size *size *lifetime, "first fit by size and lifetime")       \
+    X(SIZE, -size, "first fit by size")                                             \
+    X(BIRTH, (double)item->first, "first fit by birth")                             \
+    X(AREA, -size *lifetime, "first fit by area")                                   \
+    X(SIZE_BREVITY, -size *size / lifetime, "first fit by size and short lifetime") \
+    X(LIFETIME, -lifetime, "first fit by lifetime")
+
+enum order {
+#define ORDER_ENUM(name, key, text) ORDER_##name,
+    ORDER_LIST(ORDER_ENUM)
+#undef ORDER_ENUM
+        ORDER_LIMIT
+};
+
+static const char *const order_texts[ORDER_LIMIT] = {
+#define ORDER_TEXT(name, key, text) text,
+    ORDER_LIST(ORDER_TEXT)
+#undef ORDER_TEXT
+};
+
+struct ranked {
+    double key;
+    uint32_t item;
+};
+
+struct shared {
+    struct portfolio *portfolio;
+    pthread_mutex_t lock; /* guards all below and the answer */
+    unsigned next_round;
+    uint64_t heights[ORDER_LIMIT]; /* of the first rounds; UINT64_MAX: not yet */
+};
+
+/* One thread's. */
+struct work {
+    struct shared *shared;
+    const struct placement_instance *instance;
+    struct ranked *order; /* the next to be placed first */
+    uint64_t *offsets;
+    uint64_t *size_min; /* of the places from this one on in `order`, the smallest size */
+    struct occupied *occupied;
+};
+
+double portfolio_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Equal keys: the larger one first, then by number, so that the order is one. */
+static int compare_ranked(const void *a_untyped, const void *b_untyped, void *items_untyped)
+{
+    const struct ranked *a = a_untyped;
+    const struct ranked *b = b_untyped;
+    const struct placement_item *items = items_untyped;
+
+    if (a->key != b->key) {
+        return a->key < b->key ? -1 : 1;
+    }
+    if (items[a->item].size != items[b->item].size) {
+        return items[a->item].size > items[b->item].size ? -1 : 1;
+    }
+    return a->item < b->item ? -1 : a->item > b->item;
+}
+
+static void sort_order(struct work *work)
+{
+    qsort_r(work->order, work->instance->count, sizeof(*work->order), compare_ranked, work->instance->items);
+}
+
+static double key_of(enum order order, const struct placement_item *item)
+{
+    double size = (double)item->size;
+    double lifetime = (double)(item->end - item->first);
+
+    switch (order) {
+#define ORDER_CASE(name, key, text) \
+    case ORDER_##name:              \
+        return key;
+        ORDER_LIST(ORDER_CASE)
+#undef ORDER_CASE
+    case ORDER_LIMIT:
+        break;
+    }
+    return 0;
+}
+
+static void begin_order(struct work *work, enum order order)
+{
+    for (size_t i = 0; i < work->instance->count; i++) {
+        work->order[i] = (struct ranked){key_of(order, &work->instance->items[i]), (uint32_t)i};
+    }
+    sort_order(work);
+}
+
+/* Returns the height. */
+static uint64_t place(struct work *work)
+{
+    const struct placement_item *items = work->instance->items;
+    uint64_t smallest = UINT64_MAX;
+    uint64_t height = 0;
+
+    for (size_t i = work->instance->count; i-- > 0;) {
+        uint64_t size = items[work->order[i].item].size;
+
+        smallest = size < smallest ? size : smallest;
+        work->size_min[i] = smallest;
+    }
+    occupied_clear(work->occupied);
+    for (size_t i = 0; i < work->instance->count; i++) {
+        uint32_t number = work->order[i].item;
+        const struct placement_item *item = &items[number];
+        uint64_t offset = occupied_first_fit(work->occupied, item->first, item->end, item->size);
+
+        occupied_add(work->occupied, item->first, item->end, offset, item->size, work->size_min[i]);
+        work->offsets[number] = offset;
+        height = offset + item->size > height ? offset + item->size : height;
+    }
+    return height;
+}
+
+/* What ended above the target is moved forward: by a share of its rank, or by a share of all. */
+static void blame(struct work *work, bool by_rank, unsigned short random[3])
+{
+    const struct portfolio *portfolio = work->shared->portfolio;
+    uint64_t high = portfolio->target + portfolio->target / 1024;
+    double all = (double)work->instance->count;
+
+    for (size_t i = 0; i < work->instance->count; i++) {
+        struct ranked *ranked = &work->order[i];
+
+        ranked->key = (double)i;
+        if (work->offsets[ranked->item] + work->instance->items[ranked->item].size > high) {
+            ranked->key = by_rank ? ranked->key * (0.3 + 0.6 * erand48(random))
+                                  : ranked->key - all * (0.05 + 0.1 * erand48(random));
+        }
+    }
+    sort_order(work);
+}
+
+/* Keeps what was placed if it is the best. False: it is time to end. */
+static bool keep(struct work *work, uint64_t height, enum order order)
+{
+    struct portfolio *portfolio = work->shared->portfolio;
+    double seconds = portfolio_now() - portfolio->begin;
+    bool goes_on;
+
+    pthread_mutex_lock(&work->shared->lock);
+    if (portfolio->height == 0 || height < portfolio->height) {
+        portfolio->height = height;
+        portfolio->method = order_texts[order];
+        memcpy(portfolio->offsets, work->offsets, work->instance->count * sizeof(*work->offsets));
+    }
+    if (portfolio->progress != NULL) {
+        progress_step(portfolio->progress, "placing", (uint64_t)(seconds * 1e3),
+                      (uint64_t)(portfolio->seconds * 1e3));
+    }
+    goes_on = portfolio->height > portfolio->target && seconds < portfolio->seconds &&
+              (portfolio->height > portfolio->good || seconds < portfolio->good_seconds);
+    pthread_mutex_unlock(&work->shared->lock);
+    return goes_on;
+}
+
+/* The orders by turns, the best of the first rounds first. */
+static enum order order_of_round(struct shared *shared, unsigned round)
+{
+    unsigned rank = round % ORDER_LIMIT;
+
+    for (enum order order = 0; order < ORDER_LIMIT; order++) {
+        unsigned better = 0;
+
+        for (enum order other = 0; other < ORDER_LIMIT; other++) {
+            better += shared->heights[other] < shared->heights[order] ||
+                      (shared->heights[other] == shared->heights[order] && other < order);
+        }
+        if (better == rank) {
+            return order;
+        }
+    }
+    return 0;
+}
+
+/* Ends after ROUND_PASSES passes that were no better than those before them. */
+static bool improve(struct work *work, unsigned round, enum order order)
+{
+    unsigned short random[3] = {(unsigned short)round, (unsigned short)(round >> 16), 0x330e};
+    uint64_t best = UINT64_MAX;
+    bool goes_on = true;
+
+    begin_order(work, order);
+    for (unsigned since = 0; goes_on && since < ROUND_PASSES; since++) {
+        uint64_t height = place(work);
+
+        if (height < best) {
+            best = height;
+            since = 0;
+        }
+        goes_on = keep(work, height, order);
+        blame(work, round / ORDER_LIMIT % 2 == 1, random);
+    }
+    return goes_on;
+}
+
+static void *run_rounds(void *shared_untyped)
+{
+    struct shared *shared = shared_untyped;
+    const struct placement_instance *instance = shared->portfolio->instance;
+    struct work work = {
+        .shared = shared,
+        .instance = instance,
+        .order = memory_resize(NULL, instance->count * sizeof(*work.order)),
+        .offsets = memory_resize(NULL, instance->count * sizeof(*work.offsets)),
+        .size_min = memory_resize(NULL, instance->count * sizeof(*work.size_min)),
+        .occupied = occupied_new(instance->points),
+    };
+    bool goes_on = true;
+
+    while (goes_on) {
+        unsigned round;
+        enum order order;
+
+        pthread_mutex_lock(&shared->lock);
+        round = shared->next_round++;
+        order = round < ORDER_LIMIT ? (enum order)round : order_of_round(shared, round);
+        pthread_mutex_unlock(&shared->lock);
+        if (round < ORDER_LIMIT) {
+            uint64_t height;
+
+            begin_order(&work, order);
+            height = place(&work);
+            goes_on = keep(&work, height, order);
+            pthread_mutex_lock(&shared->lock);
+            shared->heights[order] = height;
+            pthread_mutex_unlock(&shared->lock);
+        } else {
+            goes_on = improve(&work, round - ORDER_LIMIT, order);
+        }
+    }
+    free(work.order);
+    free(work.offsets);
+    free(work.size_min);
+    occupied_free(work.occupied);
+    return NULL;
+}
+
+void portfolio_run(struct portfolio *portfolio)
+{
+    struct shared shared = {.portfolio = portfolio, .lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_t threads[THREADS_MAX];
+    unsigned count = 0;
+
+    if (portfolio->instance->count == 0) {
+        return;
+    }
+    for (enum order order = 0; order < ORDER_LIMIT; order++) {
+        shared.heights[order] = UINT64_MAX;
+    }
+    /* where a thread can't be made, fewer do the work */
+    while (count < THREADS_MAX && count + 1 < portfolio->threads &&
+           pthread_create(&threads[count], NULL, run_rounds, &shared) == 0) {
+        count++;
+    }
+    run_rounds(&shared);
+    while (count > 0) {
+        pthread_join(threads[--count], NULL);
+    }
+    pthread_mutex_destroy(&shared.lock);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Placement by first fit in many orders, for any number of buffers: some orders that are often good, then each of these again and
+ * again, with the buffers that ended too high placed earlier. Called by placement.c.
+ *
+ * Source: of the second part, D. E. Joslin and D. P. Clements, "Squeaky Wheel" Optimization, JAIR 10, 1999.
+ */
+#ifndef VARVE_ANALYSIS_PLACEMENT_PORTFOLIO_H
+#define VARVE_ANALYSIS_PLACEMENT_PORTFOLIO_H
+
+#include "analysis/placement/instance.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct portfolio {
+    const struct placement_instance *instance;
+    uint64_t target; /* a height at which it may end */
+    uint64_t good;   /* a height at which it ends after `good_seconds` */
+    double begin;    /* portfolio_now() when all this began; seconds count from then */
+    double seconds;  /* after that it ends, with at least one placement */
+    double good_seconds;
+    unsigned threads; /* at least 1 */
+    struct progress *progress;
+    /* The answer: the caller's arrays, a height, and the order that it began with. */
+    uint64_t *offsets; /* of each item */
+    uint64_t height;
+    const char *method;
+};
+
+double portfolio_now(void);
+/// Fill the answer. Goes on from the answer that is there, if `height` is not 0.
+void portfolio_run(struct portfolio *portfolio);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every piece of work is done once, on however many threads, also where there is none.
+ * Runs threads: that is what it is about.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "analysis/base/parallel.h"
+
+#include <string.h>
+
+#define PIECES 1000
+
+static void count(void *context, size_t index)
+{
+    unsigned *times = context;
+
+    __atomic_fetch_add(&times[index], 1, __ATOMIC_RELAXED);
+}
+
+static void test_each_once(void **state)
+{
+    static const unsigned threads[] = {0, 1, 2, 7, 5000};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(threads) / sizeof(threads[0]); i++) {
+        unsigned times[PIECES] = {0};
+
+        parallel_run(PIECES, threads[i], count, times);
+        for (size_t j = 0; j < PIECES; j++) {
+            assert_int_equal(times[j], 1);
+        }
+        parallel_run(0, threads[i], count, NULL);
+    }
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    assert_true(parallel_threads(0) >= 1);
+    assert_int_equal(parallel_threads(3), 3);
+    assert_true(parallel_threads(UINT32_MAX) < 10000); /* not as many as the machine has room for */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_once), cmocka_unit_test(test_threads)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Many settings of one history give what a replay of each gives, on any number of threads; what the requests need is what a
+ * plain sum of the live ones says; metrics are worked out by hand for a program of four requests; settings from words.
+ * Runs threads: plays.
+ */
+#include "support/random.h"
+#include "support/replay.h"
+
+#include "analysis/whatif/demand.h"
+#include "analysis/whatif/settings.h"
+
+#include <math.h>
+
+#define BLOCKS 32
+#define SETTINGS_MAX 128
+
+/* ---- settings ---- */
+
+static int make(const char *policies, const char *const *confs, size_t conf_count,
+                struct whatif_settings *settings, struct varve_message *message)
+{
+    static const uint64_t limits[] = {64 * MIB, 128 * MIB};
+    struct whatif_grid grid = {
+        .policies = policies, .confs = confs, .conf_count = conf_count, .limits = limits, .limit_count = 2};
+
+    *message = (struct varve_message){""};
+    return whatif_settings_make(&grid, settings, message);
+}
+
+static void test_settings(void **state)
+{
+    static const char *const confs[] = {"", "expandable_segments:True"};
+    struct whatif_settings settings;
+    struct varve_message message;
+    char name[128];
+    const char *policy_options;
+
+    (void)state;
+    assert_int_equal(make("first-fit,pytorch", confs, 2, &settings, &message), VARVE_OK);
+    assert_int_equal(settings.count, 8);
+    assert_string_equal(settings.items[0].policy, "pytorch"); /* what others are compared with is in front */
+    assert_string_equal(settings.items[7].policy, "first-fit");
+    assert_string_equal(settings.items[7].conf, "expandable_segments:True");
+    assert_int_equal(settings.items[7].memory_limit, 128 * MIB);
+    whatif_setting_name(&settings.items[7], name, sizeof(name));
+    assert_string_equal(name, "first-fit expandable_segments:True, limit 128 MiB");
+    whatif_setting_name(&settings.items[7], name, 10); /* cut, not written past */
+    assert_string_equal(name, "first-fit");
+    whatif_setting_policy(&(struct whatif_setting){.policy = "a:b=1:c=2"}, name, sizeof(name),
+                          &policy_options);
+    assert_string_equal(name, "a");
+    assert_string_equal(policy_options, "b=1:c=2");
+    whatif_settings_free(&settings);
+    for (int i = 0; i < 2; i++) {
+        size_t count = 0;
+
+        assert_int_equal(make(i == 0 ? NULL : "all", NULL, 0, &settings, &message), VARVE_OK);
+        while (varve_alloc_policies()[count] != NULL) {
+            count++;
+        }
+        assert_int_equal(settings.count, 2 * count);
+        whatif_settings_free(&settings);
+    }
+}
+
+static void test_settings_that_cannot_be(void **state)
+{
+    static const char *const wrong[] = {"pytorch,nosuch", "pytorch:nosuch=1", ",", "", "pytorch:", ":"};
+    static const char *const conf = "nosuch:1";
+    struct whatif_settings settings;
+    struct varve_message message;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        if (make(wrong[i], NULL, 0, &settings, &message) == VARVE_OK) {
+            fail_msg("%s is no policy", wrong[i]);
+        }
+        assert_string_not_equal(message.text, "");
+    }
+    assert_int_equal(make("nosuch", NULL, 0, &settings, &message), VARVE_ERROR_INVALID);
+    for (const char *const *policy = varve_alloc_policies(); *policy != NULL; policy++) {
+        assert_non_null(strstr(message.text, *policy));
+    }
+    assert_int_equal(make("pytorch", &conf, 1, &settings, &message), VARVE_ERROR_INVALID);
+    assert_non_null(strstr(message.text, "nosuch"));
+}
+
+/* ---- plays ---- */
+
+static struct scene *random_scene(uint64_t seed)
+{
+    struct scene *scene = scene_open("", 300 * MIB, 0);
+    uint64_t blocks[BLOCKS] = {0};
+
+    for (size_t i = 0; i < 300; i++) {
+        uint64_t *block = &blocks[random_next(&seed) % BLOCKS];
+
+        if (*block == 0) {
+            *block =
+                scene_alloc(scene, 1 + random_next(&seed) % ((i % 3 + 1) * 10 * MIB), random_next(&seed) % 2);
+        } else if (random_next(&seed) % 4 == 0) {
+            scene_free_used(scene, *block, 900);
+            *block = 0;
+        } else {
+            scene_free(scene, *block);
+            *block = 0;
+        }
+        if (i % 50 == 49) {
+            scene_finish_stream(scene, 900);
+        }
+    }
+    scene_end(scene);
+    return scene;
+}
+
+static void expect_same(const struct scene *scene, const struct whatif_setting *setting,
+                        const struct whatif_outcome *outcome)
+{
+    struct replay_options options = {.policy = setting->policy,
+                                     .conf = setting->conf,
+                                     .memory_limit = setting->memory_limit,
+                                     .capacity = setting->capacity};
+    struct varve_message message = {""};
+    struct replay_result result = {0};
+
+    assert_int_equal(replay_run(scene->history, &options, &result, &message), outcome->error);
+    if (outcome->error == VARVE_OK) {
+        assert_memory_equal(&outcome->result.stats, &result.stats, sizeof(result.stats));
+        assert_int_equal(outcome->result.ooms, result.ooms);
+        assert_int_equal(outcome->result.skipped, result.skipped);
+        assert_int_equal(outcome->result.device_ns, result.device_ns);
+        assert_true(outcome->result.device_ns > 0);
+    }
+}
+
+static void test_plays_are_replays(void **state)
+{
+    static const char *const confs[] = {"", "expandable_segments:True", "max_split_size_mb:24"};
+    static const uint64_t capacities[] = {200 * MIB, 1024 * MIB};
+    struct whatif_grid grid = {
+        .confs = confs, .conf_count = 3, .capacities = capacities, .capacity_count = 2};
+    struct whatif_outcome *outcomes = calloc(SETTINGS_MAX, sizeof(*outcomes));
+    struct scene *scene = random_scene(test_first_seed(1));
+    struct whatif_settings settings;
+    struct varve_message message = {""};
+
+    (void)state;
+    assert_non_null(outcomes);
+    assert_int_equal(whatif_settings_make(&grid, &settings, &message), VARVE_OK);
+    assert_in_range(settings.count, 6, SETTINGS_MAX);
+    settings.items[2].policy = "nosuch"; /* the others are played all the same */
+    for (unsigned threads = 1; threads <= 4; threads += 3) {
+        assert_int_equal(
+            whatif_run(scene->history, settings.items, settings.count, threads, outcomes, NULL, &message),
+            VARVE_OK);
+        for (size_t i = 0; i < settings.count; i++) {
+            assert_true((outcomes[i].error == VARVE_OK) == (i != 2));
+            expect_same(scene, &settings.items[i], &outcomes[i]);
+        }
+    }
+    whatif_settings_free(&settings);
+    scene_close(scene);
+    free(outcomes);
+}
+
+static void test_stop_at_oom(void **state)
+{
+    struct scene *scene = random_scene(7);
+    struct whatif_setting settings[2] = {{.memory_limit = 60 * MIB},
+                                         {.memory_limit = 60 * MIB, .stop_at_oom = true}};
+    struct whatif_outcome outcomes[2];
+
+    (void)state;
+    assert_int_equal(whatif_run(scene->history, settings, 2, 1, outcomes, NULL, NULL), VARVE_OK);
+    assert_true(outcomes[0].result.ooms > 1);
+    assert_int_equal(outcomes[1].result.ooms, 1);
+    assert_true(outcomes[1].result.allocations < outcomes[0].result.allocations);
+    scene_close(scene);
+}
+
+/* ---- what is needed ---- */
+
+static void test_demand(void **state)
+{
+    struct scene *scene = scene_open("", 100 * MIB, 0);
+    struct varve_message message = {""};
+    struct whatif_demand demand;
+    uint64_t a, b;
+
+    (void)state;
+    a = scene_alloc(scene, 30 * MIB + 1, 0);
+    b = scene_alloc(scene, 100, 0);
+    scene_free_used(scene, a, 900); /* not live any more, whoever holds it back */
+    scene_alloc(scene, 40 * MIB, 0);
+    assert_int_equal(scene_alloc(scene, 80 * MIB, 0), 0);
+    scene_free(scene, b);
+    scene_end(scene);
+    assert_int_equal(whatif_demand_load(scene->history, &demand, &message), VARVE_OK);
+    assert_int_equal(demand.load, 40 * MIB + 100);
+    assert_int_equal(demand.load_all, 120 * MIB + 100);
+    assert_int_equal(demand.device_load, demand.load);
+    assert_int_equal(demand.largest, 40 * MIB);
+    assert_int_equal(demand.largest_all, 80 * MIB);
+    assert_int_equal(demand.served, 3);
+    assert_int_equal(demand.failed, 1);
+    assert_int_equal(scene->history->devices[0].events[demand.largest_event].size, 40 * MIB);
+    scene_cut(scene, 2); /* began with the first block in use */
+    assert_int_equal(whatif_demand_load(scene->history, &demand, &message), VARVE_OK);
+    assert_int_equal(demand.load, 40 * MIB + 100);
+    assert_int_equal(demand.served, 2);
+    scene_close(scene);
+}
+
+/* ---- metrics ---- */
+
+static void expect_metric(const struct whatif_outcome *outcome, enum whatif_metric metric, uint64_t load,
+                          double expected)
+{
+    double value = whatif_metric(metric, &outcome->result, &outcome->moments, load);
+
+    if (fabs(value - expected) > 1e-12 * fabs(expected)) {
+        fail_msg("%s: %g, not %g", whatif_metrics[metric].key, value, expected);
+    }
+}
+
+/* 20 MiB that are cached, 12 MiB - 100 bytes in them, 32 MiB beside: then most is reserved, 52 MiB. */
+static void test_metrics(void **state)
+{
+    struct scene *scene = scene_open("", 0, 0);
+    struct whatif_setting settings[2] = {{.policy = NULL}, {.memory_limit = 40 * MIB}};
+    struct whatif_outcome outcomes[2];
+    uint64_t load = 44 * MIB - 100;
+
+    (void)state;
+    scene_free(scene, scene_alloc(scene, 20 * MIB, 0));
+    scene_alloc(scene, 12 * MIB - 100, 0);
+    scene_alloc(scene, 32 * MIB, 0);
+    scene_end(scene);
+    assert_int_equal(whatif_run(scene->history, settings, 2, 1, outcomes, NULL, NULL), VARVE_OK);
+    expect_metric(&outcomes[0], WHATIF_UTILIZATION_ACTIVE, load, 44.0 / 52);
+    expect_metric(&outcomes[0], WHATIF_UTILIZATION_ALLOCATED, load, 44.0 / 52);
+    expect_metric(&outcomes[0], WHATIF_UNUSED_AT_PEAK, load, 8.0 / 52);
+    expect_metric(&outcomes[0], WHATIF_INTERNAL_AT_PEAK, load, 100);
+    expect_metric(&outcomes[0], WHATIF_EXTERNAL_AT_PEAK, load, 8.0 * (double)MIB);
+    expect_metric(&outcomes[0], WHATIF_INACTIVE_SPLIT, load, 8.0 * (double)MIB);
+    expect_metric(&outcomes[0], WHATIF_EXTERNAL_INDEX, load, 0);
+    expect_metric(&outcomes[0], WHATIF_MAKESPAN, load, (double)(52 * MIB - load) / (double)load);
+    expect_metric(&outcomes[0], WHATIF_LOWEST_GAP, load, -1);                /* nothing failed */
+    expect_metric(&outcomes[1], WHATIF_LOWEST_GAP, load, 8.0 * (double)MIB); /* 20 reserved, 12 used */
+    scene_close(scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_settings),
+                                       cmocka_unit_test(test_settings_that_cannot_be),
+                                       cmocka_unit_test(test_plays_are_replays),
+                                       cmocka_unit_test(test_stop_at_oom),
+                                       cmocka_unit_test(test_demand),
+                                       cmocka_unit_test(test_metrics)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
