@@ -53,8 +53,8 @@ int varve_alloc_config_environment(struct varve_alloc_config *config, struct var
 
 /* ---- Opening ---- */
 
-/* A record of VARVE_KIND_ALLOC has the size of the free block in units, in 32 bits; the largest number of them
- * means that many or more (2 TiB). */
+/* A record of VARVE_KIND_ALLOC has in 32 bits, in units, the size of the free block that the block was cut from, or of one that
+ * was given out whole the rounded size of the request; the largest number of them means that many or more (2 TiB). */
 #define VARVE_ALLOC_FOUND_UNIT UINT64_C(512)
 #define VARVE_ALLOC_FOUND_MAX UINT64_C(0xffffffff)
 

@@ -17,7 +17,7 @@
 
 /* clang-format off */
 #define VARVE_EVENT_LIST(X) \
-    X( 1, ALLOC,            alloc,            allocator, "block address", "rounded size", "requested size", "segment id in bits 0-31, size of the free block it was cut from in bits 32-63 (units of 512 bytes; 4294967295: that or more)", "a block was handed out; cause says where it came from") \
+    X( 1, ALLOC,            alloc,            allocator, "block address", "rounded size", "requested size", "segment id in bits 0-31, in bits 32-63 the size of the free block it was cut from, or of a block given out whole the request's rounded size (units of 512 bytes; 4294967295: that or more)", "a block was handed out; cause says where it came from") \
     X( 2, FREE_REQUESTED,   free_requested,   allocator, "block address", "rounded size", "requested size", "segment id", "the program gave a block back; it may still be in use by other streams") \
     X( 3, FREE_COMPLETED,   free_completed,   allocator, "block address", "rounded size", "requested size", "segment id", "a block became reusable") \
     X( 4, SPLIT,            split,            allocator, "address of the front part", "size of the front part", "size of the remainder", "segment id", "a free block was cut in two") \

@@ -31,7 +31,7 @@ extern "C" {
 /* PRAGMA application_id ("VRVE") and user_version of a trace database; readers refuse others and newer ones.
  */
 #define VARVE_DATABASE_APPLICATION_ID 0x56525645
-#define VARVE_DATABASE_SCHEMA_VERSION 3
+#define VARVE_DATABASE_SCHEMA_VERSION 4
 
 /* ---- Emitting, inside the recorded process (libvarve_trace.so) ---- */
 

@@ -249,7 +249,7 @@ HOT struct block *cached_alloc(struct varve_alloc *alloc, struct stream_bins *bi
     }
     if (is_recorded) {
         emit_handout_here(alloc, block->segment_id, bins, block->addr, is_cut ? rounded : found_size, bytes,
-                          alloc->allocation_id + 1, found_size, is_cut, VARVE_CAUSE_CACHE);
+                          alloc->allocation_id + 1, is_cut ? found_size : rounded, is_cut, VARVE_CAUSE_CACHE);
     }
     if (is_cut) {
         block = cached_cut(alloc, bins, block, counters, rounded);

@@ -398,7 +398,8 @@ HOT struct block *hand_out(struct varve_alloc *alloc, struct handout handout, st
     block->requested = handout.bytes;
     block->id = ++alloc->allocation_id;
     if (UNLIKELY(alloc->recorder != NULL)) {
-        emit_handout(alloc, block, found_size, handout.is_cut, handout.source);
+        emit_handout(alloc, block, handout.is_cut ? found_size : handout.rounded, handout.is_cut,
+                     handout.source);
     }
     stat_allocate(&alloc->counters, pool->is_small, block->size, handout.bytes);
     if (block->size >= alloc->config.max_split_size) {

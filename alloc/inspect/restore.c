@@ -170,6 +170,7 @@ static struct block *cut(struct varve_alloc *alloc, struct block *block, uint64_
 static void restore_used(struct varve_alloc *alloc, struct block *block)
 {
     bool is_small = block_pool(block)->is_small;
+    uint64_t rounded = POLICY_CALL(alloc->policy, block_size, &alloc->config, block->requested);
 
     block->is_allocated = true;
     block->id = ++alloc->allocation_id;
@@ -184,7 +185,7 @@ static void restore_used(struct varve_alloc *alloc, struct block *block)
                                   .addr = block->addr,
                                   .size = block->size,
                                   .requested = block->requested,
-                                  .arg = arg_of_alloc(block->segment_id, block->size),
+                                  .arg = arg_of_alloc(block->segment_id, rounded),
                                   .id = block->id});
 }
 

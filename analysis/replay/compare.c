@@ -97,6 +97,14 @@ static void differ_by_record(struct replay *replay, const struct varve_record *r
     replay_differs(replay, "%s", text);
 }
 
+/* The free block that served the request: of one that was given out whole the record has the rounded size. */
+static uint64_t found_units(const struct varve_record *record)
+{
+    uint64_t whole = record->size / VARVE_ALLOC_FOUND_UNIT, noted = record->arg >> 32;
+
+    return noted < whole ? whole : noted;
+}
+
 void replay_compare_record(void *context, const struct varve_record *record)
 {
     struct replay *replay = context;
@@ -112,7 +120,7 @@ void replay_compare_record(void *context, const struct varve_record *record)
         return;
     }
     if (action == HISTORY_ALLOC) {
-        replay->landed = (struct replay_landing){record->addr, record->arg >> 32, record->requested};
+        replay->landed = (struct replay_landing){record->addr, found_units(record), record->requested};
     } else if (action == HISTORY_SEGMENT_FREE || action == HISTORY_SEGMENT_UNMAP) {
         replay->landed = (struct replay_landing){.addr = record->addr};
     }

@@ -97,6 +97,9 @@ int replay_malloc(struct replay *replay, const struct replay_request *request)
         }
     }
     replay->allocations += result == VARVE_OK ? 1 : 0;
+    if (replay->options->observe != NULL) {
+        replay->options->observe(replay->options->observe_context, replay->alloc, result != VARVE_OK);
+    }
     if (result != VARVE_OK && result != VARVE_ERROR_NO_MEMORY) {
         return fail_call(replay, "alloc", result, &message);
     }

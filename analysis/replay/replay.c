@@ -307,6 +307,7 @@ int replay_infer(const struct history *history, const struct replay_options *opt
     inference->device_count = history->device_count;
     silent.writer = NULL; /* records go anywhere only when the answers are known */
     silent.emit = NULL;
+    silent.observe = NULL;
     error = infer_devices(inference, &silent, false, result, message);
     if (error == VARVE_OK && result->mismatches > 0 && history->stream_count > 1) {
         infer_again_with_pools(inference, &silent, result);

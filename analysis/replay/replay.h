@@ -24,7 +24,7 @@ struct history_writer;
 struct progress;
 struct replay_inference;
 
-/* Called by a replay under other rules after each request, served or not: the allocator may be asked, not changed. */
+/* Called by replay_play after each request, served or not: the allocator may be asked, not changed. */
 typedef void (*replay_observe)(void *context, struct varve_alloc *alloc, bool has_failed);
 
 /* What is to be replayed, and how. */
@@ -39,7 +39,7 @@ struct replay_options {
     bool served_only;        /* not follow: without the requests that failed in the history */
     bool counts_addresses;   /* not follow: segments lie upwards from one address, not where a CUDA driver would put them */
     size_t empty_cache_before; /* not follow: the program empties the cache before this event, too; 0: never */
-    replay_observe observe;    /* not follow; NULL: nobody looks */
+    replay_observe observe;    /* of replay_play; NULL: nobody looks */
     void *observe_context;
     struct history_writer *writer; /* of replay_play: where its records go; NULL: nowhere */
     replay_emit emit;              /* of replay_play; NULL: this process is not being recorded */

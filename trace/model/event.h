@@ -7,6 +7,8 @@
 #ifndef VARVE_TRACE_MODEL_EVENT_H
 #define VARVE_TRACE_MODEL_EVENT_H
 
+#include "trace/model/ladder.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -33,6 +35,8 @@ struct event {
     uint64_t size;
     uint64_t requested;
     uint64_t arg;
+    struct ladder
+        ladder_change; /* of an allocator's event: given by derive_event; differences, modulo 2^64 */
 };
 
 #endif

@@ -21,6 +21,7 @@
 #define VARVE_TRACE_MODEL_STATE_H
 
 #include "trace/model/domain.h"
+#include "trace/model/ladder.h"
 #include "trace/base/index.h"
 #include "trace/base/ranges.h"
 #include "trace/model/scratch.h"
@@ -39,11 +40,14 @@ struct derive_streams;
 struct event;
 struct varve_message;
 
+struct islands;
 struct varve_layout;
 
 /* The caching allocator of one device in one process. */
 struct derive_device {
     struct varve_layout *layout;
+    struct islands *islands; /* of the layout */
+    struct ladder_peak ladder_peak;
     uint64_t dev_seq;        /* of the last event */
     uint8_t stage;           /* the last one since a request was served; 0: none */
     bool is_dirty;           /* changed since the last keyframe: it is in derive_keyframes.dirty */

@@ -270,6 +270,32 @@ static int write_segments(const struct writer *writer)
     return error;
 }
 
+static int write_ladder_peak(const struct writer *writer, uint32_t process_id, unsigned device,
+                             const struct ladder_peak *peak)
+{
+    const uint64_t *bytes = peak->ladder.bytes;
+    return peak->seq == 0
+               ? VARVE_OK
+               : WRITE_ROW(writer, STATEMENT_LADDER_PEAK, VALUE(process_id), VALUE(device), VALUE(peak->seq),
+                           VALUE(peak->ts_ns), VALUE(bytes[LADDER_LIVE]), VALUE(bytes[LADDER_ROUNDING]),
+                           VALUE(bytes[LADDER_PENDING]), VALUE(bytes[LADDER_POOLS]),
+                           VALUE(bytes[LADDER_QUANTUM]), VALUE(bytes[LADDER_CACHED]),
+                           VALUE(bytes[LADDER_UNSPLIT]), VALUE(bytes[LADDER_RESERVED]));
+}
+
+static int write_ladder_peaks(const struct writer *writer)
+{
+    const struct derive *derive = writer->derive;
+    int error = VARVE_OK;
+    for (uint32_t i = 1; i < derive->process_limit && error == VARVE_OK; i++) {
+        struct derive_device **devices = derive->processes[i] != NULL ? derive->processes[i]->devices : NULL;
+        for (unsigned k = 0; k < DEVICE_LIMIT && devices != NULL && error == VARVE_OK; k++) {
+            error = devices[k] != NULL ? write_ladder_peak(writer, i, k, &devices[k]->ladder_peak) : VARVE_OK;
+        }
+    }
+    return error;
+}
+
 static int write_ooms(const struct writer *writer)
 {
     int error = VARVE_OK;
@@ -499,9 +525,10 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
                   struct varve_message *message)
 {
     static int (*const parts[])(const struct writer *writer) = {
-        write_callsites, write_totals,    write_main_ends, write_segments, write_ooms,
-        write_marks,     write_keyframes, write_devices,   write_meanings, write_calls,
-        write_streams,   write_events,    write_operators, write_budgets,  write_remat_events};
+        write_callsites,    write_totals,    write_main_ends, write_segments,
+        write_ladder_peaks, write_ooms,      write_marks,     write_keyframes,
+        write_devices,      write_meanings,  write_calls,     write_streams,
+        write_events,       write_operators, write_budgets,   write_remat_events};
     const struct writer writer = {.derive = derive, .store = store, .message = message};
     int error = allocations_finish(store, derive, progress, context, message);
     if (error == VARVE_OK) {
@@ -515,7 +542,7 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
         error = writer_execute(
             store,
             "DELETE FROM callsite_stat; DELETE FROM callsite_share; DELETE FROM total_stat; DELETE FROM size_stat;"
-            "DELETE FROM sample; DELETE FROM segment; DELETE FROM oom; DELETE FROM mark;"
+            "DELETE FROM sample; DELETE FROM segment; DELETE FROM ladder_peak_stat; DELETE FROM oom; DELETE FROM mark;"
             "DELETE FROM keyframe; DELETE FROM process_device; DELETE FROM device_event;"
             "DELETE FROM device_call_stat; DELETE FROM device_memory;"
             "DELETE FROM stream_stat; DELETE FROM remat_event; DELETE FROM operator_stat;"

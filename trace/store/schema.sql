@@ -53,6 +53,10 @@ CREATE TABLE event_row(ts_ns INTEGER NOT NULL, kind INTEGER NOT NULL, cause INTE
     arg INTEGER,
     padding INTEGER,            -- size - requested
     flags INTEGER DEFAULT 0, device INTEGER, dev_seq INTEGER, stream INTEGER, pool INTEGER, pid INTEGER, tid INTEGER,
+    -- by how many bytes it changed the rungs of its allocator's ladder; external holes: reserved_change less all others
+    live_change INTEGER DEFAULT 0, rounding_change INTEGER DEFAULT 0, pending_change INTEGER DEFAULT 0,
+    pools_change INTEGER DEFAULT 0, quantum_change INTEGER DEFAULT 0, cached_change INTEGER DEFAULT 0,
+    unsplit_change INTEGER DEFAULT 0, reserved_change INTEGER DEFAULT 0,
     seq INTEGER PRIMARY KEY) STRICT;
 
 CREATE TABLE allocation_row(domain INTEGER NOT NULL, source INTEGER, addr INTEGER NOT NULL, size INTEGER NOT NULL,
@@ -100,6 +104,12 @@ CREATE TABLE storage(number INTEGER NOT NULL, -- event.id: their own number in t
 -- Named phases of a program; end NULL: it did not end.
 CREATE TABLE mark(id INTEGER PRIMARY KEY, name TEXT, pid INTEGER, tid INTEGER, begin_seq INTEGER, end_seq INTEGER,
     begin_ns INTEGER, end_ns INTEGER, process_id INTEGER) STRICT;
+-- Of each caching allocator the moment with the most reserved, and of such moments the first with the most in use: bytes by rung of the
+-- ladder, then, as view `ladder` has them.
+CREATE TABLE ladder_peak_stat(process_id INTEGER NOT NULL, device INTEGER NOT NULL, seq INTEGER NOT NULL, ts_ns INTEGER NOT NULL,
+    live INTEGER NOT NULL, rounding INTEGER NOT NULL, pending INTEGER NOT NULL, pools INTEGER NOT NULL, quantum INTEGER NOT NULL,
+    cached INTEGER NOT NULL, unsplit INTEGER NOT NULL, reserved INTEGER NOT NULL, PRIMARY KEY(process_id, device))
+    STRICT, WITHOUT ROWID;
 CREATE TABLE oom(seq INTEGER PRIMARY KEY, ts_ns INTEGER, device INTEGER, requested INTEGER, allocated INTEGER,
     reserved INTEGER, largest_free INTEGER, stage INTEGER, -- the last stage tried, as in event.cause
     process_id INTEGER) STRICT;

@@ -77,19 +77,32 @@ enum event_column {
     EVENT_POOL,
     EVENT_PID,
     EVENT_TID,
-    EVENT_SEQ, /* the rowid */
+    EVENT_LADDER,                            /* the first of its rungs */
+    EVENT_SEQ = EVENT_LADDER + LADDER_RUNGS, /* the rowid */
     EVENT_COLUMNS,
 };
 
-#define EVENT_DEFAULTS (1U << EVENT_RING_LAG | 1U << EVENT_FLAGS)
+#define EVENT_LADDER_COLUMNS (((1U << LADDER_RUNGS) - 1) << EVENT_LADDER)
+#define EVENT_DEFAULTS (1U << EVENT_RING_LAG | 1U << EVENT_FLAGS | EVENT_LADDER_COLUMNS)
 #define EVENT_DEVICE_COLUMNS \
     (1U << EVENT_DEVICE | 1U << EVENT_DEV_SEQ | 1U << EVENT_STREAM | 1U << EVENT_POOL)
+
+/* The columns of the ladder; returns those at their default. */
+static uint32_t ladder_columns(const struct event *event, int64_t *values)
+{
+    uint32_t defaults = 0;
+    for (unsigned i = 0; i < LADDER_RUNGS; i++) {
+        values[EVENT_LADDER + i] = (int64_t)event->ladder_change.bytes[i];
+        defaults |= event->ladder_change.bytes[i] == 0 ? 1U << (EVENT_LADDER + i) : 0;
+    }
+    return defaults;
+}
 
 int store_append(struct store *store, const struct event *event, struct varve_message *message)
 {
     unsigned uses = event_uses[event->kind];
     const int64_t size = (uses & USE_SIZE) != 0 ? size_column(event->size) : 0;
-    const int64_t values[EVENT_COLUMNS] = {
+    int64_t values[EVENT_COLUMNS] = {
         [EVENT_TS_NS] = event->ts_ns,
         [EVENT_KIND] = event->kind,
         [EVENT_CAUSE] = event->cause,
@@ -122,7 +135,7 @@ int store_append(struct store *store, const struct event *event, struct varve_me
                           : 0) |
                      1U << EVENT_SEQ;
     uint32_t defaults = (values[EVENT_RING_LAG] == 0 ? 1U << EVENT_RING_LAG : 0) |
-                        (event->flags == 0 ? 1U << EVENT_FLAGS : 0);
+                        (event->flags == 0 ? 1U << EVENT_FLAGS : 0) | ladder_columns(event, values);
     unsigned count = record_columns(nulls, defaults, EVENT_DEFAULTS, EVENT_COLUMNS);
     assert(event->seq == store->seq_last + 1);
     if (store->skips_events) {

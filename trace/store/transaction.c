@@ -55,6 +55,7 @@ static const char *const statement_sql[STATEMENT_BATCH] = {
          " lifetime_ns = lifetime_ns + excluded.lifetime_ns"),
     [STATEMENT_SAMPLE] = "INSERT INTO sample VALUES",
     [STATEMENT_SEGMENT] = "INSERT INTO segment VALUES",
+    [STATEMENT_LADDER_PEAK] = "INSERT INTO ladder_peak_stat VALUES",
     [STATEMENT_OOM] = "INSERT INTO oom VALUES",
     [STATEMENT_MARK] = "INSERT INTO mark VALUES",
     [STATEMENT_KEYFRAME] = "INSERT INTO keyframe VALUES",

@@ -183,6 +183,48 @@ CREATE VIEW fragmentation AS
         1.0 - CAST(allocated AS REAL) / reserved AS unused_share
     FROM timeline_process WHERE reserved > 0;
 
+-- ---- The fragmentation ladder of each caching allocator: reserved - live_requested = rounding + unsplit_remainder + segment_quantum +
+-- pool_segregation + stream_pending + cached_segments + external_holes, after every event and to the byte. Each reserved byte counts
+-- once. An island is memory of one segment without a gap: the segment, or of an expandable one a run of mappings.
+--   live_requested      requested bytes of blocks in use: handed out, and their free not asked for
+--   rounding            of blocks in use: their size by the size rules of the policy and its settings, less the request
+--   unsplit_remainder   of blocks in use: their size less the rounded one: they were given out whole
+--   stream_pending      blocks whose free was asked for and that wait for other streams
+--   cached_segments     islands without any block in use or pending
+--   segment_quantum     of other islands: bytes that no block has had since they were reserved: more than a request has needed yet
+--   pool_segregation    the rest of these islands that is free, where pool or stream are not those that asked the device last, with
+--                       success (segment_alloc, segment_map) or without (oom): the request could not use it
+--   external_holes      the same where they are: holes between blocks
+-- Blocks in memory that no event reserved (recordings that begin late, or have lost events) are no part of it.
+
+-- What an event changed.
+CREATE VIEW ladder_change AS
+    SELECT e.seq, e.ts_ns, (SELECT t.process_id FROM thread t WHERE t.id = e.thread_id) AS process_id, e.device,
+        e.reserved_change AS reserved, e.live_change AS live_requested, e.rounding_change AS rounding,
+        e.unsplit_change AS unsplit_remainder, e.quantum_change AS segment_quantum, e.pools_change AS pool_segregation,
+        e.pending_change AS stream_pending, e.cached_change AS cached_segments,
+        e.reserved_change - e.live_change - e.rounding_change - e.unsplit_change - e.quantum_change - e.pools_change
+            - e.pending_change - e.cached_change AS external_holes
+    FROM event_row e WHERE e.kind BETWEEN 1 AND 13;
+
+-- What there was after each event of an allocator.
+CREATE VIEW ladder AS
+    SELECT seq, ts_ns, process_id, device, sum(reserved) OVER so_far AS reserved, sum(live_requested) OVER so_far AS live_requested,
+        sum(rounding) OVER so_far AS rounding, sum(unsplit_remainder) OVER so_far AS unsplit_remainder,
+        sum(segment_quantum) OVER so_far AS segment_quantum, sum(pool_segregation) OVER so_far AS pool_segregation,
+        sum(stream_pending) OVER so_far AS stream_pending, sum(cached_segments) OVER so_far AS cached_segments,
+        sum(external_holes) OVER so_far AS external_holes
+    FROM ladder_change WINDOW so_far AS (PARTITION BY process_id, device ORDER BY seq ROWS UNBOUNDED PRECEDING);
+
+-- The row of `ladder` with the most reserved, and of such rows the first with the most in blocks in use (live_requested + rounding +
+-- unsplit_remainder); kept with totals only, too.
+CREATE VIEW ladder_peak AS
+    SELECT l.process_id, p.pid, l.device, l.seq, l.ts_ns, l.reserved, l.live AS live_requested, l.rounding,
+        l.unsplit AS unsplit_remainder, l.quantum AS segment_quantum, l.pools AS pool_segregation, l.pending AS stream_pending,
+        l.cached AS cached_segments,
+        l.reserved - l.live - l.rounding - l.unsplit - l.quantum - l.pools - l.pending - l.cached AS external_holes
+    FROM ladder_peak_stat l LEFT JOIN process p ON p.id = l.process_id;
+
 CREATE VIEW oom_retry AS
     SELECT e.seq, e.ts_ns, e.pid, e.tid, e.device, c.text AS stage, e.size AS bytes_asked, e.requested AS bytes_freed,
         e.arg AS succeeded
@@ -198,36 +240,63 @@ CREATE VIEW empty_segment AS
     WHERE s.free_seq IS NULL AND s.id NOT IN (SELECT segment_id FROM allocation_row WHERE domain = 4 AND pending_events IS NULL
         AND segment_id IS NOT NULL);
 
--- Free ranges in segments with a block in use, the largest first. Edges are blocks in use and the ends of what is mapped (kind 0 begin,
--- 2 end); a hole begins where one ends and ends where the next begins.
-CREATE VIEW hole AS
-    WITH used AS MATERIALIZED (
-            SELECT segment_id, addr, size, id FROM allocation_row WHERE domain = 4 AND pending_events IS NULL
-                AND segment_id IN (SELECT id FROM segment WHERE free_seq IS NULL)),
+-- Free ranges in segments with a block in use: at the end, and at the moment of ladder_peak. Edges are blocks in use and the ends of what
+-- is mapped (kind 0 begin, 2 end); a hole begins where one ends and ends where the next begins.
+CREATE VIEW hole_moment AS
+    WITH moments(moment, process_id, device, seq) AS MATERIALIZED (
+            SELECT 'end', process_id, device, 9223372036854775807 FROM segment GROUP BY 2, 3
+            UNION ALL
+            SELECT 'peak', process_id, device, seq FROM ladder_peak_stat),
+        present AS MATERIALIZED (
+            SELECT m.moment, m.seq, s.id, s.process_id, s.device, s.pool, s.stream, s.addr, s.size, s.is_expandable
+            FROM moments m JOIN segment s ON s.process_id = m.process_id AND s.device = m.device
+            WHERE s.alloc_seq <= m.seq AND coalesce(s.free_seq > m.seq, 1)),
+        used AS MATERIALIZED (
+            SELECT s.moment, a.segment_id, a.addr, a.size, a.id
+            FROM (SELECT segment_id, addr, size, id, alloc_seq, alloc_seq + coalesce(lifetime_events, 0) + pending_events AS free_seq
+                FROM allocation_row WHERE domain = 4) a JOIN present s ON s.id = a.segment_id
+            WHERE a.alloc_seq <= s.seq AND coalesce(a.free_seq > s.seq, 1)),
         segments AS MATERIALIZED (
-            SELECT * FROM segment WHERE free_seq IS NULL AND id IN (SELECT segment_id FROM used)),
+            SELECT * FROM present WHERE (moment, id) IN (SELECT moment, segment_id FROM used)),
         mapping AS (
-            SELECT e.id AS segment_id, iif(b.value = 0, e.addr, e.addr + e.size) AS addr, iif((e.kind = 8) = (b.value = 0), 1, -1) AS step
-            FROM event_row e CROSS JOIN json_each('[0,1]') b
-            WHERE (SELECT count(*) FROM segments WHERE is_expandable) > 0 AND e.kind IN (8, 9)
-                AND e.id IN (SELECT id FROM segments WHERE is_expandable)),
+            SELECT s.moment, e.id AS segment_id, iif(b.value = 0, e.addr, e.addr + e.size) AS addr,
+                iif((e.kind = 8) = (b.value = 0), 1, -1) AS step
+            FROM event_row e CROSS JOIN json_each('[0,1]') b JOIN segments s ON s.id = e.id AND e.seq <= s.seq
+            WHERE (SELECT count(*) FROM segments WHERE is_expandable) > 0 AND e.kind IN (8, 9) AND s.is_expandable),
         mapped AS (
-            SELECT segment_id, addr, sum(step) AS step FROM mapping GROUP BY segment_id, addr HAVING sum(step) <> 0),
+            SELECT moment, segment_id, addr, sum(step) AS step FROM mapping GROUP BY moment, segment_id, addr HAVING sum(step) <> 0),
         edge AS (
-            SELECT segment_id, addr, size, 1 AS kind, id FROM used
+            SELECT moment, segment_id, addr, size, 1 AS kind, id FROM used
             UNION ALL
-            SELECT segment_id, addr, 0, iif(step > 0, 0, 2), NULL FROM mapped
+            SELECT moment, segment_id, addr, 0, iif(step > 0, 0, 2), NULL FROM mapped
             UNION ALL
-            SELECT s.id, s.addr + b.value * s.size, 0, b.value * 2, NULL FROM segments s CROSS JOIN json_each('[0,1]') b
+            SELECT s.moment, s.id, s.addr + b.value * s.size, 0, b.value * 2, NULL FROM segments s CROSS JOIN json_each('[0,1]') b
             WHERE s.is_expandable IS NOT 1),
         gap AS (
-            SELECT segment_id, kind, id, addr + size AS addr, lead(addr) OVER next - addr - size AS size, lead(id) OVER next AS next_id
-            FROM edge WINDOW next AS (PARTITION BY segment_id ORDER BY addr, kind))
-    SELECT g.segment_id, s.process_id, p.pid, s.device, s.pool, s.stream, coalesce(s.is_expandable, 0) AS is_expandable, g.addr, g.size,
-        g.id AS before_id, g.next_id AS behind_id
-    FROM gap g JOIN segments s ON s.id = g.segment_id LEFT JOIN process p ON p.id = s.process_id
-    WHERE g.kind < 2 AND g.size > 0
-    ORDER BY g.size DESC, g.addr;
+            SELECT moment, segment_id, kind, id, addr + size AS addr, lead(addr) OVER next - addr - size AS size,
+                lead(id) OVER next AS next_id
+            FROM edge WINDOW next AS (PARTITION BY moment, segment_id ORDER BY addr, kind))
+    SELECT g.moment, s.seq, g.segment_id, s.process_id, p.pid, s.device, s.pool, s.stream,
+        coalesce(s.is_expandable, 0) AS is_expandable, g.addr, g.size, g.id AS before_id, g.next_id AS behind_id
+    FROM gap g JOIN segments s ON s.moment = g.moment AND s.id = g.segment_id LEFT JOIN process p ON p.id = s.process_id
+    WHERE g.kind < 2 AND g.size > 0;
+
+-- The largest first.
+CREATE VIEW hole AS
+    SELECT segment_id, process_id, pid, device, pool, stream, is_expandable, addr, size, before_id, behind_id
+    FROM hole_moment WHERE moment = 'end' ORDER BY size DESC, addr;
+
+-- The same, with the user's lines that allocated the blocks around each.
+CREATE VIEW peak_hole AS
+    SELECT h.seq, h.segment_id, h.process_id, h.pid, h.device, h.pool, h.stream, h.is_expandable, h.addr, h.size,
+        h.before_id, b.size AS before_size, bs.function AS before_function, coalesce(bs.file, bs.module) AS before_file,
+        bs.line AS before_line, h.behind_id, a.size AS behind_size, s.function AS behind_function,
+        coalesce(s.file, s.module) AS behind_file, s.line AS behind_line
+    FROM hole_moment h LEFT JOIN allocation_row b ON b.id = h.before_id LEFT JOIN callsite bc ON bc.id = b.callsite_id
+        LEFT JOIN symbol bs ON bs.id = coalesce(bc.user_symbol_id, bc.symbol_id)
+        LEFT JOIN allocation_row a ON a.id = h.behind_id LEFT JOIN callsite c ON c.id = a.callsite_id
+        LEFT JOIN symbol s ON s.id = coalesce(c.user_symbol_id, c.symbol_id)
+    WHERE h.moment = 'peak' ORDER BY h.size DESC, h.addr;
 
 -- Rows say what a report on this trace must admit; none = every event is here.
 CREATE VIEW data_loss AS

@@ -21,7 +21,8 @@ struct emission {
 /// `what`: kind, cause and flags, 8 bits each from the lowest on. An emission in pieces, which fit registers.
 void emit_record(struct varve_alloc *alloc, uint32_t what, const struct stream_bins *bins, uint64_t addr,
                  uint64_t size, uint64_t requested, uint64_t arg, uint64_t id);
-/// A block was handed out, cut from the front of `found_bytes` or whole. One record, where the recorder folds them.
+/// A block was handed out, cut from the front of `found_bytes` or whole: then these are its rounded size. One record, where the
+/// recorder folds them.
 void emit_handout(struct varve_alloc *alloc, const struct block *block, uint64_t found_bytes, bool is_cut,
                   enum varve_cause source);
 /// A block came back: FREE_REQUESTED and FREE_COMPLETED, or the latter alone, and the merges with the blocks before and
@@ -79,10 +80,11 @@ HOT bool may_fold(const struct varve_alloc *alloc)
     return alloc->recorder->folds && __atomic_load_n(&varve_emit_may_fold, __ATOMIC_RELAXED) != 0;
 }
 
-/* Of VARVE_KIND_ALLOC: the segment, and the size of the free block that the block was cut from. */
+/* Of VARVE_KIND_ALLOC: the segment, and the size of the free block that the block was cut from, or the rounded size of one that was
+ * given out whole. */
 HOT uint64_t arg_of_alloc(uint32_t segment_id, uint64_t found_bytes)
 {
-    uint64_t units = found_bytes / VARVE_ALLOC_FOUND_UNIT;
+    uint64_t units = (found_bytes + VARVE_ALLOC_FOUND_UNIT - 1) / VARVE_ALLOC_FOUND_UNIT;
 
     return segment_id | (units < VARVE_ALLOC_FOUND_MAX ? units : VARVE_ALLOC_FOUND_MAX) << 32;
 }

@@ -16,6 +16,7 @@
 #include "trace/model/device/streams.h"
 #include "trace/model/domain.h"
 #include "trace/model/event.h"
+#include "trace/model/layout/islands.h"
 #include "trace/model/layout/layout.h"
 #include "trace/base/ranges.h"
 #include "trace/model/scratch.h"
@@ -40,12 +41,16 @@ static struct derive_device *device_get(struct derive_process *process, unsigned
         return process->devices != NULL ? process->devices[number] : NULL;
     }
     struct varve_layout *layout = varve_layout_new();
-    struct derive_device *device = layout != NULL ? calloc(1, sizeof(*device)) : NULL;
+    struct islands *islands = calloc(1, sizeof(*islands));
+    struct derive_device *device = layout != NULL && islands != NULL ? calloc(1, sizeof(*device)) : NULL;
     if (device == NULL) {
         varve_layout_free(layout);
+        free(islands);
         return NULL;
     }
+    layout->islands = islands;
     device->layout = layout;
+    device->islands = islands;
     process->devices[number] = device;
     return device;
 }
@@ -90,6 +95,7 @@ void derive_devices_free(struct derive_process *process)
     for (unsigned i = 0; i < DEVICE_LIMIT && process->devices != NULL; i++) {
         if (process->devices[i] != NULL) {
             varve_layout_free(process->devices[i]->layout);
+            free(process->devices[i]->islands);
             free(process->devices[i]);
         }
     }
@@ -256,6 +262,32 @@ static void extra_follow(const struct derive_step *step, const struct layout_sum
     }
 }
 
+static uint64_t ladder_in_use(const struct ladder *ladder)
+{
+    return ladder->bytes[LADDER_LIVE] + ladder->bytes[LADDER_ROUNDING] + ladder->bytes[LADDER_UNSPLIT];
+}
+
+/* The same of the ladder, and its peak. Of a pool that asked the device in vain the holes are that pool's too. */
+static void ladder_follow(const struct derive_step *step, const struct ladder *before)
+{
+    struct event *event = step->event;
+    struct derive_device *device = step->device;
+    struct ladder_peak *peak = &device->ladder_peak;
+    if (event->kind == VARVE_KIND_SEGMENT_ALLOC || event->kind == VARVE_KIND_SEGMENT_MAP ||
+        event->kind == VARVE_KIND_OOM) {
+        islands_want(device->islands, event->pool, event->stream);
+    }
+    const struct ladder after = islands_ladder(device->islands);
+    for (int i = 0; i < LADDER_RUNGS; i++) {
+        event->ladder_change.bytes[i] = after.bytes[i] - before->bytes[i];
+    }
+    uint64_t reserved = after.bytes[LADDER_RESERVED], most = peak->ladder.bytes[LADDER_RESERVED];
+    if (reserved > most ||
+        (reserved == most && reserved > 0 && ladder_in_use(&after) > ladder_in_use(&peak->ladder))) {
+        *peak = (struct ladder_peak){.ladder = after, .seq = event->seq, .ts_ns = event->ts_ns};
+    }
+}
+
 static void event_follow(const struct derive_step *step, const struct layout_change *change)
 {
     switch (step->event->kind) {
@@ -301,6 +333,7 @@ int derive_block(struct derive_step *step, struct varve_message *message)
     struct derive_device *device = step->device;
     struct layout_change change = {.lost = block_lost, .segment_ended = segment_ended, .context = step};
     const struct layout_sums before = device->layout->sums;
+    const struct ladder ladder_before = islands_ladder(device->islands);
     (void)message; /* all that can fail was reserved */
     if (event->kind == VARVE_KIND_ALLOC || event->kind == VARVE_KIND_SEGMENT_ALLOC ||
         event->kind == VARVE_KIND_SEGMENT_MAP) {
@@ -312,6 +345,7 @@ int derive_block(struct derive_step *step, struct varve_message *message)
     layout_apply(device->layout, event, &change);
     event_follow(step, &change);
     extra_follow(step, &before);
+    ladder_follow(step, &ladder_before);
     if (memcmp(&before, &device->layout->sums, sizeof(before)) != 0) {
         totals_update_peak(&step->totals);
     }
@@ -374,6 +408,9 @@ int derive_device_check(const struct derive *derive, const struct derive_process
     struct range range = {0};
     if (layout_check(device->layout) != VARVE_OK) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "device %u: segments and blocks", number);
+    }
+    if (islands_check(device->islands, device->layout) != VARVE_OK) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "device %u: the ladder", number);
     }
     while (ranges_first(&device->layout->ranges, range.end, UINT64_MAX, &range)) {
         if (walk_block(&walk, &device->layout->blocks[range.id - 1], range.start) != VARVE_OK) {

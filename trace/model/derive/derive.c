@@ -377,6 +377,7 @@ void derive_forget(struct derive *derive)
 int derive_event(struct derive *derive, struct event *event, struct varve_message *message)
 {
     uint8_t device = event->device;
+    event->ladder_change = (struct ladder){0};
     int error = event_derive(derive, event, message);
     if (error != VARVE_OK) {
         event->device = device;

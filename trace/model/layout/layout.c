@@ -13,7 +13,9 @@
 #include "trace/base/ranges.h"
 #include "trace/error.h"
 #include "trace/model/event.h"
+#include "trace/model/layout/islands.h"
 #include "trace/record.h"
+#include "trace/record_fold.h"
 #include "trace/trace.h"
 
 #include <assert.h>
@@ -29,17 +31,22 @@ bool layout_reserve(struct varve_layout *layout)
            ARRAY_GROW(layout->segments, layout->segment_capacity, layout->segment_limit + 1) &&
            ARRAY_GROW(layout->expandable, layout->expandable_capacity, layout->expandable_count + 1) &&
            ranges_reserve(&layout->ranges, BLOCKS_PER_EVENT) &&
-           ranges_reserve(&layout->unmapped, BLOCKS_PER_EVENT);
+           ranges_reserve(&layout->unmapped, BLOCKS_PER_EVENT) &&
+           (layout->islands == NULL || islands_reserve(layout->islands));
 }
 
 void layout_clear(struct varve_layout *layout)
 {
+    struct islands *islands = layout->islands;
+    if (islands != NULL) {
+        islands_clear(islands);
+    }
     ranges_clear(&layout->ranges);
     ranges_clear(&layout->unmapped);
     free(layout->blocks);
     free(layout->segments);
     free(layout->expandable);
-    *layout = (struct varve_layout){0};
+    *layout = (struct varve_layout){.islands = islands};
 }
 
 uint32_t layout_segment_add(struct varve_layout *layout, const struct layout_segment *segment)
@@ -93,6 +100,18 @@ static void sums_add(struct varve_layout *layout, const struct layout_block *blo
     }
 }
 
+/* The ladder's share of a block that is there now, or no longer. */
+static void islands_follow(const struct varve_layout *layout, uint64_t start, uint64_t end,
+                           const struct layout_block *block, int sign)
+{
+    if (layout->islands != NULL && !layout->segments[block->segment - 1].is_implied) {
+        if (sign > 0) {
+            islands_map(layout->islands, layout, block->segment, start, end);
+        }
+        islands_block(layout->islands, start, end, block, sign);
+    }
+}
+
 static void segment_resize(struct varve_layout *layout, uint32_t number, uint64_t more, uint64_t less)
 {
     struct layout_segment *segment = &layout->segments[number - 1];
@@ -118,6 +137,7 @@ uint32_t layout_block_add(struct varve_layout *layout, uint64_t start, uint64_t 
     ranges_insert(&layout->ranges, &range);
     sums_add(layout, block, 1);
     segment_resize(layout, block->segment, end - start, 0);
+    islands_follow(layout, start, end, block, 1);
     return number;
 }
 
@@ -133,20 +153,23 @@ static void block_drop(struct varve_layout *layout, const struct range *range)
     struct layout_block *block = &layout->blocks[range->id - 1];
     sums_add(layout, block, -1);
     segment_resize(layout, block->segment, 0, range->end - range->start);
+    islands_follow(layout, range->start, range->end, block, -1);
     ranges_remove(&layout->ranges, range->start);
     block_slot_drop(layout, range->id);
 }
 
 /* A state or a size changes, the extent does not. */
-static void block_set(struct varve_layout *layout, uint32_t number, uint8_t state, uint64_t size,
-                      uint64_t requested)
+static void block_set(struct varve_layout *layout, const struct range *range, const struct layout_block *now)
 {
-    struct layout_block *block = &layout->blocks[number - 1];
+    struct layout_block *block = layout_block_of(layout, range);
     sums_add(layout, block, -1);
-    block->state = state;
-    block->size = size;
-    block->requested = requested;
+    islands_follow(layout, range->start, range->end, block, -1);
+    block->state = now->state;
+    block->size = now->size;
+    block->requested = now->requested;
+    block->rounded = now->rounded;
     sums_add(layout, block, 1);
+    islands_follow(layout, range->start, range->end, block, 1);
 }
 
 /* ---- ranges of addresses ---- */
@@ -180,6 +203,10 @@ static void span_clear(struct varve_layout *layout, uint64_t start, uint64_t end
         struct layout_block rest = {.segment = old.segment};
         block_lose(&old, change);
         block_drop(layout, &range);
+        if (layout->islands != NULL) {
+            islands_unmap(layout->islands, layout, range.start > start ? range.start : start,
+                          range.end < end ? range.end : end);
+        }
         if (range.start < start) {
             rest.size = start - range.start;
             layout_block_add(layout, range.start, start, &rest);
@@ -444,6 +471,9 @@ static void segments_fuse(struct varve_layout *layout, uint64_t end, uint32_t nu
         }
         at = range.end;
     }
+    if (layout->islands != NULL) {
+        islands_rename(layout->islands, end, other, number);
+    }
     segment_drop_empty(layout, other, change);
 }
 
@@ -530,11 +560,14 @@ static void block_free(struct varve_layout *layout, const struct event *event, s
     change->row = block->row;
     change->segment = block->segment;
     change->was_pending = block->state == VARVE_LAYOUT_PENDING;
+    struct layout_block now = *block;
     if (event->kind == VARVE_KIND_FREE_REQUESTED) {
-        block_set(layout, change->block, VARVE_LAYOUT_PENDING, block->size, block->requested);
+        now.state = VARVE_LAYOUT_PENDING;
     } else {
-        block_set(layout, change->block, VARVE_LAYOUT_FREE, range.end - range.start, block->requested);
+        now.state = VARVE_LAYOUT_FREE;
+        now.size = range.end - range.start;
     }
+    block_set(layout, &range, &now);
     if (event->kind == VARVE_KIND_FREE_COMPLETED) {
         change->block = 0;
         block_release(layout, &range, change->segment);
@@ -563,20 +596,30 @@ static uint32_t range_prepare(struct varve_layout *layout, const struct event *e
     return number;
 }
 
+/* The size that the rules made of the request: of a block that was given out whole its event has it in place of the size of the
+ * free block that it was cut from, which is larger. */
+static uint64_t rounded_size(const struct event *event)
+{
+    uint64_t rounded = (event->arg >> 32) * VARVE_FOLD_UNIT;
+    return rounded != 0 && rounded < event->size ? rounded : event->size;
+}
+
 static void block_alloc(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
     uint64_t end = span_end(event);
     struct range *free_range = ranges_at(&layout->ranges, event->addr);
     const struct layout_block *old = free_range != NULL ? layout_block_of(layout, free_range) : NULL;
-    struct layout_block block = {
-        .size = event->size, .requested = event->requested, .state = VARVE_LAYOUT_USED};
+    struct layout_block block = {.size = event->size,
+                                 .requested = event->requested,
+                                 .rounded = rounded_size(event),
+                                 .state = VARVE_LAYOUT_USED};
     if (old == NULL || old->state != VARVE_LAYOUT_FREE || end > free_range->end) {
         block.segment = range_prepare(layout, event, &end, change);
         change->block = layout_block_add(layout, event->addr, end, &block);
     } else if (free_range->start == event->addr && free_range->end == end) {
         block.segment = old->segment;
         change->block = (uint32_t)free_range->id;
-        block_set(layout, change->block, VARVE_LAYOUT_USED, event->size, event->requested);
+        block_set(layout, free_range, &block);
     } else {
         block.segment = old->segment;
         layout->has_cut = true;

@@ -23,6 +23,7 @@ struct event;
 struct layout_block {
     uint64_t size;      /* as the event said: of a contradictory trace not the extent */
     uint64_t requested; /* of a free block what its object was last asked for, as PyTorch leaves it */
+    uint64_t rounded;   /* of a block in use: its size by the size rules, as far as the event said */
     uint64_t row;       /* derive's: number of the block row; 0: none */
     uint32_t segment;   /* number, from 1 */
     uint8_t state;      /* enum varve_layout_state */
@@ -44,7 +45,10 @@ struct layout_sums {
     uint64_t allocated, active, requested, reserved; /* requested: of active blocks */
 };
 
+struct islands;
+
 struct varve_layout {
+    struct islands *islands; /* the ladder of the allocator, its owner's; NULL: none is kept */
     struct ranges ranges;
     struct ranges unmapped; /* id: 1 + requested of the unmapped block object that begins there */
     struct layout_block *blocks;
@@ -77,7 +81,7 @@ struct layout_change {
     bool is_new_segment;
 };
 
-void layout_clear(struct varve_layout *layout);
+void layout_clear(struct varve_layout *layout);   /* and the ladder, which stays its owner's */
 bool layout_reserve(struct varve_layout *layout); /* for one event; false without memory */
 /// After layout_reserve it cannot fail. Events that contradict the state change nothing, or as much as is
 /// known.

@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# Slow: histories of whole trainings.
+# Runs threads: files are read ahead and databases written by one each.
+"""The fragmentation ladder against a plain model, after every event of recorded histories of PyTorch's allocator.
+
+The model knows what is mapped, which blocks lie there and which bytes were ever handed out, from the fields of the events alone; the
+rounded sizes are PyTorch's rule applied to the request under the settings that the history was recorded with. Each history is looked
+at twice: replayed, with exact blocks, and imported, with blocks as large as their requests.
+
+  test_ladder.py [HISTORY.pickle.xz …]     others than those of tests/conformance/pytorch, FILE.expected.json beside each
+"""
+
+import bisect
+import json
+import os
+import pathlib
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import unittest
+
+VARVE = os.environ.get("VARVE", "build/varve")
+RECORDINGS = sorted((pathlib.Path(__file__).parent / "pytorch").glob("*.pickle.xz"))
+
+ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM = 1, 2, 3, 6, 7, 8, 9, 12
+RUNGS = ("rounding", "unsplit_remainder", "segment_quantum", "pool_segregation", "stream_pending", "cached_segments",
+         "external_holes")
+
+
+def rounded_size(size, divisions):
+    """round_size of c10/cuda/CUDACachingAllocator.cpp."""
+    if size < 512:
+        return 512
+    if divisions > 1 and size > 512 * divisions:
+        floor = 1 << (size.bit_length() - 1)
+        step = floor // divisions
+        return size if size == floor else -(-size // step) * step if step else 2 * floor
+    return -(-size // 512) * 512
+
+
+class Island:
+    """Memory of one segment without a gap."""
+
+    def __init__(self, start, end, key, expandable):
+        self.start, self.end, self.key, self.expandable = start, end, key, expandable
+        self.blocks = {}   # address → [extent, live, rounded, is pending]
+        self.touched = []  # [start, end) that blocks have had, in order, none touches another
+        self.share = (0, 0, 0, 0, 0, 0, 0, 0)
+
+    def touch(self, start, end):
+        for first, last in self.touched:
+            if first <= start and end <= last:
+                return
+        merged = []
+        for first, last in sorted([*self.touched, (start, end)]):
+            if merged and first <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+            else:
+                merged.append((first, last))
+        self.touched = merged
+
+    def part(self, start, end):
+        """What is left of it if only [start, end) stays mapped."""
+        part = Island(start, end, self.key, self.expandable)
+        part.blocks = {addr: block for addr, block in self.blocks.items() if start <= addr < end}
+        part.touched = [(max(a, start), min(b, end)) for a, b in self.touched if a < end and b > start]
+        return part
+
+    def count(self):
+        """reserved, live, rounding, unsplit, quantum, pending, cached, open"""
+        size = self.end - self.start
+        active = live = rounding = unsplit = pending = 0
+        for extent, requested, rounded, is_pending in self.blocks.values():
+            active += extent
+            if is_pending:
+                pending += extent
+            else:
+                live += requested
+                rounding += rounded - requested
+                unsplit += extent - rounded
+        if not self.blocks:
+            return (size, 0, 0, 0, 0, 0, size, 0)
+        fresh = size - sum(b - a for a, b in self.touched)
+        return (size, live, rounding, unsplit, fresh, pending, 0, size - active - fresh)
+
+
+class Device:
+    def __init__(self, divisions):
+        self.divisions = divisions
+        self.islands, self.starts = [], []
+        self.wanted = None
+        self.sums = [0] * 8
+        self.open = {}
+        self.dirty = set()
+
+    def at(self, addr):
+        i = bisect.bisect_right(self.starts, addr) - 1
+        return self.islands[i] if i >= 0 and addr < self.islands[i].end else None
+
+    def add(self, island):
+        i = bisect.bisect_right(self.starts, island.start)
+        self.islands.insert(i, island)
+        self.starts.insert(i, island.start)
+        self.dirty.add(island)
+
+    def take(self, island):
+        i = self.starts.index(island.start)
+        del self.islands[i], self.starts[i]
+        self.replace(island, (0,) * 8)
+        self.dirty.discard(island)
+
+    def replace(self, island, share):
+        self.sums = [a - b + c for a, b, c in zip(self.sums, island.share, share)]
+        self.open[island.key] = self.open.get(island.key, 0) - island.share[7] + share[7]
+        island.share = share
+
+    def grow(self, addr, size, key):
+        new = Island(addr, addr + size, key, True)
+        for island in (self.at(addr - 1), self.at(addr + size)):
+            if island is not None and island.expandable and island.key == key:
+                self.take(island)
+                new.start, new.end = min(new.start, island.start), max(new.end, island.end)
+                new.blocks |= island.blocks
+                for span in island.touched:
+                    new.touch(*span)
+        self.add(new)
+
+    def shrink(self, addr, size):
+        island = self.at(addr)
+        self.take(island)
+        for start, end in ((island.start, addr), (addr + size, island.end)):
+            if start < end:
+                self.add(island.part(start, end))
+
+    def apply(self, kind, stream, pool, addr, size, requested):
+        if kind in (SEGMENT_ALLOC, SEGMENT_MAP, OOM):
+            self.wanted = (pool, stream)
+        if kind == SEGMENT_ALLOC:
+            self.add(Island(addr, addr + size, (pool, stream), False))
+        elif kind == SEGMENT_MAP:
+            self.grow(addr, size, (pool, stream))
+        elif kind in (SEGMENT_FREE, SEGMENT_UNMAP):
+            self.shrink(addr, size)
+        elif kind in (ALLOC, FREE_REQUESTED, FREE_COMPLETED):
+            island = self.at(addr)
+            self.dirty.add(island)
+            if kind == ALLOC:
+                island.blocks[addr] = [size, requested, min(rounded_size(requested, self.divisions), size), False]
+                island.touch(addr, addr + size)
+            elif kind == FREE_REQUESTED:
+                island.blocks[addr][3] = True
+            else:
+                del island.blocks[addr]
+
+    def ladder(self):
+        for island in self.dirty:
+            self.replace(island, island.count())
+        self.dirty.clear()
+        reserved, live, rounding, unsplit, quantum, pending, cached, free = self.sums
+        holes = self.open.get(self.wanted, 0)
+        return reserved, live, rounding, unsplit, quantum, free - holes, pending, cached, holes
+
+
+def divisions_of(conf):
+    for setting in conf.split(","):
+        name, _, value = setting.partition(":")
+        if name == "roundup_power2_divisions":
+            return int(value)
+    return 0
+
+
+class Ladder(unittest.TestCase):
+    recordings = RECORDINGS
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(prefix="varve-ladder.")
+        self.addCleanup(directory.cleanup)
+        self.path = pathlib.Path(directory.name) / "trace.db"
+
+    def varve(self, *arguments):
+        done = subprocess.run([VARVE, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=300, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def compare(self, divisions):
+        """All rungs after every event; of expandable segments, which hold a thousand blocks, after every 13th."""
+        db = sqlite3.connect(self.path)
+        self.addCleanup(db.close)
+        devices, compared, guards = {}, 0, [0] * 9
+        step = 13 if db.execute("SELECT count(*) FROM event WHERE kind = 8").fetchone()[0] > 500 else 1
+        rows = db.execute(f"SELECT e.seq, e.kind, e.device, e.stream, e.pool, e.addr, e.size, e.requested, l.reserved,"
+                          f" l.live_requested, {', '.join(RUNGS)} FROM event e JOIN ladder l USING (seq) ORDER BY seq")
+        for seq, kind, device, stream, pool, addr, size, requested, *ladder in rows:
+            model = devices.setdefault(device, Device(divisions))
+            model.apply(kind, stream, pool, addr, size, requested)
+            self.assertEqual(ladder[0] - ladder[1], sum(ladder[2:]), f"event {seq}")
+            if seq % step == 0 or kind == OOM:
+                self.assertEqual(tuple(ladder), model.ladder(), f"event {seq}")
+                guards = [max(pair) for pair in zip(guards, ladder)]
+                compared += 1
+        self.assertGreater(compared, 50)
+        self.assertEqual(db.execute("SELECT count(*) FROM ladder").fetchone(),
+                         db.execute("SELECT count(*) FROM event WHERE kind BETWEEN 1 AND 13").fetchone())
+        self.compare_peak(db)
+        return guards
+
+    def compare_peak(self, db):
+        columns = f"device, seq, ts_ns, reserved, live_requested, {', '.join(RUNGS)}"
+        self.assertEqual(db.execute(f"SELECT {columns} FROM ladder_peak ORDER BY device").fetchall(), db.execute(
+            f"SELECT {columns} FROM (SELECT *, row_number() OVER (PARTITION BY process_id, device ORDER BY reserved DESC,"
+            " live_requested + rounding + unsplit_remainder DESC, seq) AS place FROM ladder) WHERE place = 1"
+            " ORDER BY device").fetchall())
+
+    def test_every_event(self):
+        most = [0] * 9
+        for path in self.recordings:
+            with self.subTest(recording=path.name):
+                expected_path = path.with_name(path.name.replace(".pickle.xz", ".expected.json"))
+                expected = json.loads(expected_path.read_text()) if expected_path.exists() else {}
+                divisions = divisions_of(expected.get("alloc_conf") or "")
+                limit = ["--memory-limit", expected["memory_limit"]] if expected.get("memory_limit") else []
+                for command in (["replay", *limit], ["import"]):
+                    self.varve(*command, path, "-o", self.path, "--force")
+                    most = [max(pair) for pair in zip(most, self.compare(divisions))]
+        # over all histories, none of it may be nothing
+        self.assertGreater(min(most), 0, dict(zip(("reserved", "live_requested", *RUNGS), most)))
+
+
+if __name__ == "__main__":
+    arguments = [argument for argument in sys.argv[1:] if argument.endswith(".xz")]
+    if arguments:
+        Ladder.recordings = [pathlib.Path(argument) for argument in arguments]
+    unittest.main(argv=[argument for argument in sys.argv if argument not in arguments])

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is live at the moment of the load, by call site: its sum is what the demand says, on random programs, also where the history
+ * begins late and requests fail; and which call sites have to go is what trying them by hand gives.
+ */
+#include "support/random.h"
+#include "support/replay.h"
+
+#include "analysis/whatif/capacity.h"
+#include "analysis/whatif/demand.h"
+
+#define BLOCKS 32
+
+static void expect_load(const struct scene *scene)
+{
+    struct varve_message message = {""};
+    struct whatif_demand demand;
+    struct capacity_load load;
+    uint64_t sum = 0;
+
+    assert_int_equal(whatif_demand_load(scene->history, &demand, &message), VARVE_OK);
+    assert_int_equal(capacity_load_find(scene->history, &load), VARVE_OK);
+    assert_int_equal(load.bytes, demand.device_load_all);
+    for (size_t i = 0; i < load.site_count; i++) {
+        assert_true(i == 0 || load.sites[i].bytes <= load.sites[i - 1].bytes);
+        assert_int_equal(load.sites[i].bytes,
+                         load.sites[i].blocks * load.sites[i].size); /* of one size each */
+        sum += load.sites[i].bytes;
+    }
+    assert_int_equal(sum, load.bytes);
+    capacity_load_free(&load);
+}
+
+static void test_load(void **state)
+{
+    uint64_t seed = test_first_seed(1);
+
+    (void)state;
+    for (int round = 0; round < 40; round++) {
+        struct scene *scene = scene_open("", 200 * MIB, 0);
+        uint64_t blocks[BLOCKS] = {0};
+
+        for (size_t i = 0; i < 300; i++) {
+            uint64_t *block = &blocks[random_below(&seed, BLOCKS)];
+
+            if (*block == 0) {
+                *block = scene_alloc(scene, (1 + random_below(&seed, 12)) * MIB, random_below(&seed, 2));
+            } else if (random_below(&seed, 4) == 0) {
+                scene_free_used(scene, *block, 900);
+                *block = 0;
+            } else {
+                scene_free(scene, *block);
+                *block = 0;
+            }
+            if (i % 50 == 49) {
+                scene_finish_stream(scene, 900);
+            }
+        }
+        scene_end(scene);
+        expect_load(scene);
+        scene_close(scene);
+    }
+}
+
+static void test_late_beginning(void **state)
+{
+    struct scene *scene = scene_open("", 0, 0);
+    uint64_t a = scene_alloc(scene, 30 * MIB, 0);
+    struct capacity_load load;
+
+    (void)state;
+    scene_alloc(scene, 50 * MIB, 0);
+    scene_alloc(scene, 7 * MIB, 0);
+    scene_free(scene, a);
+    scene_alloc(scene, 3 * MIB, 0);
+    scene_end(scene);
+    scene_cut(scene, 4); /* segments and blocks of the first two */
+    assert_int_equal(capacity_load_find(scene->history, &load), VARVE_OK);
+    assert_int_equal(load.bytes, 87 * MIB);
+    assert_int_equal(load.site_count, 3);
+    capacity_load_free(&load);
+    scene_close(scene);
+}
+
+static uint32_t add_stack(struct history *history, const char *user, uint32_t line)
+{
+    static const char library[] = "/usr/lib/python3/dist-packages/torch/nn/functional.py";
+    struct history_frame frames[3] = {
+        {history_text(history, "linear", 6), history_text(history, library, sizeof(library) - 1), 20},
+        {history_text(history, "forward", 7), history_text(history, user, strlen(user)), line},
+        {history_text(history, "main", 4), history_text(history, user, strlen(user)), 1},
+    };
+
+    return history_add_stack(history, frames, 3);
+}
+
+/* 3 of 100 MiB from one line, 4 of 50 MiB from another, 5 of 10 MiB from a third. */
+static struct scene *three_lines(void)
+{
+    static const struct {
+        unsigned count;
+        uint64_t bytes;
+    } lines[] = {{3, 100 * MIB}, {4, 50 * MIB}, {5, 10 * MIB}};
+    struct scene *scene = scene_open("", 0, 0);
+    struct history_device *device;
+
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        for (unsigned j = 0; j < lines[i].count; j++) {
+            scene_alloc(scene, lines[i].bytes, 0);
+        }
+    }
+    scene_end(scene);
+    device = &scene->history->devices[0];
+    for (size_t i = 0; i < device->event_count; i++) {
+        for (uint32_t j = 0; j < sizeof(lines) / sizeof(lines[0]); j++) {
+            if (device->events[i].size == lines[j].bytes) {
+                device->events[i].stack = add_stack(scene->history, "model.py", 10 + j);
+            }
+        }
+    }
+    return scene;
+}
+
+static void test_call_sites(void **state)
+{
+    struct scene *scene = three_lines();
+    struct capacity_load load;
+
+    (void)state;
+    assert_int_equal(capacity_load_find(scene->history, &load), VARVE_OK);
+    assert_int_equal(load.bytes, 550 * MIB);
+    assert_true(load.has_callsites);
+    assert_int_equal(load.site_count, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_string_equal(load.sites[i].user.file, "model.py");
+        assert_string_equal(load.sites[i].user.function, "forward");
+        assert_int_equal(load.sites[i].user.line, 10 + i);
+        assert_string_equal(load.sites[i].inner.function, "linear");
+        assert_int_equal(load.sites[i].blocks, 3 + i);
+    }
+    capacity_load_free(&load);
+    scene_close(scene);
+}
+
+static void test_what_has_to_go(void **state)
+{
+    static const struct {
+        uint64_t capacity, bytes;
+        size_t gone;
+    } cases[] = {
+        {300 * MIB, 250 * MIB, 1}, /* without 300 of 550 */
+        {250 * MIB, 10 * MIB, 1},  /* what is asked for is the least, and it is the largest that goes */
+        {240 * MIB, 310 * MIB, 2}, {100 * MIB, 450 * MIB, 2},
+        {40 * MIB, 510 * MIB, 3},  {1 * MIB, 549 * MIB, 3}, /* nothing is left */
+    };
+    struct scene *scene = three_lines();
+    struct capacity_load load;
+
+    (void)state;
+    assert_int_equal(capacity_load_find(scene->history, &load), VARVE_OK);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct whatif_setting setting = {.conf = "", .capacity = cases[i].capacity};
+
+        assert_int_equal(capacity_shed(scene->history, &load, &setting, cases[i].bytes), cases[i].gone);
+    }
+    capacity_load_free(&load);
+    scene_close(scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_load),
+        cmocka_unit_test(test_late_beginning),
+        cmocka_unit_test(test_call_sites),
+        cmocka_unit_test(test_what_has_to_go),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
