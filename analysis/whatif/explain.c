@@ -6,57 +6,28 @@
 #include "analysis/whatif/explain.h"
 
 #include "analysis/base/memory.h"
+#include "analysis/whatif/candidates.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define GRID (UINT64_C(2) << 20)
-#define CONF_BYTES 1280
 #define EMPTY_MOMENTS 6
 
-/* What is tried, by families: of each the best is an answer. Values of PyTorch 2.11, those that are in use. */
-static const struct {
-    const char *change;
-    enum explain_kind kind;
-    unsigned family;
-} changes[] = {
-    {"expandable_segments:True", EXPLAIN_SETTING, 1},
-    {"expandable_segments:False", EXPLAIN_SETTING, 1},
-    {"garbage_collection_threshold:0.6", EXPLAIN_SETTING, 2},
-    {"garbage_collection_threshold:0.8", EXPLAIN_SETTING, 2},
-    {"garbage_collection_threshold:0.9", EXPLAIN_SETTING, 2},
-    {"max_split_size_mb:32", EXPLAIN_SETTING, 3},
-    {"max_split_size_mb:64", EXPLAIN_SETTING, 3},
-    {"max_split_size_mb:128", EXPLAIN_SETTING, 3},
-    {"max_split_size_mb:256", EXPLAIN_SETTING, 3},
-    {"max_split_size_mb:512", EXPLAIN_SETTING, 3},
-    {"max_split_size_mb:1024", EXPLAIN_SETTING, 3},
-    {"roundup_power2_divisions:2", EXPLAIN_SETTING, 4},
-    {"roundup_power2_divisions:4", EXPLAIN_SETTING, 4},
-    {"roundup_power2_divisions:8", EXPLAIN_SETTING, 4},
-    {"large_segment_size_mb:32", EXPLAIN_SETTING, 5},
-    {"large_segment_size_mb:64", EXPLAIN_SETTING, 5},
-    {"large_segment_size_mb:128", EXPLAIN_SETTING, 5},
-    {"large_segment_size_mb:256", EXPLAIN_SETTING, 5},
-    {"max_split_size_mb:64,garbage_collection_threshold:0.6", EXPLAIN_SETTING, 6},
-    {"max_split_size_mb:128,garbage_collection_threshold:0.6", EXPLAIN_SETTING, 6},
-    {"max_split_size_mb:256,garbage_collection_threshold:0.6", EXPLAIN_SETTING, 6},
-    {"max_split_size_mb:128,roundup_power2_divisions:8", EXPLAIN_SETTING, 6},
-    {"research_after_release:True", EXPLAIN_RULE, 7},
-};
-
+/* Of each family the best is an answer. Those of single options are 1 + enum candidate_option. */
 #define FAMILY_RECORDED 0
-#define FAMILY_DEFAULTS 8
-#define FAMILY_EMPTY_CACHE 9
-#define FAMILY_POLICIES 10 /* and one more for each of them */
+#define FAMILY_PAIRS (CANDIDATE_OPTIONS + 1)
+#define FAMILY_RULE (CANDIDATE_OPTIONS + 2)
+#define FAMILY_DEFAULTS (CANDIDATE_OPTIONS + 3)
+#define FAMILY_EMPTY_CACHE (CANDIDATE_OPTIONS + 4)
+#define FAMILY_POLICIES (CANDIDATE_OPTIONS + 5) /* and one more for each of them */
 
 struct setting {
     enum explain_kind kind;
     unsigned family;
-    char change[160];
-    char conf[CONF_BYTES];
+    char change[CANDIDATE_TEXT_BYTES];
+    char conf[CANDIDATE_TEXT_BYTES + 64];
     bool is_recorded; /* the settings of the history, whatever their text */
     const char *policy;
     size_t empty_event; /* 0: no call; else the setting is about the failure `for_failure` alone */
@@ -93,7 +64,7 @@ struct explain {
     size_t setting_count, setting_capacity;
     struct play **plays;
     size_t play_count, play_capacity;
-    bool has_tried; /* all settings that are about every failure */
+    bool has_settings, has_pairs; /* what is about every failure; two options at a time */
 };
 
 /* ---- plays ---- */
@@ -238,60 +209,6 @@ static bool serves(const struct explain *explain, const struct play *play, size_
 
 /* ---- settings ---- */
 
-/* The end of the setting that begins at `text`: a comma outside brackets, or the end. */
-static size_t setting_length(const char *text)
-{
-    unsigned depth = 0;
-    size_t length = 0;
-
-    while (text[length] != '\0' && (text[length] != ',' || depth > 0)) {
-        depth += text[length] == '[';
-        depth -= text[length] == ']' && depth > 0;
-        length++;
-    }
-    return length;
-}
-
-static size_t name_length(const char *setting, size_t length)
-{
-    const char *colon = memchr(setting, ':', length);
-
-    return colon == NULL ? length : (size_t)(colon - setting);
-}
-
-static bool names_setting(const char *changes_text, const char *setting, size_t length)
-{
-    size_t name = name_length(setting, length);
-
-    while (*changes_text != '\0') {
-        size_t other = setting_length(changes_text);
-
-        if (name_length(changes_text, other) == name && memcmp(changes_text, setting, name) == 0) {
-            return true;
-        }
-        changes_text += other + (changes_text[other] == ',');
-    }
-    return false;
-}
-
-/* `recorded` without the settings that `change` has, and then those. */
-static void write_conf(char conf[CONF_BYTES], const char *recorded, const char *change)
-{
-    size_t written = 0;
-
-    conf[0] = '\0';
-    while (*recorded != '\0') {
-        size_t length = setting_length(recorded);
-
-        if (length > 0 && !names_setting(change, recorded, length)) {
-            written += (size_t)snprintf(conf + written, CONF_BYTES - written, "%s%.*s", written > 0 ? "," : "",
-                                        (int)length, recorded);
-        }
-        recorded += length + (recorded[length] == ',');
-    }
-    snprintf(conf + written, CONF_BYTES - written, "%s%s", written > 0 && change[0] != '\0' ? "," : "", change);
-}
-
 static struct setting *add_setting(struct explain *explain, enum explain_kind kind, unsigned family)
 {
     struct setting *setting = memory_resize(NULL, sizeof(*setting));
@@ -303,52 +220,117 @@ static struct setting *add_setting(struct explain *explain, enum explain_kind ki
     return setting;
 }
 
-/* The recorded settings as a text; "" if it was in the words of another version. */
-static const char *recorded_conf(const struct history *history)
+/* `changed` are the options that are not as recorded: `candidate` has all. */
+static void add_candidate(struct explain *explain, unsigned family, const struct candidate *candidate,
+                          const struct candidate *changed)
 {
-    struct varve_alloc_config config;
-    struct varve_message ignored;
+    struct setting *setting = add_setting(explain, EXPLAIN_SETTING, family);
 
-    return history->settings.is_known &&
-                   varve_alloc_config_parse(history->settings.text, &config, &ignored) == VARVE_OK
-               ? history->settings.text
-               : "";
+    candidate_text(changed, setting->change);
+    candidate_text(candidate, setting->conf);
 }
 
-static void add_settings(struct explain *explain)
+/* Each value of one option, and none if one is recorded. */
+static void add_option(struct explain *explain, const struct candidate *recorded, enum candidate_option option)
 {
-    const char *recorded = recorded_conf(explain->history);
-    const char *policy = explain->options.policy != NULL ? explain->options.policy : "pytorch";
+    struct candidate_range range = candidate_range(explain->history, option, true);
+
+    for (size_t i = 0; i < range.count; i++) {
+        struct candidate candidate = *recorded;
+        struct candidate changed = {.rest = ""};
+
+        if (strcmp(recorded->values[option].text, range.values[i].text) != 0) {
+            candidate.values[option] = changed.values[option] = range.values[i];
+            add_candidate(explain, option + 1, &candidate, &changed);
+        }
+    }
+    if (recorded->values[option].text[0] != '\0') {
+        struct candidate candidate = *recorded;
+        struct candidate left_out = {.rest = ""};
+        struct setting *setting = add_setting(explain, EXPLAIN_SETTING, option + 1);
+        char text[CANDIDATE_TEXT_BYTES];
+
+        candidate.values[option].text[0] = '\0';
+        candidate_text(&candidate, setting->conf);
+        left_out.values[option] = recorded->values[option];
+        candidate_text(&left_out, text);
+        snprintf(setting->change, sizeof(setting->change), "without %.1000s", text);
+    }
+}
+
+static void add_pair(struct explain *explain, const struct candidate *recorded, enum candidate_option a,
+                     enum candidate_option b)
+{
+    struct candidate_range first = candidate_range(explain->history, a, true);
+    struct candidate_range second = candidate_range(explain->history, b, true);
+
+    for (size_t i = 0; i < first.count * second.count; i++) {
+        struct candidate candidate = *recorded;
+        struct candidate changed = {.rest = ""};
+
+        candidate.values[a] = changed.values[a] = first.values[i / second.count];
+        candidate.values[b] = changed.values[b] = second.values[i % second.count];
+        add_candidate(explain, FAMILY_PAIRS, &candidate, &changed);
+    }
+}
+
+/* A rule that is no option of PyTorch's, and its defaults. */
+static void add_others(struct explain *explain, const struct candidate *recorded)
+{
+    char conf[CANDIDATE_TEXT_BYTES];
+    struct setting *setting;
+
+    candidate_text(recorded, conf);
+    if (strstr(conf, "research_after_release") == NULL) {
+        setting = add_setting(explain, EXPLAIN_RULE, FAMILY_RULE);
+        snprintf(setting->change, sizeof(setting->change), "research_after_release:True");
+        snprintf(setting->conf, sizeof(setting->conf), "%s%sresearch_after_release:True", conf,
+                 conf[0] != '\0' ? "," : "");
+    }
+    if (conf[0] != '\0') {
+        setting = add_setting(explain, EXPLAIN_SETTING, FAMILY_DEFAULTS);
+        snprintf(setting->change, sizeof(setting->change), "no settings");
+    }
+}
+
+static void add_policies(struct explain *explain)
+{
+    const char *recorded = explain->options.policy != NULL ? explain->options.policy : "pytorch";
     const char *const *policies = varve_alloc_policies();
 
-    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
-        char conf[CONF_BYTES];
-        struct varve_alloc_config now, then;
-
-        write_conf(conf, recorded, changes[i].change);
-        if (varve_alloc_config_parse(conf, &then, NULL) != VARVE_OK ||
-            replay_config(explain->history, NULL, &now, NULL) != VARVE_OK) {
-            continue;
-        }
-        memcpy(then.text, now.text, sizeof(then.text));
-        if (memcmp(&then, &now, sizeof(now)) != 0) {
-            struct setting *setting = add_setting(explain, changes[i].kind, changes[i].family);
-
-            snprintf(setting->change, sizeof(setting->change), "%s", changes[i].change);
-            memcpy(setting->conf, conf, sizeof(conf));
-        }
-    }
-    if (recorded[0] != '\0') {
-        add_setting(explain, EXPLAIN_SETTING, FAMILY_DEFAULTS);
-    }
     for (unsigned i = 0; policies[i] != NULL; i++) {
-        if (strcmp(policies[i], policy) != 0) {
+        if (strcmp(policies[i], recorded) != 0) {
             struct setting *setting = add_setting(explain, EXPLAIN_POLICY, FAMILY_POLICIES + i);
 
             snprintf(setting->change, sizeof(setting->change), "%s", policies[i]);
             setting->policy = policies[i];
+            setting->is_recorded = true; /* as far as it has such settings */
         }
     }
+}
+
+static void add_settings(struct explain *explain)
+{
+    struct candidate recorded;
+
+    candidate_of_history(explain->history, &recorded);
+    for (enum candidate_option option = CANDIDATE_EXPANDABLE; option < CANDIDATE_FRACTION; option++) {
+        add_option(explain, &recorded, option);
+    }
+    add_others(explain, &recorded);
+    add_policies(explain);
+    explain->has_settings = true;
+}
+
+static void add_pairs(struct explain *explain)
+{
+    struct candidate recorded;
+
+    candidate_of_history(explain->history, &recorded);
+    add_pair(explain, &recorded, CANDIDATE_MAX_SPLIT, CANDIDATE_GC);
+    add_pair(explain, &recorded, CANDIDATE_MAX_SPLIT, CANDIDATE_ROUNDUP);
+    add_pair(explain, &recorded, CANDIDATE_EXPANDABLE, CANDIDATE_ROUNDUP);
+    explain->has_pairs = true;
 }
 
 /* Where a call of empty_cache may help: the moments with the least memory in use, over all that came before the request, over the
@@ -496,20 +478,12 @@ static size_t take_answer(const struct explain *explain, const struct explain_an
     return count;
 }
 
-size_t explain_find(struct explain *explain, size_t failure,
-                    struct explain_answer answers[EXPLAIN_ANSWERS_MAX], size_t *tried_out)
+static size_t collect(const struct explain *explain, size_t failure,
+                      struct explain_answer answers[EXPLAIN_ANSWERS_MAX], size_t *tried_out)
 {
     uint64_t limit = explain->facts.limit;
     size_t count = 0;
 
-    if (!explain->has_tried) {
-        explain->has_tried = true;
-        add_settings(explain);
-    }
-    if (!has_empty_caches(explain, failure)) {
-        add_empty_caches(explain, failure);
-    }
-    play_all(explain, failure);
     *tried_out = 0;
     for (size_t i = 1; i < explain->setting_count; i++) {
         const struct play *play = find_play(explain, i, limit, false);
@@ -526,6 +500,28 @@ size_t explain_find(struct explain *explain, size_t failure,
         }
     }
     qsort(answers, count, sizeof(answers[0]), compare_answers);
+    return count;
+}
+
+size_t explain_find(struct explain *explain, size_t failure,
+                    struct explain_answer answers[EXPLAIN_ANSWERS_MAX], size_t *tried_out)
+{
+    size_t count;
+
+    if (!explain->has_settings) {
+        add_settings(explain);
+    }
+    if (!has_empty_caches(explain, failure)) {
+        add_empty_caches(explain, failure);
+    }
+    play_all(explain, failure);
+    count = collect(explain, failure, answers, tried_out);
+    if (!explain->has_pairs &&
+        (count == 0 || answers[0].kind != EXPLAIN_SETTING || answers[0].is_luck || answers[0].failures > 0)) {
+        add_pairs(explain);
+        play_all(explain, failure);
+        count = collect(explain, failure, answers, tried_out);
+    }
     return count;
 }
 

@@ -48,8 +48,8 @@ enum explain_kind {
 /* Something that served the request when the history was played with it. */
 struct explain_answer {
     enum explain_kind kind;
-    const char *change; /* the settings that are new, or the policy's name; "" for settings without those recorded */
-    const char *conf;   /* all settings; both until explain_close */
+    const char *change; /* the settings that are new, "without NAME:VALUE", "no settings", or the policy's name */
+    const char *conf;   /* all settings; NULL: those recorded. Both until explain_close */
     size_t empty_event; /* EXPLAIN_EMPTY_CACHE: the call comes before this event, */
     uint64_t empty_live, empty_requests; /* when so many bytes are in use, and so many requests before the one that failed */
     uint64_t failures;  /* requests that still fail, of all */

@@ -250,7 +250,7 @@ static void print_answer(FILE *out, const struct oom_scene *scene, const char *l
         line(out, label, "policy %s", answer->change);
         break;
     default:
-        line(out, label, "%s", answer->change[0] != '\0' ? answer->change : "the settings without those recorded");
+        line(out, label, "%s", answer->change);
         break;
     }
     print_cost(out, scene, answer);
@@ -281,7 +281,7 @@ static void print_line_to_set(FILE *out, struct oom_scene *scene, const struct o
     uint64_t one = all == 0 ? explain_smallest_limit(scene->explain, request->number, best->number) : 0;
 
     if (best->kind == EXPLAIN_SETTING) {
-        line(out, "to set", "PYTORCH_CUDA_ALLOC_CONF=%s", best->conf);
+        line(out, "to set", "PYTORCH_CUDA_ALLOC_CONF=%s", best->conf[0] != '\0' ? best->conf : "\"\"");
     } else if (best->kind == EXPLAIN_POLICY && strcmp(best->change, "cuda-async") == 0) {
         line(out, "to set", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync (played with an ideal pool: the driver's may need more)");
     } else if (best->kind == EXPLAIN_POLICY) {
