@@ -54,8 +54,7 @@ static char *replayed_with(struct database *database, const char *key)
 static uint64_t limit_of(const struct source *source, struct database *database)
 {
     char *text = source->values->memory_limit == 0 ? replayed_with(database, "replay.memory_limit") : NULL;
-    uint64_t limit =
-        text != NULL ? strtoull(text, NULL, 10) : (uint64_t)source->values->memory_limit;
+    uint64_t limit = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)source->values->memory_limit;
 
     free(text);
     return limit;
@@ -64,9 +63,8 @@ static uint64_t limit_of(const struct source *source, struct database *database)
 /* Replays need a history; without one there is still what the database says. */
 static void open_explain(struct source *source, struct oom_scene *scene, char *policy)
 {
-    struct explain_options explain = {.policy = policy,
-                                      .memory_limit = limit_of(source, scene->given),
-                                      .progress = &source->progress};
+    struct explain_options explain = {
+        .policy = policy, .memory_limit = limit_of(source, scene->given), .progress = &source->progress};
     struct varve_message message = {""};
 
     if (source->values->no_replay) {

@@ -34,5 +34,5 @@ int history_read(const char *path, struct history **history_out, struct progress
                  struct varve_message *message)
 {
     return history_is_database(path) ? history_read_database(path, history_out, progress, message)
-                             : history_read_pytorch(path, history_out, progress, message);
+                                     : history_read_pytorch(path, history_out, progress, message);
 }

@@ -37,9 +37,11 @@ struct replay_options {
     bool follow;             /* the history's addresses and decisions are to come out again */
     bool stop_at_oom;        /* not follow: end with the first request that fails */
     bool served_only;        /* not follow: without the requests that failed in the history */
-    bool counts_addresses;   /* not follow: segments lie upwards from one address, not where a CUDA driver would put them */
-    size_t empty_cache_before; /* not follow: the program empties the cache before this event, too; 0: never */
-    replay_observe observe;    /* of replay_play; NULL: nobody looks */
+    bool
+        counts_addresses; /* not follow: segments lie upwards from one address, not where a CUDA driver would put them */
+    size_t
+        empty_cache_before; /* not follow: the program empties the cache before this event, too; 0: never */
+    replay_observe observe; /* of replay_play; NULL: nobody looks */
     void *observe_context;
     struct history_writer *writer; /* of replay_play: where its records go; NULL: nowhere */
     replay_emit emit;              /* of replay_play; NULL: this process is not being recorded */

@@ -79,8 +79,8 @@ static void note_request(void *context, struct varve_alloc *alloc, bool has_fail
         play->request = 0;
     }
     if (has_failed) {
-        play->failed = memory_grow(play->failed, &play->failed_capacity, play->failed_count,
-                                   sizeof(play->failed[0]));
+        play->failed =
+            memory_grow(play->failed, &play->failed_capacity, play->failed_count, sizeof(play->failed[0]));
         play->failed[play->failed_count++] = (struct failed){device, play->request};
     }
     play->request++;
@@ -231,7 +231,8 @@ static void add_candidate(struct explain *explain, unsigned family, const struct
 }
 
 /* Each value of one option, and none if one is recorded. */
-static void add_option(struct explain *explain, const struct candidate *recorded, enum candidate_option option)
+static void add_option(struct explain *explain, const struct candidate *recorded,
+                       enum candidate_option option)
 {
     struct candidate_range range = candidate_range(explain->history, option, true);
 
@@ -415,8 +416,9 @@ static int compare_answers(const void *a_untyped, const void *b_untyped)
     order = order != 0 ? order : compare_numbers(a->failures, b->failures);
     order = order != 0 ? order : compare_numbers(complexity(a->change), complexity(b->change));
     order = order != 0 ? order : compare_numbers(a->device_ns, b->device_ns);
-    order = order != 0 ? order
-                       : compare_numbers((uint64_t)a->figures.peak_reserved, (uint64_t)b->figures.peak_reserved);
+    order = order != 0
+                ? order
+                : compare_numbers((uint64_t)a->figures.peak_reserved, (uint64_t)b->figures.peak_reserved);
     return order != 0 ? order : compare_numbers(a->number, b->number);
 }
 

@@ -30,10 +30,11 @@ struct explain_failure {
 };
 
 struct explain_facts {
-    uint64_t limit;      /* that the replays ran under */
-    bool is_given;       /* by the caller; else worked out: what was reserved at most, and the true one may be higher */
-    bool is_reproduced;  /* with it every recorded decision came out again */
-    uint64_t requests;   /* of all devices */
+    uint64_t limit; /* that the replays ran under */
+    bool
+        is_given; /* by the caller; else worked out: what was reserved at most, and the true one may be higher */
+    bool is_reproduced;                     /* with it every recorded decision came out again */
+    uint64_t requests;                      /* of all devices */
     const struct explain_failure *failures; /* by device and event */
     size_t failure_count;
 };
@@ -48,12 +49,15 @@ enum explain_kind {
 /* Something that served the request when the history was played with it. */
 struct explain_answer {
     enum explain_kind kind;
-    const char *change; /* the settings that are new, "without NAME:VALUE", "no settings", or the policy's name */
+    const char
+        *change; /* the settings that are new, "without NAME:VALUE", "no settings", or the policy's name */
     const char *conf;   /* all settings; NULL: those recorded. Both until explain_close */
     size_t empty_event; /* EXPLAIN_EMPTY_CACHE: the call comes before this event, */
-    uint64_t empty_live, empty_requests; /* when so many bytes are in use, and so many requests before the one that failed */
+    uint64_t empty_live,
+        empty_requests; /* when so many bytes are in use, and so many requests before the one that failed */
     uint64_t failures;  /* requests that still fail, of all */
-    bool is_luck;       /* it is not served if the device gives other addresses: they decide between blocks of equal size */
+    bool
+        is_luck; /* it is not served if the device gives other addresses: they decide between blocks of equal size */
     struct replay_figures figures;
     uint64_t device_ns;
     size_t number; /* for explain_smallest_limit */

@@ -111,16 +111,18 @@ static struct format_text room_text(const struct oom_memory *memory)
 static void write_other_pool(const struct oom_memory *memory, char *text)
 {
     if (memory->other_largest >= memory->rounded) {
-        snprintf(text, OOM_SENTENCE_BYTES,
-                 "other pool or stream: a free block of %s would fit, but belongs to another pool or stream; the "
-                 "largest of its own is %s",
-                 BYTES(memory->other_largest), BYTES(memory->own_largest));
+        snprintf(
+            text, OOM_SENTENCE_BYTES,
+            "other pool or stream: a free block of %s would fit, but belongs to another pool or stream; the "
+            "largest of its own is %s",
+            BYTES(memory->other_largest), BYTES(memory->own_largest));
     } else {
-        snprintf(text, OOM_SENTENCE_BYTES,
-                 "other pools or streams: they hold %s of the %s that is free%s; its own hold %s, the largest "
-                 "block %s",
-                 BYTES(memory->other_free), BYTES(memory->own_free + memory->other_free),
-                 room_text(memory).text, BYTES(memory->own_free), BYTES(memory->own_largest));
+        snprintf(
+            text, OOM_SENTENCE_BYTES,
+            "other pools or streams: they hold %s of the %s that is free%s; its own hold %s, the largest "
+            "block %s",
+            BYTES(memory->other_free), BYTES(memory->own_free + memory->other_free), room_text(memory).text,
+            BYTES(memory->own_free), BYTES(memory->own_largest));
     }
 }
 
@@ -135,11 +137,12 @@ static void write_foreign(const struct oom_memory *memory, char *text)
 {
     uint64_t known = memory->reserved + memory->device_free;
 
-    snprintf(text, OOM_SENTENCE_BYTES,
-             "memory of others on the device: of %s this allocator has %s and %s is free, so %s is held by the "
-             "driver, libraries or other processes",
-             BYTES(memory->device_total), BYTES(memory->reserved), BYTES(memory->device_free),
-             BYTES(memory->device_total - known));
+    snprintf(
+        text, OOM_SENTENCE_BYTES,
+        "memory of others on the device: of %s this allocator has %s and %s is free, so %s is held by the "
+        "driver, libraries or other processes",
+        BYTES(memory->device_total), BYTES(memory->reserved), BYTES(memory->device_free),
+        BYTES(memory->device_total - known));
 }
 
 static void write_fragmentation(const struct oom_memory *memory, char *text)
@@ -152,22 +155,25 @@ static void write_fragmentation(const struct oom_memory *memory, char *text)
 
 static void write_pending(const struct oom_memory *memory, char *text)
 {
-    snprintf(text, OOM_SENTENCE_BYTES,
-             "pending frees: %s is freed, but other streams may still use it; once free, it would leave a block of %s",
-             BYTES(memory->pending), BYTES(memory->with_pending));
+    snprintf(
+        text, OOM_SENTENCE_BYTES,
+        "pending frees: %s is freed, but other streams may still use it; once free, it would leave a block of %s",
+        BYTES(memory->pending), BYTES(memory->with_pending));
 }
 
 static void write_own_block(const struct oom_memory *memory, enum oom_cause cause, char *text)
 {
     if (cause == OOM_SPLIT_LIMIT) {
-        snprintf(text, OOM_SENTENCE_BYTES,
-                 "max_split_size_mb: a free block of %s would fit, and is kept for requests of about its size",
-                 BYTES(memory->own_largest));
+        snprintf(
+            text, OOM_SENTENCE_BYTES,
+            "max_split_size_mb: a free block of %s would fit, and is kept for requests of about its size",
+            BYTES(memory->own_largest));
     } else {
-        snprintf(text, OOM_SENTENCE_BYTES,
-                 "searched too early: a free block of %s fits, but it came free when the pool was not searched "
-                 "any more (while it waited for other streams); the same request made again is served",
-                 BYTES(memory->own_largest));
+        snprintf(
+            text, OOM_SENTENCE_BYTES,
+            "searched too early: a free block of %s fits, but it came free when the pool was not searched "
+            "any more (while it waited for other streams); the same request made again is served",
+            BYTES(memory->own_largest));
     }
 }
 
@@ -184,15 +190,16 @@ static void write_sizes(const struct oom_memory *memory, enum oom_cause cause, c
                  BYTES(memory->live), BYTES(memory->requested), BYTES(limit_of(memory)),
                  BYTES(memory->allocated - memory->live + memory->rounded - memory->requested));
     } else if (cause == OOM_NOT_ENOUGH) {
-        snprintf(text, OOM_SENTENCE_BYTES,
-                 "not enough memory in what is reserved: %s free is %s less than the request, and the device gave "
-                 "no more",
-                 BYTES(memory->own_free + memory->other_free),
-                 BYTES(memory->rounded - memory->own_free - memory->other_free));
+        snprintf(
+            text, OOM_SENTENCE_BYTES,
+            "not enough memory in what is reserved: %s free is %s less than the request, and the device gave "
+            "no more",
+            BYTES(memory->own_free + memory->other_free),
+            BYTES(memory->rounded - memory->own_free - memory->other_free));
     } else {
         snprintf(text, OOM_SENTENCE_BYTES,
-                 "unexplained: under a limit of %s a segment of %s could still be reserved", BYTES(limit_of(memory)),
-                 BYTES(memory->segment));
+                 "unexplained: under a limit of %s a segment of %s could still be reserved",
+                 BYTES(limit_of(memory)), BYTES(memory->segment));
     }
 }
 

@@ -25,7 +25,8 @@ struct whatif_setting {
     bool stop_at_oom;      /* end with the first request that fails */
     bool served_only;      /* without the requests that failed in the history */
     bool counts_addresses; /* segments lie upwards from one address, not where a CUDA driver would put them */
-    size_t empty_cache_before; /* of each device: the program empties the cache before this event, too; 0: never */
+    size_t
+        empty_cache_before; /* of each device: the program empties the cache before this event, too; 0: never */
     replay_observe observe; /* called on the play's thread, instead of what fills `moments`; NULL: that */
     void *observe_context;
 };

@@ -233,7 +233,8 @@ static struct cJSON *request_json(struct oom_scene *scene, const struct oom_requ
     if (request->failure.is_known) {
         oom_sentence(&request->memory, cause);
     }
-    json_text(object, "cause", request->failure.is_known ? oom_cause_name(oom_cause_of(&request->memory)) : NULL);
+    json_text(object, "cause",
+              request->failure.is_known ? oom_cause_name(oom_cause_of(&request->memory)) : NULL);
     json_text(object, "because", request->failure.is_known ? cause : NULL);
     json_add(object, "served", is_explained ? served_json(scene, request) : json_null_value());
     return object;

@@ -73,7 +73,8 @@ static void print_memory(FILE *out, const struct oom_scene *scene, const struct 
 
     if (!failure->is_known) {
         if (request->reserved > 0) {
-            line(out, "memory", "reserved %s, allocated %s", BYTES(request->reserved), BYTES(request->allocated));
+            line(out, "memory", "reserved %s, allocated %s", BYTES(request->reserved),
+                 BYTES(request->allocated));
         }
         return;
     }
@@ -151,6 +152,7 @@ static void print_block(FILE *out, struct oom_scene *scene, const struct oom_req
 {
     struct owner owner = oom_scene_owner(scene, request, block);
     char text[OWNER_TEXT_BYTES];
+    const char *state = block->state == VARVE_LAYOUT_PENDING ? ", pending" : "";
     char age[80] = "";
 
     owner_text(&owner, OWNER_COLUMNS, text);
@@ -159,7 +161,8 @@ static void print_block(FILE *out, struct oom_scene *scene, const struct oom_req
                  format_duration(request->ts_ns - owner.alloc_ns).text,
                  COUNT(oom_scene_allocations(scene, request, owner.alloc_seq)));
     }
-    fprintf(out, "%*s  %#-14" PRIx64 " %10s%s\n", INDENT, "", block->addr, BYTES(block->extent), age);
+    fprintf(out, "%*s  %#-14" PRIx64 " %10s%s%s\n", INDENT, "", block->addr, BYTES(block->extent), state,
+            age);
     if (text[0] != '\0') {
         fprintf(out, "%*s    %s\n", INDENT, "", text);
     }
@@ -190,15 +193,17 @@ static void print_hole(FILE *out, struct oom_scene *scene, const struct oom_requ
          EXACT(failure->own.largest), failure->largest_addr, BYTES(failure->own.bytes),
          COUNT(failure->own.blocks), format_plural((int64_t)failure->own.blocks, "block", "blocks"));
     if (freeing->blocks > 0 && freeing->result >= request->memory.rounded) {
-        line(out, "blocked by", "%s %s in use, %s; without %s a free block of %s is left:", COUNT(freeing->blocks),
+        line(out, "blocked by",
+             "%s %s in use, %s; without %s a free block of %s is left:", COUNT(freeing->blocks),
              format_plural((int64_t)freeing->blocks, "block", "blocks"), BYTES(freeing->bytes),
              freeing->blocks == 1 ? "it" : "them", BYTES(freeing->result));
         print_blocks(out, scene, request, freeing->first, freeing->blocks);
     } else {
-        line(out, "blocked by",
-             "no segment is as large as the request; the one with most free has %s of %s, beside %s %s in use:",
-             BYTES(best->unused), BYTES(best->bytes), COUNT(best->blocks),
-             format_plural((int64_t)best->blocks, "block", "blocks"));
+        line(
+            out, "blocked by",
+            "no segment is as large as the request; the one with most free has %s of %s, beside %s %s in use:",
+            BYTES(best->unused), BYTES(best->bytes), COUNT(best->blocks),
+            format_plural((int64_t)best->blocks, "block", "blocks"));
         print_blocks(out, scene, request, best->first, best->blocks);
     }
 }
@@ -226,8 +231,9 @@ static void print_cost(FILE *out, const struct oom_scene *scene, const struct ex
 {
     fprintf(out, "%*s  %s of %s requests %s, peak reserved %s, %s device calls (%s)\n", INDENT, "",
             answer->failures == 0 ? "none" : COUNT(answer->failures),
-            COUNT(explain_get_facts(scene->explain)->requests), answer->failures <= 1 ? "fails" : "fail", BYTES(answer->figures.peak_reserved),
-            COUNT(answer->figures.device_calls), format_duration((int64_t)answer->device_ns).text);
+            COUNT(explain_get_facts(scene->explain)->requests), answer->failures <= 1 ? "fails" : "fail",
+            BYTES(answer->figures.peak_reserved), COUNT(answer->figures.device_calls),
+            format_duration((int64_t)answer->device_ns).text);
     if (answer->is_luck) {
         fprintf(out, "%*s  by luck: with other addresses from the device it fails\n", INDENT, "");
     }
@@ -242,9 +248,10 @@ static void print_answer(FILE *out, const struct oom_scene *scene, const char *l
              COUNT(answer->empty_requests), BYTES(answer->empty_live));
         break;
     case EXPLAIN_RULE:
-        line(out, label,
-             "searching the pool again after the release (PyTorch's pull request 191302, in no release of 2.11); "
-             "until then: catch the error and make the request again");
+        line(
+            out, label,
+            "searching the pool again after the release (PyTorch's pull request 191302, in no release of 2.11); "
+            "until then: catch the error and make the request again");
         break;
     case EXPLAIN_POLICY:
         line(out, label, "policy %s", answer->change);
@@ -277,15 +284,18 @@ static void print_policies(FILE *out, const char *label, const struct explain_an
 static void print_line_to_set(FILE *out, struct oom_scene *scene, const struct oom_request *request,
                               const struct explain_answer *best)
 {
-    uint64_t all = best->failures == 0 ? explain_smallest_limit(scene->explain, EXPLAIN_ALL, best->number) : 0;
+    uint64_t all =
+        best->failures == 0 ? explain_smallest_limit(scene->explain, EXPLAIN_ALL, best->number) : 0;
     uint64_t one = all == 0 ? explain_smallest_limit(scene->explain, request->number, best->number) : 0;
 
     if (best->kind == EXPLAIN_SETTING) {
-        line(out, "to set", "PYTORCH_CUDA_ALLOC_CONF=%s", best->conf[0] != '\0' ? best->conf : "\"\"");
+        line(out, "to set", "export PYTORCH_ALLOC_CONF=%s", best->conf[0] != '\0' ? best->conf : "\"\"");
     } else if (best->kind == EXPLAIN_POLICY && strcmp(best->change, "cuda-async") == 0) {
-        line(out, "to set", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync (played with an ideal pool: the driver's may need more)");
+        line(
+            out, "to set",
+            "export PYTORCH_ALLOC_CONF=backend:cudaMallocAsync (played with an ideal pool: the driver's may need more)");
     } else if (best->kind == EXPLAIN_POLICY) {
-        line(out, "to set", "VARVE_TORCH_POLICY=%s, for varve's allocator in PyTorch", best->change);
+        line(out, "to set", "export VARVE_TORCH_POLICY=%s, for varve's allocator in PyTorch", best->change);
     }
     if (all != 0) {
         line(out, "", "with it all requests are served from %s on", EXACT(all));
@@ -322,7 +332,8 @@ static void print_smallest(FILE *out, struct oom_scene *scene, const struct oom_
     uint64_t all = explain_smallest_limit(scene->explain, EXPLAIN_ALL, EXPLAIN_RECORDED);
 
     if (one != 0) {
-        line(out, "more memory", "as it is set, this request is served from %s on, and not 2 MiB below", EXACT(one));
+        line(out, "more memory", "as it is set, this request is served from %s on, and not 2 MiB below",
+             EXACT(one));
     }
     if (all != 0) {
         line(out, one != 0 ? "" : "more memory", "all requests are served from %s on", EXACT(all));
@@ -387,7 +398,8 @@ static void print_others(FILE *out, const struct oom_scene *scene, size_t first)
         table_add(&table, format_duration(request->ts_ns).text);
         table_add(&table, COUNT(request->request.device));
         table_add(&table, BYTES(request->requested));
-        table_add(&table, request->failure.is_known ? oom_cause_name(oom_cause_of(&request->memory)) : "unknown");
+        table_add(&table,
+                  request->failure.is_known ? oom_cause_name(oom_cause_of(&request->memory)) : "unknown");
     }
     table_print(&table, out, true);
     table_free(&table);

@@ -36,7 +36,8 @@ static void read_row(struct oom_scene *scene, struct cursor *cursor)
     *request = (struct oom_request){
         .request = {.seq = cursor_integer(cursor, 0),
                     .device = cursor_integer(cursor, 2),
-                    .rounded = varve_alloc_block_size(NULL, &scene->config, (uint64_t)cursor_integer(cursor, 5)),
+                    .rounded =
+                        varve_alloc_block_size(NULL, &scene->config, (uint64_t)cursor_integer(cursor, 5)),
                     .process_id = cursor_integer(cursor, 11),
                     .stream = (uint16_t)cursor_integer(cursor, 12),
                     .pool = (uint16_t)cursor_integer(cursor, 13)},

@@ -48,7 +48,7 @@ struct failure {
     uint64_t live;                    /* requested bytes of the blocks in use */
     struct failure_free own, others;  /* of the request's pool and stream, of all the rest */
     uint64_t with_pending;            /* the largest block of its own, if all pending blocks had been free */
-    uint64_t largest_addr; /* of own.largest */
+    uint64_t largest_addr;            /* of own.largest */
     struct failure_freeing freeing;
     struct failure_segment best; /* bytes 0: none */
 };

@@ -146,10 +146,11 @@ void owners_load(struct owners *owners, struct database *database)
         return;
     }
     addresses = wanted_json(owners);
-    cursor_open(&cursor, database,
-                "SELECT addr, process_id, device, alloc_seq, free_completed_seq, callsite_id, alloc_ns FROM allocation "
-                "WHERE domain = 4 AND addr IN (SELECT value FROM json_each(?1)) "
-                "AND alloc_seq <= ?2 AND (free_completed_seq IS NULL OR free_completed_seq > ?3)");
+    cursor_open(
+        &cursor, database,
+        "SELECT addr, process_id, device, alloc_seq, free_completed_seq, callsite_id, alloc_ns FROM allocation "
+        "WHERE domain = 4 AND addr IN (SELECT value FROM json_each(?1)) "
+        "AND alloc_seq <= ?2 AND (free_completed_seq IS NULL OR free_completed_seq > ?3)");
     cursor_bind_text(&cursor, 1, addresses);
     cursor_bind_integer(&cursor, 2, owners->last_seq);
     cursor_bind_integer(&cursor, 3, owners->first_seq);

@@ -116,7 +116,8 @@ static void test_empty_cache(void **state)
     struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
     size_t tried;
     size_t count = explain_find(explain, 0, answers, &tried);
-    const struct explain_answer *answer = find(answers, count, EXPLAIN_EMPTY_CACHE, "torch.cuda.empty_cache()");
+    const struct explain_answer *answer =
+        find(answers, count, EXPLAIN_EMPTY_CACHE, "torch.cuda.empty_cache()");
     const struct history_device *device = &scene->history->devices[0];
 
     (void)state;
@@ -211,8 +212,8 @@ static void test_recorded_setting(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fragmentation), cmocka_unit_test(test_empty_cache),
-        cmocka_unit_test(test_over_limit),    cmocka_unit_test(test_pending),
+        cmocka_unit_test(test_fragmentation),    cmocka_unit_test(test_empty_cache),
+        cmocka_unit_test(test_over_limit),       cmocka_unit_test(test_pending),
         cmocka_unit_test(test_recorded_setting),
     };
 

@@ -50,7 +50,8 @@ static void test_fragmentation(void **state)
     struct oom_memory memory = in_pieces();
 
     (void)state;
-    expect(&memory, OOM_FRAGMENTATION, "40.0 MiB free would do, but the largest free block is 22.0 MiB, 18.0 MiB too small");
+    expect(&memory, OOM_FRAGMENTATION,
+           "40.0 MiB free would do, but the largest free block is 22.0 MiB, 18.0 MiB too small");
     assert_int_equal(oom_excess(&memory), 0);
     /* part of it not reserved yet */
     memory.reserved = 90 * MIB;
@@ -86,7 +87,8 @@ static void test_device(void **state)
     memory.own_free = memory.own_largest = memory.with_pending = 0;
     memory.device_free = 30 * MIB;
     memory.device_total = 120 * MIB;
-    expect(&memory, OOM_FOREIGN, "of 120 MiB this allocator has 60.0 MiB and 30.0 MiB is free, so 30.0 MiB is held");
+    expect(&memory, OOM_FOREIGN,
+           "of 120 MiB this allocator has 60.0 MiB and 30.0 MiB is free, so 30.0 MiB is held");
     assert_int_equal(oom_excess(&memory), 10 * MIB);
     /* alone on the device it would not fit either */
     memory.device_total = 99 * MIB;
@@ -143,7 +145,8 @@ static void test_segment_size(void **state)
     memory.segment = 20 * MIB;
     memory.reserved = memory.allocated = memory.live = 90 * MIB;
     memory.own_free = memory.own_largest = 0;
-    expect(&memory, OOM_SEGMENT_SIZE, "10.0 MiB can still be reserved, enough for the block of 5.00 MiB, but its segment is 20.0 MiB");
+    expect(&memory, OOM_SEGMENT_SIZE,
+           "10.0 MiB can still be reserved, enough for the block of 5.00 MiB, but its segment is 20.0 MiB");
     memory.segment = 10 * MIB;
     expect(&memory, OOM_UNEXPLAINED, "could still be reserved");
 }
