@@ -78,10 +78,12 @@ struct varve_alloc_recorder {
 /* Records into the ring of the calling thread (varve_emit), with emits_names. */
 extern const struct varve_alloc_recorder varve_alloc_recorder_ring;
 
+#define VARVE_ALLOC_PLAN_NOWHERE UINT64_MAX
+
 /* Places for the requests of one iteration, in their order (policy plan). */
 struct varve_alloc_plan_entry {
     uint64_t bytes;  /* of the block: a multiple of 512 */
-    uint64_t offset; /* offset + bytes <= height */
+    uint64_t offset; /* offset + bytes <= height; or VARVE_ALLOC_PLAN_NOWHERE: it has no place in the plan */
     uint64_t stream;
 };
 
@@ -89,6 +91,7 @@ struct varve_alloc_plan {
     const struct varve_alloc_plan_entry *entries;
     size_t count;
     uint64_t height;
+    uint64_t requests_before; /* of the default pool, before the first iteration: they are not planned */
 };
 
 struct varve_alloc_options {

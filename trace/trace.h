@@ -426,8 +426,16 @@ int varve_writer_open(const char *path, bool replace, struct varve_writer **writ
 
 int varve_writer_meta_text(struct varve_writer *writer, const char *key, const char *value);
 int varve_writer_meta_integer(struct varve_writer *writer, const char *key, int64_t value);
-/// The process of all events. Before the first one; without it the process has pid 1 and no name.
-int varve_writer_process(struct varve_writer *writer, const struct varve_writer_process *process);
+/// The process of the events that follow; without it there is one of pid 1 and without a name. Each pid is one
+/// process, described by the last call. The number of its first thread, 0 on an error.
+uint32_t varve_writer_process(struct varve_writer *writer, const struct varve_writer_process *process);
+/// A thread of that process, at most 65536 in all; the first one is that which came with it, unless it has had events already. `name`
+/// may be NULL. Its number, for varve_writer_use_thread; 0 on an error.
+uint32_t varve_writer_thread(struct varve_writer *writer, int32_t tid, const char *name);
+/// The events that follow are of this thread, and of its process.
+int varve_writer_use_thread(struct varve_writer *writer, uint32_t number);
+/// A row of `stats` of source 'import': what was wrong with the source; a loss is in every report.
+int varve_writer_stat(struct varve_writer *writer, const char *name, bool is_loss, uint64_t value);
 /// total_bytes 0: unknown.
 int varve_writer_device(struct varve_writer *writer, unsigned index, const char *name, uint64_t total_bytes);
 /// What a stream number of records means.

@@ -22,8 +22,23 @@ int backend_prepare(struct varve_alloc *alloc, uint64_t pieces)
 int backend_reserve(struct varve_alloc *alloc, struct request *request, uint64_t bytes,
                     struct block **block_out)
 {
+    struct block *block = NULL;
+    int error;
+
     request->segment_bytes = bytes;
-    return segment_alloc(alloc, request, false, block_out);
+    error = segment_alloc(alloc, request, false, &block);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    if (alloc->config.release_lock_on_cudamalloc && backend_prepare(alloc, BACKEND_CUTS) != VARVE_OK) {
+        struct release_sum ignored = {0};
+
+        backend_put(alloc, block);
+        backend_give_back(alloc, block, VARVE_CAUSE_FREE, &ignored);
+        return VARVE_ERROR_FULL;
+    }
+    *block_out = block;
+    return VARVE_OK;
 }
 
 static void count_inactive(struct varve_alloc *alloc, const struct block *block, int64_t sign)
@@ -105,6 +120,30 @@ int backend_adopt(struct varve_alloc *alloc, struct block *block, struct stream_
         block->bins = bins;
     }
     return error;
+}
+
+bool backend_take_for(struct varve_alloc *alloc, struct block *block, struct stream_bins *bins)
+{
+    backend_take(alloc, block);
+    if (backend_adopt(alloc, block, bins) == VARVE_OK) {
+        return true;
+    }
+    backend_put(alloc, block);
+    return false;
+}
+
+static void absorb(struct varve_alloc *alloc, struct block *block, struct block *neighbour, bool any_stream)
+{
+    if (neighbour != NULL && (any_stream || neighbour->bins == block->bins) &&
+        backend_take_for(alloc, neighbour, block->bins)) {
+        backend_merge(alloc, block, neighbour);
+    }
+}
+
+void backend_coalesce(struct varve_alloc *alloc, struct block *block, bool any_stream)
+{
+    absorb(alloc, block, backend_free_before(block), any_stream);
+    absorb(alloc, block, backend_free_behind(block), any_stream);
 }
 
 bool backend_give_back(struct varve_alloc *alloc, struct block *block, enum varve_cause cause,

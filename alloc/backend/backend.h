@@ -13,10 +13,13 @@
 
 #include "alloc/core/state/allocator.h"
 
+#define BACKEND_CUTS 64 /* of one request, at most */
+
 /// At least `pieces` cuts cannot fail. VARVE_ERROR_FULL.
 int backend_prepare(struct varve_alloc *alloc, uint64_t pieces);
 /// A new segment of `bytes` for the request's stream, held. While the device is asked, other requests may come in
-/// (release_lock_on_cudamalloc). Errors: VARVE_ERROR_NO_MEMORY (limit or device), the device's.
+/// (release_lock_on_cudamalloc); BACKEND_CUTS cuts cannot fail afterwards. Errors: VARVE_ERROR_NO_MEMORY (limit or
+/// device), VARVE_ERROR_FULL, the device's.
 int backend_reserve(struct varve_alloc *alloc, struct request *request, uint64_t bytes,
                     struct block **block_out);
 /// A held piece becomes free: it is in the index of its stream afterwards.
@@ -32,6 +35,11 @@ struct block *backend_free_before(const struct block *block);
 struct block *backend_free_behind(const struct block *block);
 /// A held piece goes over to another stream, which then waits for the work of the one that had it. Errors: the device's.
 int backend_adopt(struct varve_alloc *alloc, struct block *block, struct stream_bins *bins);
+/// A free piece is held for that stream. False: the device can't let the stream wait, and the piece is still free.
+bool backend_take_for(struct varve_alloc *alloc, struct block *block, struct stream_bins *bins);
+/// A held piece absorbs its free neighbours; with `any_stream` also those of other streams, whose work its own stream then
+/// waits for. One for which the device can't do that stays.
+void backend_coalesce(struct varve_alloc *alloc, struct block *block, bool any_stream);
 /// A free piece that is a whole segment goes back to the device, and `sum` counts it. False: the device has kept it, and
 /// it stays free.
 bool backend_give_back(struct varve_alloc *alloc, struct block *block, enum varve_cause cause,

@@ -29,6 +29,7 @@ struct plan {
     const struct varve_alloc_plan *given;
     uint64_t window;
     size_t next;           /* entry */
+    uint64_t before;       /* requests that are still to come before the first iteration */
     uint64_t addr, end;    /* of the segment; 0: there is none yet */
     bool is_refused;       /* there was no memory for it: not asked for again until memory was released */
     struct block **pieces; /* free ones of the segment, by address */
@@ -45,6 +46,7 @@ static int plan_open(struct varve_alloc *alloc, const uint64_t *values, struct v
     }
     plan->given = alloc->plan != NULL ? alloc->plan : &none;
     plan->window = values[OPTION_WINDOW];
+    plan->before = plan->given->requests_before;
     alloc->backend_state = plan;
     return VARVE_OK;
 }
@@ -234,30 +236,34 @@ static int plan_alloc(struct varve_alloc *alloc, struct request *request, bool m
 {
     struct plan *plan = alloc->backend_state;
     size_t next = plan->next;
-    const struct varve_alloc_plan_entry *entry = plan->given->count > 0 ? entry_of(plan, request) : NULL;
+    const struct varve_alloc_plan_entry *entry =
+        plan->before == 0 && plan->given->count > 0 ? entry_of(plan, request) : NULL;
+    bool has_place = entry != NULL && entry->offset != VARVE_ALLOC_PLAN_NOWHERE;
     int error = pieces_reserve(plan, 4);
 
     if (error == VARVE_OK) {
         error = backend_prepare(alloc, 4);
     }
-    if (error == VARVE_OK && entry != NULL && plan->addr == 0 && may_grow && !plan->is_refused) {
+    if (error == VARVE_OK && has_place && plan->addr == 0 && may_grow && !plan->is_refused) {
         error = reserve(alloc, plan, request);
         error = error == VARVE_ERROR_NO_MEMORY ? VARVE_OK : error;
     }
     if (error != VARVE_OK) {
         return error;
     }
-    if (entry != NULL && plan->addr == 0 && !may_grow) {
+    if (has_place && plan->addr == 0 && !may_grow) {
         plan->next = next; /* it is asked again, with may_grow, once the cache has failed */
         return plan->is_refused ? fall_back(alloc, plan, request, false, block_out) : VARVE_OK;
     }
-    *block_out = entry != NULL && plan->addr != 0 ? place(alloc, plan, request, entry) : NULL;
+    *block_out = has_place && plan->addr != 0 ? place(alloc, plan, request, entry) : NULL;
     if (*block_out != NULL) {
         return VARVE_OK;
     }
     error = fall_back(alloc, plan, request, may_grow, block_out);
     if (*block_out == NULL) {
         plan->next = next;
+    } else {
+        plan->before -= plan->before > 0 ? 1 : 0;
     }
     return error;
 }

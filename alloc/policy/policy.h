@@ -41,8 +41,9 @@ struct pool_backend {
     /* `values`: of the options, in their order. May set alloc->backend_state to memory of malloc, which is freed when the
      * allocator closes; `close` is then called also after an error. NULL: there is no state. */
     int (*open)(struct varve_alloc *alloc, const uint64_t *values, struct varve_message *message);
-    /* A piece of memory for request->wanted, cut to its size: not in the index, nor anywhere else. NULL and 0 if nothing
-     * free serves and `may_grow` is false; with it VARVE_ERROR_NO_MEMORY if the device or the limit refuses. */
+    /* A piece of memory for request->wanted, cut to its size (or larger, where the policy does not cut): not in the index,
+     * nor anywhere else. NULL and 0 if nothing free serves and `may_grow` is false; with it VARVE_ERROR_NO_MEMORY if the
+     * device or the limit refuses. */
     int (*alloc)(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out);
     /* A piece comes back: it merges with others or does not, and goes into the index. */
     void (*free)(struct varve_alloc *alloc, struct block *block);
@@ -85,6 +86,11 @@ struct alloc_policy {
     X(first_fit, "first-fit")   \
     X(buddy, "buddy")           \
     X(cuda_async, "cuda-async") \
+    X(bfc, "bfc")               \
+    X(tlsf, "tlsf")             \
+    X(arena, "arena")           \
+    X(rmm_pool, "rmm-pool")     \
+    X(cupy_pool, "cupy-pool")   \
     X(plan, "plan")             \
     X(stitch, "stitch")         \
     X(none, "none")

@@ -102,7 +102,12 @@ static int run(struct command_context *context, const void *values, const struct
     command_progress(context, &progress, chosen->quiet);
     error = history_read(operands->items[0], &history, &progress, &message);
     progress_end(&progress);
-    if (error == VARVE_OK) {
+    if (error == VARVE_OK && history->has_requests_only) {
+        error = varve_message_set(&message, VARVE_ERROR_UNSUPPORTED,
+                                  "%s has requests only: there are no segments that a snapshot could show",
+                                  operands->items[0]);
+        history_free(history);
+    } else if (error == VARVE_OK) {
         error = write_file(history, chosen, &message);
         history_free(history);
     }

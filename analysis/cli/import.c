@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve import`: a trace database of what others wrote. A file is a snapshot of PyTorch's allocator
- * (history/pytorch/pytorch.c reads, import/pytorch.c writes), a folder holds CTF traces (import/ctf/import.c). Nothing is
- * left behind when it fails.
+ * `varve import`: a trace database of what others wrote. A folder holds CTF traces (import/ctf/import.c), a file what its first bytes
+ * say: a snapshot of PyTorch's allocator (import/pytorch.c) or a log of another tool (import/log.c). Nothing is left behind when it
+ * fails.
  */
 #include "analysis/import/ctf/ctf.h"
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
+#include "analysis/history/input/stream.h"
 #include "analysis/import/import.h"
+#include "analysis/import/log.h"
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/progress.h"
 #include "trace/trace.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -38,7 +41,8 @@ static const struct option_spec options[] = {
 
 /* ---- a snapshot of PyTorch ---- */
 
-static int pytorch_run(struct command_context *context, const struct values *values, const char *path)
+static int pytorch_run(struct command_context *context, const struct values *values, const char *path,
+                       struct input_stream *input)
 {
     struct varve_message message = {""};
     struct import_result result;
@@ -46,7 +50,7 @@ static int pytorch_run(struct command_context *context, const struct values *val
     int error;
 
     command_progress(context, &progress, values->quiet);
-    error = import_pytorch_file(path, values->output, values->force, &progress, &result, &message);
+    error = import_pytorch_stream(input, path, values->output, values->force, &progress, &result, &message);
     progress_end(&progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text);
@@ -146,6 +150,139 @@ static int ctf_run(struct command_context *context, const struct values *values,
     return 0;
 }
 
+/* ---- a log of another tool ---- */
+
+/* What the log has wrong is said even to those who want to hear nothing. */
+static void log_warn(struct command_context *context, const char *path,
+                     const struct import_log_result *result)
+{
+    for (unsigned i = 0; i < IMPORT_FAULT_LIMIT; i++) {
+        const struct import_fault_count *fault = &result->faults[i];
+
+        if (fault->count > 0) {
+            command_say(context->err, "varve import: %s: %s %s (the first: %s %" PRIu64 ")\n", path,
+                        format_count((int64_t)fault->count).text,
+                        import_fault_words((enum import_fault)i, fault->count), result->entry,
+                        fault->first & (IMPORT_NUMBERS_PER_FILE - 1));
+        }
+    }
+    if (result->by_time) {
+        command_say(context->err,
+                    "varve import: %s: its order makes less sense than that of its times, which was taken\n",
+                    path);
+    }
+}
+
+static void log_json(struct command_context *context, const struct values *values,
+                     const struct import_log_result *result)
+{
+    struct cJSON *object = json_object();
+    struct cJSON *faults = json_object();
+
+    json_text(object, "database", values->output);
+    json_text(object, "format", result->format);
+    json_integer(object, "entries", (int64_t)result->entries);
+    json_integer(object, "events", (int64_t)result->events);
+    json_integer(object, "allocations", (int64_t)result->allocations);
+    json_integer(object, "frees", (int64_t)result->frees);
+    json_integer(object, "failures", (int64_t)result->failures);
+    json_integer(object, "processes", (int64_t)result->processes);
+    json_integer(object, "threads", (int64_t)result->threads);
+    json_integer(object, "streams", (int64_t)result->streams);
+    json_integer(object, "callsites", (int64_t)result->callsites);
+    json_integer(object, "peak_bytes", (int64_t)result->peak_bytes);
+    json_integer(object, "live_bytes", (int64_t)result->live_bytes);
+    json_integer(object, "peak_reserved", (int64_t)result->peak_reserved);
+    json_integer(object, "duration_ns", result->duration_ns);
+    json_text(object, "order", result->by_time ? "time" : "source");
+    for (unsigned i = 0; i < IMPORT_FAULT_LIMIT; i++) {
+        bool is_loss;
+
+        json_integer(faults, import_fault_stat((enum import_fault)i, &is_loss),
+                     (int64_t)result->faults[i].count);
+    }
+    json_add(object, "faults", faults);
+    json_print(object, context->out);
+}
+
+static void print_counted(FILE *out, uint64_t count, const char *one, const char *many)
+{
+    fprintf(out, "%s %s", format_count((int64_t)count).text, format_plural((int64_t)count, one, many));
+}
+
+static void log_summary(struct command_context *context, const struct values *values,
+                        const struct import_log_result *result)
+{
+    FILE *out = context->out;
+
+    fprintf(out, "%s: ", values->output);
+    print_counted(out, result->allocations, "allocation", "allocations");
+    fputs(", ", out);
+    print_counted(out, result->frees, "free", "frees");
+    fputs(", ", out);
+    print_counted(out, result->failures, "failure", "failures");
+    fprintf(out, " of a%s %s over %s: ", strchr("AEIOUNR", result->format[0]) != NULL ? "n" : "",
+            result->format, format_duration(result->duration_ns).text);
+    print_counted(out, result->processes, "process", "processes");
+    fputs(", ", out);
+    print_counted(out, result->threads, "thread", "threads");
+    fputs(", ", out);
+    print_counted(out, result->streams, "stream", "streams");
+    fprintf(out, "\npeak %s; live at the end %s\n", format_bytes_exact((int64_t)result->peak_bytes).text,
+            format_bytes_exact((int64_t)result->live_bytes).text);
+    if (result->peak_reserved > 0) {
+        fprintf(out, "reserved for that, as the %s has it: at most %s\n", result->format,
+                format_bytes_exact((int64_t)result->peak_reserved).text);
+    }
+    fprintf(out, "next: varve report %s\n", values->output);
+}
+
+static int log_run(struct command_context *context, const struct values *values,
+                   const struct operands *operands, struct input_stream *input, enum import_source source)
+{
+    struct varve_message message = {""};
+    struct import_log_result result;
+    struct progress progress;
+    int error;
+
+    command_progress(context, &progress, values->quiet);
+    error = import_log(operands->items, (size_t)operands->count, input, source, values->output, values->force,
+                       &progress, &result, &message);
+    progress_end(&progress);
+    if (error != VARVE_OK) {
+        return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
+    }
+    log_warn(context, operands->items[0], &result);
+    if (values->json) {
+        log_json(context, values, &result);
+    } else if (!values->quiet) {
+        log_summary(context, values, &result);
+    }
+    return 0;
+}
+
+static int file_run(struct command_context *context, const struct values *values,
+                    const struct operands *operands)
+{
+    struct varve_message message = {""};
+    struct input_stream *input;
+    enum import_source source;
+    int error = input_stream_open(operands->items[0], &input, &message);
+
+    if (error == VARVE_OK) {
+        error = import_recognise(input, &source, &message);
+        if (error != VARVE_OK) {
+            input_stream_close(input);
+        }
+    }
+    if (error != VARVE_OK) {
+        return command_fail(context, "%s", message.text);
+    }
+    return source == IMPORT_SOURCE_PYTORCH && operands->count == 1
+               ? pytorch_run(context, values, operands->items[0], input)
+               : log_run(context, values, operands, input, source);
+}
+
 static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
 {
     const struct values *values = values_untyped;
@@ -159,32 +296,43 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (varve_publish_check(values->output, values->force, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
-    if (stat(source, &status) == 0 && S_ISDIR(status.st_mode)) {
+    if (operands->count == 1 && stat(source, &status) == 0 && S_ISDIR(status.st_mode)) {
         return ctf_run(context, values, source);
     }
-    return pytorch_run(context, values, source);
+    return file_run(context, values, operands);
 }
 
 const struct command command_import = {
     .name = "import",
-    .arguments = "SOURCE",
-    .summary = "make a trace database of an LTTng trace or a snapshot of PyTorch's allocator",
+    .arguments = "SOURCE [FILE…]",
+    .summary = "make a trace database of another tool's trace or log",
     .purpose =
+        "What SOURCE is, its first bytes say; files may be compressed (.xz, .gz, .zst), an export of Nsight "
+        "Systems not. "
         "A folder: the LTTng (CTF) traces in it, at any depth, as varve record --lttng leaves them in "
         "DB.ctf. The database is the one that varve record would have written itself. What LTTng "
-        "discarded is counted in it; a damaged trace is refused. babeltrace2 must be installed. A file: a "
-        "snapshot of PyTorch's allocator as torch.cuda.memory._dump_snapshot wrote it (.pickle, also "
-        ".xz, .gz, .zst); nothing in it is executed. Events, call sites, settings and the segments at "
-        "the end go into the database. PyTorch has no block sizes in its events: those of the "
-        "requests are used. For exact blocks, splits and merges use varve replay SNAPSHOT -o trace.db "
-        "instead.",
+        "discarded is counted in it; a damaged trace is refused. babeltrace2 must be installed. "
+        "A snapshot of PyTorch's allocator, as torch.cuda.memory._dump_snapshot wrote it; nothing in it is "
+        "executed. Events, call sites, settings and the segments at the end go into the database. PyTorch has "
+        "no block sizes in its events: those of the requests are used. For exact blocks, splits and merges "
+        "use varve replay SNAPSHOT -o trace.db instead. "
+        "A log of RMM (logging_resource_adaptor): the requests to the resource below it, as blocks without "
+        "segments; several FILEs are logs of one program's devices (NAME.dev0.csv, …). "
+        "A trace of PyTorch's profiler with profile_memory=True: blocks, and tensors on the CPU as heap, with "
+        "the operators and functions of Python that were running. "
+        "An SQLite export of Nsight Systems with --cuda-memory-usage=true: calls of the driver. "
+        "The last three have requests only: varve replay --policy NAME makes them to an allocator of that "
+        "policy. What is wrong in a log (cut off, out of order, frees of unknown addresses) is counted, said, "
+        "and in the tables stats and data_loss.",
     .examples = "  varve import trace.ctf -o trace.db\n"
-                "  varve import snapshot.pickle -o trace.db\n"
-                "  varve import snapshot.pickle.xz --force -o trace.db\n",
+                "  varve import snapshot.pickle.xz --force -o trace.db\n"
+                "  varve import rmm_log.dev0.csv rmm_log.dev1.csv -o trace.db\n"
+                "  varve import report.sqlite -o trace.db\n"
+                "  varve import worker0.pt.trace.json.gz -o trace.db\n",
     .options = options,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
     .operands_min = 1,
-    .operands_max = 1,
+    .operands_max = OPERANDS_MAX,
     .run = run,
 };

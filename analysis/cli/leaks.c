@@ -102,6 +102,7 @@ static int answer(struct command_context *context, struct database *database, co
                   struct varve_message *message)
 {
     const struct values *values = values_untyped;
+    struct leak_query query;
     struct leak_list list;
     int error;
 
@@ -115,14 +116,18 @@ static int answer(struct command_context *context, struct database *database, co
     if (is_of_storages(values)) {
         return answer_storages(context, database, values, message);
     }
-    error = leak_list_load(&list, database, &values->query, message);
+    query = values->query;
+    if (query.domain == NULL && strcmp(selection_default_domain(database), "heap") != 0) {
+        query.domain = selection_default_domain(database);
+    }
+    error = leak_list_load(&list, database, &query, message);
     if (error == VARVE_OK && values->json) {
-        json_print(leak_list_json(database, &list, &values->query, values->frames), context->out);
+        json_print(leak_list_json(database, &list, &query, values->frames), context->out);
     } else if (error == VARVE_OK && values->csv) {
         context->is_exact = true;
         leak_list_csv(context->out, &list);
     } else if (error == VARVE_OK) {
-        leak_list_print(context->out, database, &list, &values->query, values->frames);
+        leak_list_print(context->out, database, &list, &query, values->frames);
     }
     leak_list_free(&list);
     return error;

@@ -32,7 +32,7 @@ struct values {
     bool csv;
 };
 
-static const struct values defaults = {.top = 10, .frames = -1, .domain = "heap"};
+static const struct values defaults = {.top = 10, .frames = -1};
 
 static const struct option_spec options[] = {
     {"by", 'b', OPTION_CHOICE, "WHAT", GROUP_BY_HELP, offsetof(struct values, by), 0, 0, group_by_names},
@@ -124,7 +124,8 @@ static void answer_text(struct command_context *context, struct database *databa
 static int make_answer(struct database *database, const struct values *values, struct answer *answer,
                        struct varve_message *message)
 {
-    int result = selection_make(&answer->selection, database, values->domain, values->pid, message);
+    const char *domain = values->domain != NULL ? values->domain : selection_default_domain(database);
+    int result = selection_make(&answer->selection, database, domain, values->pid, message);
     struct groups *groups;
 
     if (result == VARVE_OK) {
@@ -140,9 +141,9 @@ static int make_answer(struct database *database, const struct values *values, s
     answer->has_total = selection_sum(&answer->selection, database, &answer->total);
     groups = groups_open(database, (enum group_by)values->by);
     if (values->pid == 0) {
-        groups_load(groups, values->domain);
+        groups_load(groups, domain);
     } else if (answer->has_total) {
-        groups_load_process(groups, values->domain, answer->selection.process_id);
+        groups_load_process(groups, domain, answer->selection.process_id);
     }
     groups_rank(groups, CALLSITE_BY_PEAK, values->top, &answer->list);
     groups_close(groups);
@@ -171,7 +172,7 @@ static int answer_peak(struct command_context *context, struct database *databas
         answer_json(context, database, values, &answer);
     } else if (error == VARVE_OK && values->csv) {
         context->is_exact = true;
-        callsite_list_csv(context->out, &answer.list, CALLSITE_BY_PEAK, values->domain);
+        callsite_list_csv(context->out, &answer.list, CALLSITE_BY_PEAK, answer.selection.domain);
     } else if (error == VARVE_OK) {
         terminal_fold();
         answer_text(context, database, values, &answer);

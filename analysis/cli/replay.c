@@ -16,6 +16,7 @@
 #include "analysis/replay/history_writer.h"
 #include "analysis/replay/ineffective.h"
 #include "analysis/replay/replay.h"
+#include "analysis/whatif/profile.h"
 #include "trace/trace.h"
 
 #include <inttypes.h>
@@ -78,7 +79,8 @@ static struct cJSON *mismatch_json(const struct replay_mismatch *mismatch)
 /* The same requests under other rules, beside what they cost as they were recorded. */
 struct whatif {
     struct replay_before before;
-    bool is_unchanged; /* every decision is as recorded */
+    bool is_unchanged;   /* every decision is as recorded */
+    bool is_of_requests; /* nothing was decided */
     struct replay_ineffective ineffective[REPLAY_INEFFECTIVE_MAX];
     size_t ineffective_count;
 };
@@ -239,7 +241,12 @@ static void print_whatif(FILE *out, const struct replay_options *replay, const s
             format_bytes((int64_t)before->limit).text, before->limit);
         format_print_wrapped(out, line, 0);
     }
-    if (!before->is_reproduced) {
+    if (whatif->is_of_requests) {
+        format_print_wrapped(out,
+                             "the trace has a program's requests, and not what served them: recorded is what "
+                             "they add up to",
+                             0);
+    } else if (!before->is_reproduced) {
         format_print_wrapped(out,
                              "the recorded decisions did not come out again under the settings of the trace: "
                              "what is recorded was counted in its events",
@@ -405,16 +412,22 @@ static int replay_history(struct command_context *context, const struct values *
         .conf = values->conf,
         .memory_limit = (uint64_t)values->memory_limit,
         .capacity = (uint64_t)values->capacity,
-        .follow = values->verify || (values->policy == NULL && values->conf == NULL &&
-                                     values->memory_limit == 0 && values->capacity == 0),
+        .follow =
+            values->verify || (!history->has_requests_only && values->policy == NULL &&
+                               values->conf == NULL && values->memory_limit == 0 && values->capacity == 0),
         .progress = progress,
     };
     struct replay_result result = {.segments_equal = true};
     struct varve_message message = {""};
-    struct whatif whatif = {0};
+    struct whatif whatif = {.is_of_requests = history->has_requests_only};
+    struct whatif_profile profile = {0};
     bool is_whatif = !replay.follow;
     int error = is_whatif ? replay_before_load(history, progress, &whatif.before) : VARVE_OK;
 
+    if (error == VARVE_OK && is_whatif && whatif_needs_profile(values->policy)) {
+        error = whatif_profile_make(history, &profile, &message);
+        replay.plans = profile.plans;
+    }
     if (error == VARVE_OK && is_whatif) {
         replay.recorded_limit = whatif.before.limit;
         whatif.is_unchanged = replay_changes_nothing(history, &replay, &whatif.before);
@@ -423,6 +436,7 @@ static int replay_history(struct command_context *context, const struct values *
     if (error == VARVE_OK) {
         error = play(values, path, history, &replay, &result, &message);
     }
+    whatif_profile_free(&profile);
     progress_end(progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s: %s", path,

@@ -10,6 +10,8 @@
 #include "analysis/query/db.h"
 #include "trace/trace.h"
 
+#include <string.h>
+
 struct values {
     const char *at;
     int64_t device, pid;
@@ -22,8 +24,8 @@ static const struct values defaults = {.device = -1, .top = 10};
 
 static const struct option_spec options[] = {
     {"at", 0, OPTION_TEXT, "SEQ|TIME",
-     "after this event: its number, or a time since the trace began such as 1.5s, 20ms, 7us, 900ns (default: "
-     "the last event)",
+     "after this event: its number, a time since the trace began such as 1.5s, 20ms, 7us, 900ns, or peak: when "
+     "most was reserved (default: the last event)",
      offsetof(struct values, at), 0, 0, NULL},
     {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device),
      0, 255, NULL},
@@ -52,14 +54,34 @@ static const char *check(const void *values_untyped)
                                          : NULL;
 }
 
+/* When most was reserved, by the allocator that had most of those that are looked at. */
+static int64_t peak_seq(struct database *database, const struct values *values)
+{
+    struct cursor cursor;
+    int64_t seq = 0;
+
+    cursor_open(&cursor, database,
+                "SELECT seq FROM ladder_peak WHERE (?1 < 0 OR device = ?1) AND (?2 = 0 OR pid = ?2) "
+                "ORDER BY reserved DESC, seq LIMIT 1");
+    cursor_bind_integer(&cursor, 1, values->device);
+    cursor_bind_integer(&cursor, 2, values->pid);
+    if (cursor_next(&cursor)) {
+        seq = cursor_integer(&cursor, 0);
+    }
+    cursor_close(&cursor);
+    return seq;
+}
+
 static int answer(struct command_context *context, struct database *database, const void *values_untyped,
                   struct varve_message *message)
 {
     const struct values *values = values_untyped;
     struct segments_state state = {0};
     int64_t seq = 0;
-    int error = segments_moment(database, values->at, &seq, message);
+    bool is_peak = values->at != NULL && strcmp(values->at, "peak") == 0;
+    int error = segments_moment(database, is_peak ? NULL : values->at, &seq, message);
 
+    seq = is_peak ? peak_seq(database, values) : seq;
     if (error == VARVE_OK) {
         error = segments_state_load(&state, database, seq, values->device, values->pid, message);
     }
@@ -81,12 +103,13 @@ const struct command command_segments = {
     .summary = "segments and blocks of a caching allocator at any event",
     .purpose =
         "Shows the memory that caching allocators had from the device after any event: totals first, then what "
-        "is cached and unused, the largest first: empty segments, which could be given back, and holes, free "
+        "is cached and unused, and why what is reserved serves no request; then, the largest first, empty segments, which could be given back, and holes, free "
         "ranges beside blocks in use, with the call sites of the blocks before and behind each; then the "
         "segments in use, those with most free memory first, with a map of their blocks, each character for "
         "what most of its bytes are. Pending blocks are freed but may still be used by other streams.",
     .examples = "  varve segments trace.db\n"
                 "  varve segments --blocks --top 3 trace.db\n"
+        "  varve segments --at peak trace.db\n"
                 "  varve segments --at 1.5s --device 0 --json trace.db\n",
     .options = options,
     .defaults = &defaults,

@@ -30,7 +30,7 @@ struct values {
     bool csv;
 };
 
-static const struct values defaults = {.points = 80, .device = -1, .domain = "heap"};
+static const struct values defaults = {.points = 80, .device = -1};
 
 static const struct option_spec options[] = {
     {"points", 0, OPTION_INTEGER, "N",
@@ -133,7 +133,8 @@ static int answer(struct command_context *context, struct database *database, co
     int64_t points = is_chart && values->points > columns ? columns : values->points;
     struct timeline timeline = {0};
     struct selection selection;
-    int error = selection_make(&selection, database, values->domain, values->pid, message);
+    const char *domain = values->domain != NULL ? values->domain : selection_default_domain(database);
+    int error = selection_make(&selection, database, domain, values->pid, message);
 
     if (error == VARVE_OK && values->device >= 0) {
         error = selection_device(&selection, database, values->device, message);

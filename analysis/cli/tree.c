@@ -31,7 +31,7 @@ struct values {
     bool count, inverted, all, full_names, json, folded, force;
 };
 
-static const struct values defaults = {.domain = "heap", .depth = CALL_TREE_FRAMES_MAX, .top = 10};
+static const struct values defaults = {.depth = CALL_TREE_FRAMES_MAX, .top = 10};
 
 /* clang-format off */
 #define COMMON_OPTIONS \
@@ -95,8 +95,9 @@ static bool read_share(const char *text, int64_t *share)
 static int load(struct call_tree *tree, struct database *database, const struct values *values,
                 const char *share_min, struct varve_message *message)
 {
+    const char *domain = values->domain != NULL ? values->domain : selection_default_domain(database);
     struct call_tree_options options = {
-        .domain = values->domain,
+        .domain = domain,
         .metric = (enum call_tree_metric)values->metric,
         .figure = values->count ? CALL_TREE_ALLOCATIONS : CALL_TREE_BYTES,
         .is_inverted = values->inverted,
@@ -113,7 +114,7 @@ static int load(struct call_tree *tree, struct database *database, const struct 
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "--min-share: '%s' is no percentage between 0 and 100", share_min);
     }
-    error = selection_make(&selection, database, values->domain, 0, message);
+    error = selection_make(&selection, database, domain, 0, message);
     return error == VARVE_OK ? call_tree_load(tree, database, &options, message) : error;
 }
 
@@ -236,8 +237,7 @@ const struct command command_tree = {
 };
 
 /* A picture has room for any number of frames, and no levels. */
-static const struct values flamegraph_defaults = {
-    .domain = "heap", .depth = CALL_TREE_FRAMES_MAX, .top = INT64_MAX};
+static const struct values flamegraph_defaults = {.depth = CALL_TREE_FRAMES_MAX, .top = INT64_MAX};
 
 const struct command command_flamegraph = {
     .name = "flamegraph",

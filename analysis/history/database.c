@@ -7,6 +7,7 @@
 #include "analysis/history/database.h"
 
 #include "analysis/history/read.h"
+#include "analysis/history/requests.h"
 #include "analysis/history/rests.h"
 #include "analysis/history/stacks.h"
 #include "analysis/base/memory.h"
@@ -469,11 +470,29 @@ static int check_processes(struct reader *reader, struct varve_message *message)
     return VARVE_OK;
 }
 
+static int read_requests(struct reader *reader, struct varve_message *message)
+{
+    int result;
+
+    read_settings(reader->database, &reader->history->settings, &reader->begin_us);
+    reader->stacks = history_stacks_new(reader->database, reader->history);
+    result =
+        history_read_requests(reader->database, reader->history, reader->stacks, reader->progress, message);
+    if (result == VARVE_OK) {
+        result = database_error(reader->database, message);
+    }
+    return result == VARVE_OK ? history_stacks_error(reader->stacks, message) : result;
+}
+
 static int read_all(struct reader *reader, struct varve_message *message)
 {
     struct history *history = reader->history;
-    int result = check_processes(reader, message);
+    int result;
 
+    if (history_is_of_requests(reader->database)) {
+        return read_requests(reader, message);
+    }
+    result = check_processes(reader, message);
     if (result != VARVE_OK) {
         return result;
     }

@@ -9,7 +9,8 @@
 
 #include "analysis/base/memory.h"
 #include "analysis/history/database.h"
-#include "analysis/history/read.h"
+#include "analysis/history/input/stream.h"
+#include "analysis/history/pytorch/snapshot.h"
 #include "analysis/history/rests.h"
 #include "analysis/output/progress.h"
 #include "analysis/replay/history_writer.h"
@@ -236,12 +237,13 @@ int import_pytorch(const struct history *history, struct varve_writer *writer, s
     return error;
 }
 
-int import_pytorch_file(const char *path, const char *output, bool may_replace, struct progress *progress,
-                        struct import_result *result, struct varve_message *message)
+int import_pytorch_stream(struct input_stream *input, const char *path, const char *output, bool may_replace,
+                          struct progress *progress, struct import_result *result,
+                          struct varve_message *message)
 {
     struct varve_writer *writer;
     struct history *history;
-    int error = history_read_pytorch(path, &history, progress, message);
+    int error = history_read_pytorch_stream(input, &history, progress, message);
 
     if (error != VARVE_OK) {
         return error;
@@ -261,4 +263,15 @@ int import_pytorch_file(const char *path, const char *output, bool may_replace, 
     }
     history_free(history);
     return error;
+}
+
+int import_pytorch_file(const char *path, const char *output, bool may_replace, struct progress *progress,
+                        struct import_result *result, struct varve_message *message)
+{
+    struct input_stream *input;
+    int error = input_stream_open(path, &input, message);
+
+    return error != VARVE_OK
+               ? error
+               : import_pytorch_stream(input, path, output, may_replace, progress, result, message);
 }

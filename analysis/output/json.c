@@ -159,3 +159,36 @@ void json_print(struct cJSON *value, FILE *out)
     free(text);
     cJSON_Delete(value);
 }
+
+struct cJSON *json_parse(const char *text, size_t bytes)
+{
+    return cJSON_ParseWithLength(text, bytes);
+}
+
+void json_free(struct cJSON *value)
+{
+    cJSON_Delete(value);
+}
+
+const struct cJSON *json_find_object(const struct cJSON *object, const char *key)
+{
+    const struct cJSON *found = cJSON_GetObjectItemCaseSensitive(object, key);
+
+    return cJSON_IsObject(found) ? found : NULL;
+}
+
+const char *json_find_text(const struct cJSON *object, const char *key)
+{
+    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
+}
+
+bool json_find_number(const struct cJSON *object, const char *key, double *number_out)
+{
+    const struct cJSON *found = cJSON_GetObjectItemCaseSensitive(object, key);
+
+    if (!cJSON_IsNumber(found)) {
+        return false;
+    }
+    *number_out = found->valuedouble;
+    return true;
+}

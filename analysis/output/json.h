@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON of all commands: one line. Text that is not UTF-8 gets U+FFFD; integers keep all 64 bits.
+ * JSON of all commands: one line; and what others wrote, in pieces that fit memory. Text that is not UTF-8 gets U+FFFD; integers keep all 64 bits.
  */
 #ifndef VARVE_ANALYSIS_OUTPUT_JSON_H
 #define VARVE_ANALYSIS_OUTPUT_JSON_H
@@ -30,6 +30,16 @@ void json_real(struct cJSON *object, const char *key, double value);
 void json_add(struct cJSON *object, const char *key, struct cJSON *value); /* takes `value` */
 void json_append(struct cJSON *array, struct cJSON *value);                /* takes `value` */
 void json_print(struct cJSON *value, FILE *out);                           /* frees `value` */
+
+/* ---- reading ---- */
+
+/// The one value that `text` is; NULL if it is none. Owner: the caller, by json_free.
+struct cJSON *json_parse(const char *text, size_t bytes);
+void json_free(struct cJSON *value); /* NULL is allowed */
+/// What an object has under a key, NULL if that is another type, or nothing; the object's own.
+const struct cJSON *json_find_object(const struct cJSON *object, const char *key);
+const char *json_find_text(const struct cJSON *object, const char *key);
+bool json_find_number(const struct cJSON *object, const char *key, double *number_out);
 
 #ifdef __cplusplus
 }

@@ -13,7 +13,7 @@
 #include <time.h>
 
 enum {
-    STEPS_SHORT = 1000,
+    STEPS_SHORT = 600,     /* and one for each item */
     STEPS_LONG = 8000,     /* of the first long turn, and twice as many of the next each */
     COVERED_MAX = 1 << 24, /* sections of all items together */
 };
@@ -101,8 +101,9 @@ static enum skyline_outcome search_by_turns(struct skyline *skyline, double seco
     double *rank = memory_resize(NULL, (skyline->count + 1) * sizeof(*rank));
     enum skyline_outcome outcome = SKYLINE_STOPPED;
     uint64_t random = 1;
-    uint64_t steps_long = STEPS_LONG;
-    int64_t lead = -PLAIN_TURNS * STEPS_SHORT; /* steps of short turns less those of long ones */
+    uint64_t steps_short = STEPS_SHORT + skyline->count;
+    uint64_t steps_long = STEPS_LONG + skyline->count;
+    int64_t lead = -PLAIN_TURNS * (int64_t)steps_short; /* steps of short turns less those of long ones */
     unsigned turns[2] = {0, 0};
 
     order.rank = rank;
@@ -112,7 +113,7 @@ static enum skyline_outcome search_by_turns(struct skyline *skyline, double seco
 
         fill_rank(rank, turn % PLAIN_TURNS / SKYLINE_CHOICES, skyline);
         order.choice = turn % SKYLINE_CHOICES;
-        order.steps = is_long ? steps_long : STEPS_SHORT;
+        order.steps = is_long ? steps_long : steps_short;
         if (!is_long && turn >= PLAIN_TURNS) {
             shake(rank, skyline->count, &random);
         }

@@ -229,14 +229,14 @@ static void look_at(const struct search *search, uint32_t first, uint32_t sectio
     }
 }
 
-/* The best section in the valleys of a group: there is always one. */
+/* The best section in the valleys of a group, of which there is always one; the first that leaves no choice. */
 static struct branch choose(const struct search *search, uint32_t first, uint32_t end)
 {
     const struct skyline *skyline = search->skyline;
     struct branch best = {.options = UINT64_MAX};
     uint32_t valley = first;
 
-    while (valley < end && best.options > 0) {
+    while (valley < end && best.options > 1) {
         int64_t floor = skyline->floor[valley];
         uint32_t valley_end = valley + 1;
 
@@ -245,7 +245,7 @@ static struct branch choose(const struct search *search, uint32_t first, uint32_
         }
         if ((valley == first || skyline->floor[valley - 1] > floor) &&
             (valley_end == end || skyline->floor[valley_end] > floor)) {
-            for (uint32_t s = valley; s < valley_end; s++) {
+            for (uint32_t s = valley; s < valley_end && best.options > 1; s++) {
                 look_at(search, first, s, &best);
             }
         }

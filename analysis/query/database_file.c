@@ -234,3 +234,23 @@ int database_file_check(const char *path, struct database_file *file_out, struct
     result = check_identity(path, header, message);
     return result == VARVE_OK ? check_size(path, header, bytes, message) : result;
 }
+
+int database_file_check_other(const char *path, struct database_file *file_out, struct varve_message *message)
+{
+    unsigned char header[HEADER_BYTES];
+    int64_t bytes = 0;
+    char log[PATH_BYTES];
+    struct stat status;
+    int error = read_header(path, header, &bytes, message);
+
+    *file_out = (struct database_file){0};
+    if (error != VARVE_OK) {
+        return error;
+    }
+    if (big_endian_32(header + 68) == VARVE_DATABASE_APPLICATION_ID) {
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is a trace database already", path);
+    }
+    file_out->is_wal = header[18] == 2 || (snprintf(log, sizeof(log), "%s-wal", path) < (int)sizeof(log) &&
+                                           stat(log, &status) == 0);
+    return check_size(path, header, bytes, message);
+}

@@ -37,6 +37,7 @@ struct database {
     sqlite3 *sqlite;
     char *path;
     bool is_complete;
+    bool is_other;    /* of another tool */
     bool would_write; /* set by the authorizer, which can only answer yes or no */
     int error;        /* the first one */
     struct varve_message message;
@@ -80,9 +81,10 @@ static void set_error(struct database *database, bool is_user)
     database->error =
         varve_message_set(&database->message, is_damaged ? VARVE_ERROR_CORRUPT : VARVE_ERROR_DATABASE,
                           "%s %s (%s)", database->path,
-                          code == SQLITE_ERROR ? "lacks a part of a trace database"
-                          : is_damaged         ? "is damaged"
-                                               : "cannot be read",
+                          code == SQLITE_ERROR && database->is_other ? "has tables of another form"
+                          : code == SQLITE_ERROR                     ? "lacks a part of a trace database"
+                          : is_damaged                               ? "is damaged"
+                                                                     : "cannot be read",
                           sqlite3_errmsg(database->sqlite));
 }
 
@@ -214,39 +216,81 @@ static void protect(struct database *database)
     sqlite3_db_config(database->sqlite, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 }
 
+/* Reading alone, whatever the file is. */
+static int open_file(const char *path, bool is_wal, struct database **database_out,
+                     struct varve_message *message)
+{
+    struct database *database = memory_resize(NULL, sizeof(*database));
+    char *uri = make_uri(path, is_wal);
+    int result = VARVE_OK;
+
+    *database = (struct database){
+        .path = memory_copy_text(path), .timeout_ns = timeout_ns, .begin_ns = computed_ns()};
+    if (sqlite3_open_v2(uri, &database->sqlite, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI,
+                        NULL) != SQLITE_OK) {
+        result = varve_message_set(message, VARVE_ERROR_DATABASE, "%s: %s", path,
+                                   sqlite3_errmsg(database->sqlite));
+        database_close(database);
+        database = NULL;
+    } else {
+        protect(database);
+        sqlite3_exec(database->sqlite, "PRAGMA query_only = 1; PRAGMA mmap_size = 268435456", NULL, NULL,
+                     NULL);
+    }
+    free(uri);
+    *database_out = database;
+    return result;
+}
+
 int database_open(const char *path, enum database_use use, struct database **database_out,
                   struct varve_message *message)
 {
     struct database_file file;
     struct database *database;
     int result = database_file_check(path, &file, message);
-    char *uri;
 
     *database_out = NULL;
+    if (result == VARVE_OK) {
+        result = open_file(path, file.is_wal, &database, message);
+    }
     if (result != VARVE_OK) {
         return result;
     }
-    database = memory_resize(NULL, sizeof(*database));
-    *database = (struct database){
-        .path = memory_copy_text(path), .timeout_ns = timeout_ns, .begin_ns = computed_ns()};
-    uri = make_uri(path, file.is_wal);
-    if (sqlite3_open_v2(uri, &database->sqlite, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI,
-                        NULL) != SQLITE_OK) {
-        result = varve_message_set(message, VARVE_ERROR_DATABASE, "%s: %s", path,
-                                   sqlite3_errmsg(database->sqlite));
-    } else {
-        protect(database);
-        sqlite3_exec(database->sqlite, "PRAGMA query_only = 1; PRAGMA mmap_size = 268435456", NULL, NULL,
-                     NULL);
-        result = check_completeness(database, use, message);
-    }
-    free(uri);
+    result = check_completeness(database, use, message);
     if (result != VARVE_OK) {
         database_close(database);
         return result;
     }
     *database_out = database;
     return VARVE_OK;
+}
+
+int database_open_other(const char *path, struct database **database_out, struct varve_message *message)
+{
+    struct database_file file;
+    int result = database_file_check_other(path, &file, message);
+
+    *database_out = NULL;
+    if (result == VARVE_OK) {
+        result = open_file(path, file.is_wal, database_out, message);
+    }
+    if (result == VARVE_OK) {
+        (*database_out)->is_other = true;
+    }
+    return result;
+}
+
+bool database_has(struct database *database, const char *table, const char *column)
+{
+    struct cursor cursor;
+    bool has;
+
+    cursor_open(&cursor, database, "SELECT 1 FROM pragma_table_info(?1) WHERE ?2 IS NULL OR name = ?2");
+    cursor_bind_text(&cursor, 1, table);
+    cursor_bind_text(&cursor, 2, column);
+    has = cursor_next(&cursor);
+    cursor_close(&cursor);
+    return has;
 }
 
 static int attach(struct database *database, const char *path, const char *name,

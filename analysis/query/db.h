@@ -29,6 +29,10 @@ enum database_use {
 
 int database_open(const char *path, enum database_use use, struct database **database_out,
                   struct varve_message *message);
+/// An SQLite database of another tool. Statements about tables or columns that it lacks are errors, as of a damaged file:
+/// database_has says what there is.
+int database_open_other(const char *path, struct database **database_out, struct varve_message *message);
+bool database_has(struct database *database, const char *table, const char *column); /* NULL: any */
 /// A temporary database, into which tables may be made, with two others attached as `a` and `b` for reading, each the state
 /// of one moment. Both may be the same file. SQLite may compute for it as long as for the two of them.
 int database_open_two(const char *a, const char *b, struct database **database_out,

@@ -73,6 +73,24 @@ int selection_check_pid(struct database *database, int64_t pid, struct varve_mes
                              database_path(database), pid);
 }
 
+const char *selection_default_domain(struct database *database)
+{
+    static const char *const domains[] = {"heap", "block", "device", "managed", "pinned"};
+    struct cursor cursor;
+    const char *found = domains[0];
+
+    cursor_open(
+        &cursor, database,
+        "SELECT min(CASE domain WHEN 'heap' THEN 0 WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'managed' THEN "
+        "3 WHEN 'pinned' THEN 4 ELSE 0 END) FROM total WHERE allocations > 0");
+    if (cursor_next(&cursor) && cursor_integer(&cursor, 0) >= 0 &&
+        cursor_integer(&cursor, 0) < (int64_t)(sizeof(domains) / sizeof(domains[0]))) {
+        found = domains[cursor_integer(&cursor, 0)];
+    }
+    cursor_close(&cursor);
+    return found;
+}
+
 int selection_make(struct selection *selection, struct database *database, const char *domain, int64_t pid,
                    struct varve_message *message)
 {

@@ -16,10 +16,9 @@ struct database;
 struct report_total;
 struct varve_message;
 
-#define DOMAIN_HELP                                                                                 \
-    "heap (default: the malloc family), mmap; of GPU runs device (the CUDA API), block (a caching " \
-    "allocator), "                                                                                  \
-    "pinned, managed, cupti"
+#define DOMAIN_HELP                                                                                          \
+    "heap (the malloc family; default, if there is any), mmap; of GPU runs block (a caching allocator; the " \
+    "next default), device (the CUDA API), pinned, managed, cupti"
 
 /* What leaks, peak and timeline are asked about. */
 struct selection {
@@ -32,6 +31,8 @@ struct selection {
 
 /// Checks the two against the database; a pid that names several process images gives the one with the larger
 /// peak. Errors: VARVE_ERROR_NOT_FOUND, with one line that lists what there is.
+/// The domain that is meant where none was named: heap, or, of a trace without it, what there is instead. Static.
+const char *selection_default_domain(struct database *database);
 int selection_make(struct selection *selection, struct database *database, const char *domain, int64_t pid,
                    struct varve_message *message);
 /// VARVE_ERROR_NOT_FOUND, with a line: no process of this pid was recorded.

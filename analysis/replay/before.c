@@ -6,6 +6,7 @@
  */
 #include "analysis/replay/before.h"
 
+#include "analysis/base/map.h"
 #include "analysis/replay/infer/device.h"
 
 struct replay_figures replay_figures_of(const struct replay_result *result)
@@ -110,12 +111,51 @@ static bool has_releases(const struct history *history)
     return false;
 }
 
+/* Of requests alone no more is known than what they add up to. */
+static void add_requests(const struct history_device *device, struct replay_figures *figures)
+{
+    struct map live = {0};
+    uint64_t bytes = 0;
+    uint64_t peak = 0;
+
+    for (size_t i = 0; i < device->event_count; i++) {
+        const struct history_event *event = &device->events[i];
+        uint64_t size;
+
+        if (event->action == HISTORY_ALLOC) {
+            map_put(&live, event->addr, event->size);
+            bytes += event->size;
+        } else if (event->action == HISTORY_FREE_REQUESTED && map_remove(&live, event->addr, &size)) {
+            bytes -= size;
+        }
+        figures->ooms += event->action == HISTORY_OOM;
+        peak = bytes > peak ? bytes : peak;
+    }
+    figures->peak_allocated += (int64_t)peak;
+    map_free(&live);
+}
+
+static void load_requests(const struct history *history, struct replay_before *out)
+{
+    out->figures = (struct replay_figures){.peak_reserved = REPLAY_UNKNOWN,
+                                           .segments = REPLAY_UNKNOWN,
+                                           .device_calls = REPLAY_UNKNOWN,
+                                           .retries = REPLAY_UNKNOWN};
+    for (size_t i = 0; i < history->device_count; i++) {
+        add_requests(&history->devices[i], &out->figures);
+    }
+}
+
 int replay_before_load(const struct history *history, struct progress *progress, struct replay_before *out)
 {
     struct replay_options options = {.follow = true, .progress = progress};
     struct replay_result result = {0};
 
     *out = (struct replay_before){.figures = {.peak_allocated = REPLAY_UNKNOWN, .retries = REPLAY_UNKNOWN}};
+    if (history->has_requests_only) {
+        load_requests(history, out);
+        return VARVE_OK;
+    }
     for (size_t i = 0; i < history->device_count; i++) {
         int error = add_events(&history->devices[i], &out->figures);
 
@@ -146,7 +186,8 @@ bool replay_changes_nothing(const struct history *history, const struct replay_o
     struct replay_result result = {0};
 
     /* a replay that follows the history is on a device that is large enough, and takes releases for empty_cache */
-    if ((options->capacity != 0 && (int64_t)options->capacity < before->figures.peak_reserved) ||
+    if (history->has_requests_only ||
+        (options->capacity != 0 && (int64_t)options->capacity < before->figures.peak_reserved) ||
         (before->limit != 0 && options->memory_limit == 0)) {
         return false;
     }

@@ -296,6 +296,13 @@ int replay_infer(const struct history *history, const struct replay_options *opt
 
     *inference_out = NULL;
     *result = (struct replay_result){.segments_equal = true};
+    if (history->has_requests_only && options->follow) {
+        free(inference);
+        return varve_message_set(
+            message, VARVE_ERROR_UNSUPPORTED,
+            "it has a program's requests only, and no decisions of an allocator that could "
+            "come out again: --policy NAME makes the requests to that policy");
+    }
     if (inference != NULL) {
         inference->history = history;
         inference->devices = calloc(history->device_count + 1, sizeof(*inference->devices));

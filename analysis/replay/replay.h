@@ -43,8 +43,9 @@ struct replay_options {
         empty_cache_before; /* not follow: the program empties the cache before this event, too; 0: never */
     replay_observe observe; /* of replay_play; NULL: nobody looks */
     void *observe_context;
-    struct history_writer *writer; /* of replay_play: where its records go; NULL: nowhere */
-    replay_emit emit;              /* of replay_play; NULL: this process is not being recorded */
+    const struct varve_alloc_plan *plans; /* of each device, for policy plan; NULL: none */
+    struct history_writer *writer;        /* of replay_play: where its records go; NULL: nowhere */
+    replay_emit emit;                     /* of replay_play; NULL: this process is not being recorded */
     struct progress *progress;
 };
 

@@ -83,6 +83,7 @@ static int open_allocator(struct replay *replay, struct varve_message *message)
     replay->recorder.context = replay;
     alloc.device = replay->device;
     alloc.policy = options->policy;
+    alloc.plan = options->plans != NULL ? &options->plans[replay->index] : NULL;
     alloc.memory_limit = replay->limit;
     alloc.recorder =
         options->follow || options->writer != NULL || options->emit != NULL ? &replay->recorder : NULL;

@@ -8,6 +8,7 @@
 #include "analysis/base/memory.h"
 #include "analysis/base/parallel.h"
 #include "analysis/output/progress.h"
+#include "analysis/whatif/profile.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@ struct inference {
 struct whatif {
     const struct history *history;
     struct replay_before before;
+    struct whatif_profile profile; /* made when a setting first needs it */
     struct inference *inferences;
     size_t inference_count, inference_capacity;
 };
@@ -75,11 +77,13 @@ void whatif_close(struct whatif *whatif)
     for (size_t i = 0; i < whatif->inference_count; i++) {
         replay_inference_free(whatif->inferences[i].inference);
     }
+    whatif_profile_free(&whatif->profile);
     free(whatif->inferences);
     free(whatif);
 }
 
 struct plays {
+    const struct whatif_profile *profile;
     const struct whatif_setting *settings;
     struct replay_inference **inferences; /* of each setting; NULL: its outcome has the error */
     struct whatif_outcome *outcomes;
@@ -101,6 +105,7 @@ static void play_setting(void *context, size_t index)
         .capacity = setting->capacity,
         .stop_at_oom = setting->stop_at_oom,
         .served_only = setting->served_only,
+        .plans = plays->profile->plans,
         .counts_addresses = setting->counts_addresses,
         .empty_cache_before = setting->empty_cache_before,
         .observe = setting->observe != NULL ? setting->observe : whatif_observe,
@@ -122,12 +127,21 @@ static void play_setting(void *context, size_t index)
 void whatif_play(struct whatif *whatif, const struct whatif_setting *settings, size_t count, unsigned threads,
                  struct whatif_outcome *outcomes, struct progress *progress)
 {
-    struct plays plays = {.settings = settings, .outcomes = outcomes, .count = count, .progress = progress};
+    struct plays plays = {.profile = &whatif->profile,
+                          .settings = settings,
+                          .outcomes = outcomes,
+                          .count = count,
+                          .progress = progress};
 
     plays.inferences = memory_resize(NULL, (count + 1) * sizeof(struct replay_inference *));
     for (size_t i = 0; i < count; i++) {
         outcomes[i] = (struct whatif_outcome){.error = VARVE_OK};
         plays.inferences[i] = infer(whatif, settings[i].capacity, &outcomes[i].error, &outcomes[i].message);
+        if (plays.inferences[i] != NULL && whatif_needs_profile(settings[i].policy) &&
+            whatif->profile.count == 0) {
+            outcomes[i].error = whatif_profile_make(whatif->history, &whatif->profile, &outcomes[i].message);
+            plays.inferences[i] = outcomes[i].error == VARVE_OK ? plays.inferences[i] : NULL;
+        }
     }
     pthread_mutex_init(&plays.lock, NULL);
     parallel_run(count, threads, play_setting, &plays);

@@ -58,3 +58,15 @@ INSERT INTO callsite(id, node_id, depth, symbol_id, user_symbol_id) VALUES (1, N
 DROP TABLE script;
 INSERT INTO oom(seq, ts_ns, device, requested, allocated, reserved, largest_free, stage, process_id)
     SELECT seq, ts_ns, device, size, requested, arg, addr, 13, 1 FROM event WHERE kind = 12;
+-- the ladder of process 1
+UPDATE event_row SET live_change = l.live, rounding_change = l.rounding, pending_change = l.pending, quantum_change = l.quantum,
+        cached_change = l.cached, reserved_change = l.reserved
+    FROM (WITH l(seq, live, rounding, pending, quantum, cached, reserved) AS (VALUES
+        (1, 0, 0, 0, 0, 20971520, 20971520), (3, 8388000, 608, 0, 12582912, -20971520, 0), (5, 4194304, 0, 0, -4194304, 0, 0),
+        (6, 0, 0, 0, 0, 2097152, 2097152), (8, 600, 424, 0, 2096128, -2097152, 0), (10, -4194304, 0, 4194304, 0, 0, 0),
+        (11, -600, -424, 1024, 0, 0, 0), (12, 0, 0, -1024, -2096128, 2097152, 0), (14, 0, 0, 0, 0, -2097152, -2097152),
+        (15, 0, 0, 0, 0, 62914560, 62914560), (17, 20971520, 0, 0, 41943040, -62914560, 0), (19, 20971520, 0, 0, -20971520, 0, 0),
+        (20, 20971520, 0, 0, -20971520, 0, 0), (21, -20971520, 0, 20971520, 0, 0, 0), (22, 0, 0, -20971520, 0, 0, 0),
+        (23, 0, 0, 0, 0, 0, -20971520)) SELECT * FROM l) l WHERE event_row.seq = l.seq;
+INSERT INTO ladder_peak_stat(process_id, device, seq, ts_ns, live, rounding, pending, pools, quantum, cached, unsplit, reserved)
+    VALUES (1, 0, 20, 20000000, 71302560, 608, 4194304, 0, 8388608, 0, 0, 83886080);

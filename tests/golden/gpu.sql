@@ -99,6 +99,9 @@ INSERT INTO sample(process_id, domain, device, seq, ts_ns, allocated, allocated_
     SELECT r.process_id, domain, device, seq, ts_ns, allocated, allocated, CASE domain WHEN 4 THEN allocated END,
         CASE domain WHEN 4 THEN (SELECT sum(CASE kind WHEN 6 THEN size ELSE -size END) FROM event s WHERE s.kind IN (6, 7)
             AND s.device = r.device AND s.seq <= r.seq) END, NULL, live FROM running r;
+-- two segments of 20 MiB, in each 4 MiB that no block has had
+INSERT INTO ladder_peak_stat(process_id, device, seq, ts_ns, live, rounding, pending, pools, quantum, cached, unsplit, reserved)
+    VALUES (1, 0, 23, 23000000, 33553920, 512, 0, 0, 8388608, 0, 0, 41943040);
 INSERT INTO total_stat(process_id, domain, device, allocations, frees, bytes, live_allocations, live_bytes, peak_bytes,
     peak_allocations, peak_seq, peak_ns, temporary, failed)
     WITH both AS (

@@ -63,6 +63,7 @@ static const struct {
     {"timeline_nothing.txt", {"timeline", "nothing.db"}},
     {"segments.txt", {"segments", "blocks.db"}},
     {"segments_at.txt", {"segments", "--at", "13", "--pid=500", "blocks.db"}},
+    {"segments_peak.txt", {"segments", "--at", "peak", "--no-map", "blocks.db"}},
     {"segments_time.txt", {"segments", "--at", "8.5ms", "--no-map", "blocks.db"}},
     {"segments_nothing.txt", {"segments", "--at=0", "blocks.db"}},
     {"segments.json", {"segments", "--json", "blocks.db"}},

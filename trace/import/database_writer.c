@@ -2,7 +2,7 @@
 /*
  * Trace databases without a recording: importers and replays hand over events in order, and the same store
  * and derive that serve the collector make the same tables of them. One process with one thread stands for
- * whatever the events came from. Everything happens in a folder beside the target that is moved over at the
+ * whatever the events came from, unless the caller says more. Everything happens in a folder beside the target that is moved over at the
  * end or removed, so a database is there whole or not at all; it needs no log meanwhile. The caller's thread
  * derives, the one of database_queue.c stores. analysis/ calls it, through trace.h.
  */
@@ -25,12 +25,25 @@
 #include <unistd.h>
 
 #define FRAMES_MAX 65535U
-#define PROCESS_ID 1U
-#define THREAD_ID 1U
+#define THREADS_MAX 65536U
 
 struct symbol_class {
     uint8_t rank;       /* enum varve_frame_rank */
     bool is_allocation; /* an allocation function, passed over */
+};
+
+struct writer_process {
+    char *executable, *command_line;
+    int32_t pid, rank;
+    uint32_t first_thread; /* number of its row; made with the process */
+};
+
+struct writer_thread {
+    char *name;
+    uint64_t events;
+    uint32_t process_id;
+    int32_t tid;
+    bool is_described; /* by varve_writer_thread */
 };
 
 struct varve_writer {
@@ -40,10 +53,11 @@ struct varve_writer {
     struct store *store;
     struct writer_queue *queue; /* events on their way into the store */
     struct derive *derive;
-    struct event event; /* what all events have in common; seq of the last one */
+    struct event event; /* what the next events have in common; seq of the last one */
     int64_t end_ns;
-    char *executable, *command_line;
-    int32_t rank;
+    struct writer_process *processes; /* number n is row n + 1 */
+    struct writer_thread *threads;    /* likewise; the first is the one without varve_writer_thread */
+    uint32_t process_count, thread_count;
     uint32_t callsites; /* given so far */
     struct stack_nodes nodes;
     struct varve_plumbing *plumbing;
@@ -71,20 +85,58 @@ static int folder_make(struct varve_writer *writer, struct varve_message *messag
     return writer->folder != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
 }
 
-/* The thread of all events; its row comes before them, so that theirs need not say it. */
-static int thread_write(struct varve_writer *writer)
+/* A thread's row comes before its events, so that theirs need not say it. */
+static int thread_write(struct varve_writer *writer, uint32_t number)
 {
-    uint64_t events = writer->event.seq;
-    const struct store_thread thread = {
-        .id = THREAD_ID,
-        .process_id = PROCESS_ID,
-        .pid = writer->event.pid,
-        .tid = writer->event.tid,
+    const struct writer_thread *thread = &writer->threads[number - 1];
+    const struct store_thread row = {
+        .id = number,
+        .process_id = thread->process_id,
+        .pid = writer->processes[thread->process_id - 1].pid,
+        .tid = thread->tid,
+        .name = thread->name,
         .end_ns = writer->end_ns,
-        .emitted = events,
-        .stored = events,
+        .emitted = thread->events,
+        .stored = thread->events,
     };
-    return store_thread(writer->store, &thread);
+    return store_thread(writer->store, &row);
+}
+
+/* The number of the new row; 0 without memory. */
+static uint32_t process_add(struct varve_writer *writer, int32_t pid)
+{
+    struct writer_process *grown =
+        realloc(writer->processes, (writer->process_count + 1) * sizeof(*writer->processes));
+    if (grown == NULL) {
+        return 0;
+    }
+    writer->processes = grown;
+    grown[writer->process_count++] = (struct writer_process){.pid = pid, .rank = -1, .first_thread = 1};
+    return writer->process_count;
+}
+
+static uint32_t thread_add(struct varve_writer *writer, uint32_t process_id, int32_t tid, const char *name)
+{
+    struct writer_thread *grown =
+        realloc(writer->threads, (writer->thread_count + 1) * sizeof(*writer->threads));
+    char *copy = name != NULL ? strdup(name) : NULL;
+    writer->threads = grown != NULL ? grown : writer->threads;
+    if (grown == NULL || (name != NULL && copy == NULL)) {
+        free(copy);
+        return 0;
+    }
+    grown[writer->thread_count++] =
+        (struct writer_thread){.name = copy, .process_id = process_id, .tid = tid};
+    return writer->thread_count;
+}
+
+static void thread_enter(struct varve_writer *writer, uint32_t number)
+{
+    const struct writer_thread *thread = &writer->threads[number - 1];
+    writer->event.process_id = thread->process_id;
+    writer->event.thread_id = number;
+    writer->event.pid = writer->processes[thread->process_id - 1].pid;
+    writer->event.tid = thread->tid;
 }
 
 /* ---- open and close ---- */
@@ -100,8 +152,15 @@ static void writer_free(struct varve_writer *writer)
     stack_nodes_free(&writer->nodes);
     varve_plumbing_close(writer->plumbing);
     free(writer->classes);
-    free(writer->executable);
-    free(writer->command_line);
+    for (uint32_t i = 0; i < writer->process_count; i++) {
+        free(writer->processes[i].executable);
+        free(writer->processes[i].command_line);
+    }
+    for (uint32_t i = 0; i < writer->thread_count; i++) {
+        free(writer->threads[i].name);
+    }
+    free(writer->processes);
+    free(writer->threads);
     free(writer->folder);
     free(writer->path);
     free(writer);
@@ -118,10 +177,12 @@ int varve_writer_open(const char *path, bool replace, struct varve_writer **writ
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to write %s", path);
     }
     writer->may_replace = replace;
-    writer->rank = -1;
-    writer->event = (struct event){.process_id = PROCESS_ID, .thread_id = THREAD_ID, .pid = 1, .tid = 1};
     int error = varve_plumbing_open(&writer->plumbing);
+    if (error == VARVE_OK && (process_add(writer, 1) == 0 || thread_add(writer, 1, 1, NULL) == 0)) {
+        error = VARVE_ERROR_NO_MEMORY;
+    }
     if (error == VARVE_OK) {
+        thread_enter(writer, 1);
         error = folder_make(writer, message);
     }
     if (error == VARVE_OK) {
@@ -129,7 +190,7 @@ int varve_writer_open(const char *path, bool replace, struct varve_writer **writ
         error = store_open(name, STORE_CREATE_PRIVATE, &writer->store, message);
     }
     if (error == VARVE_OK) {
-        error = thread_write(writer);
+        error = thread_write(writer, 1);
     }
     if (error == VARVE_OK) {
         path_in(writer, "allocations", name, sizeof(name));
@@ -198,22 +259,110 @@ int varve_writer_meta_integer(struct varve_writer *writer, const char *key, int6
                                           : keep(writer, store_meta_integer(writer->store, key, value), key);
 }
 
-int varve_writer_process(struct varve_writer *writer, const struct varve_writer_process *process)
+/* A thread that is written from now on; the first of a process has its pid. */
+static uint32_t thread_begin(struct varve_writer *writer, uint32_t process_id, int32_t tid, const char *name)
+{
+    uint32_t number = store_take(writer) == VARVE_OK ? thread_add(writer, process_id, tid, name) : 0;
+    if (number == 0) {
+        keep(writer, VARVE_ERROR_NO_MEMORY, "a thread");
+        return 0;
+    }
+    return keep(writer, thread_write(writer, number), "a thread") == VARVE_OK ? number : 0;
+}
+
+/* The row of a process, which is written at the end; the first pid is that of the process that nobody described. */
+static struct writer_process *process_begin(struct varve_writer *writer, int32_t pid)
+{
+    for (uint32_t i = 0; i < writer->process_count; i++) {
+        if (writer->processes[i].pid == pid) {
+            return &writer->processes[i];
+        }
+    }
+    if (writer->event.seq == 0 && writer->process_count == 1 && writer->thread_count == 1) {
+        writer->processes[0].pid = pid;
+        writer->threads[0].tid = pid;
+        return store_take(writer) == VARVE_OK && keep(writer, thread_write(writer, 1), "a thread") == VARVE_OK
+                   ? &writer->processes[0]
+                   : NULL;
+    }
+    uint32_t number = process_add(writer, pid);
+    if (number == 0) {
+        keep(writer, VARVE_ERROR_NO_MEMORY, "a process");
+        return NULL;
+    }
+    uint32_t thread = thread_begin(writer, number, pid, NULL);
+    writer->processes[number - 1].first_thread = thread;
+    return thread != 0 ? &writer->processes[number - 1] : NULL;
+}
+
+uint32_t varve_writer_process(struct varve_writer *writer, const struct varve_writer_process *process)
 {
     if (writer->error != VARVE_OK) {
-        return writer->error;
+        return 0;
     }
-    if (writer->event.seq > 0 || process->pid < 1) {
-        return keep(writer, VARVE_ERROR_INVALID, "a process after its events, or without a pid,");
+    if (process->pid < 1) {
+        keep(writer, VARVE_ERROR_INVALID, "a process without a pid");
+        return 0;
     }
-    free(writer->executable);
-    free(writer->command_line);
-    writer->executable = process->executable != NULL ? strdup(process->executable) : NULL;
-    writer->command_line = process->command_line != NULL ? strdup(process->command_line) : NULL;
-    writer->event.pid = process->pid;
-    writer->event.tid = process->pid;
-    writer->rank = process->rank;
-    return store_take(writer) != VARVE_OK ? writer->error : keep(writer, thread_write(writer), "a thread");
+    struct writer_process *row = process_begin(writer, process->pid);
+    if (row == NULL) {
+        return 0;
+    }
+    free(row->executable);
+    free(row->command_line);
+    row->executable = process->executable != NULL ? strdup(process->executable) : NULL;
+    row->command_line = process->command_line != NULL ? strdup(process->command_line) : NULL;
+    row->rank = process->rank;
+    thread_enter(writer, row->first_thread);
+    return row->first_thread;
+}
+
+uint32_t varve_writer_thread(struct varve_writer *writer, int32_t tid, const char *name)
+{
+    uint32_t process_id = writer->event.process_id;
+    struct writer_process *process = &writer->processes[process_id - 1];
+    struct writer_thread *first = &writer->threads[process->first_thread - 1];
+    if (writer->thread_count == THREADS_MAX) {
+        keep(writer, VARVE_ERROR_UNSUPPORTED, "more than 65536 threads");
+    }
+    if (writer->error != VARVE_OK) {
+        return 0;
+    }
+    if (first->events > 0 || first->is_described) {
+        uint32_t number = thread_begin(writer, process_id, tid, name);
+        if (number != 0) {
+            writer->threads[number - 1].is_described = true;
+        }
+        return number;
+    }
+    /* The one that came with the process has had nothing to do. */
+    first->tid = tid;
+    first->name = name != NULL ? strdup(name) : NULL;
+    first->is_described = true;
+    thread_enter(writer, process->first_thread);
+    return store_take(writer) == VARVE_OK &&
+                   keep(writer, thread_write(writer, process->first_thread), "a thread") == VARVE_OK
+               ? process->first_thread
+               : 0;
+}
+
+int varve_writer_use_thread(struct varve_writer *writer, uint32_t number)
+{
+    if (number == 0 || number > writer->thread_count) {
+        return keep(writer, VARVE_ERROR_INVALID, "a thread that there is not");
+    }
+    thread_enter(writer, number);
+    return writer->error;
+}
+
+int varve_writer_stat(struct varve_writer *writer, const char *name, bool is_loss, uint64_t value)
+{
+    int64_t figure = value < INT64_MAX ? (int64_t)value : INT64_MAX;
+    return store_take(writer) != VARVE_OK
+               ? writer->error
+               : keep(writer,
+                      store_stat(writer->store, name, -1, is_loss ? "data_loss" : "info", "import", figure),
+                      name);
 }
 
 int varve_writer_device(struct varve_writer *writer, unsigned index, const char *name, uint64_t total_bytes)
@@ -227,17 +376,18 @@ int varve_writer_stream(struct varve_writer *writer, unsigned device, unsigned n
 {
     return store_take(writer) != VARVE_OK
                ? writer->error
-               : keep(writer, store_stream(writer->store, PROCESS_ID, device, number, handle), "a stream");
+               : keep(writer, store_stream(writer->store, writer->event.process_id, device, number, handle),
+                      "a stream");
 }
 
 int varve_writer_pool(struct varve_writer *writer, unsigned device, unsigned number, uint64_t capture_id,
                       uint64_t user_id, bool is_small)
 {
-    return store_take(writer) != VARVE_OK
-               ? writer->error
-               : keep(writer,
-                      store_pool(writer->store, PROCESS_ID, device, number, capture_id, user_id, is_small),
-                      "a pool");
+    return store_take(writer) != VARVE_OK ? writer->error
+                                          : keep(writer,
+                                                 store_pool(writer->store, writer->event.process_id, device,
+                                                            number, capture_id, user_id, is_small),
+                                                 "a pool");
 }
 
 /* ---- call sites ---- */
@@ -334,6 +484,7 @@ int varve_writer_event(struct varve_writer *writer, const struct varve_record *r
     writer->end_ns = ts_ns > writer->end_ns ? ts_ns : writer->end_ns;
     int code = derive_event(writer->derive, event, &message);
     if (code == VARVE_OK) {
+        writer->threads[event->thread_id - 1].events++;
         code = writer_queue_add(writer->queue, event, &message);
     }
     return keep_message(writer, code, &message);
@@ -346,22 +497,31 @@ uint64_t varve_writer_events(const struct varve_writer *writer)
 
 /* ---- the end ---- */
 
+static int process_write(struct varve_writer *writer, uint32_t number)
+{
+    const struct writer_process *process = &writer->processes[number - 1];
+    const struct store_process row = {
+        .id = number,
+        .pid = process->pid,
+        .rank = process->rank,
+        .executable = process->executable,
+        .command_line = process->command_line,
+        .end_ns = writer->end_ns,
+        .exit_status = -1,
+    };
+    return store_process(writer->store, &row);
+}
+
 static int rows_finish(struct varve_writer *writer)
 {
     struct store *store = writer->store;
     uint64_t events = writer->event.seq;
-    const struct store_process process = {
-        .id = PROCESS_ID,
-        .pid = writer->event.pid,
-        .rank = writer->rank,
-        .executable = writer->executable,
-        .command_line = writer->command_line,
-        .end_ns = writer->end_ns,
-        .exit_status = -1,
-    };
-    int error = store_process(store, &process);
-    if (error == VARVE_OK) {
-        error = thread_write(writer);
+    int error = VARVE_OK;
+    for (uint32_t i = 1; i <= writer->process_count && error == VARVE_OK; i++) {
+        error = process_write(writer, i);
+    }
+    for (uint32_t i = 1; i <= writer->thread_count && error == VARVE_OK; i++) {
+        error = thread_write(writer, i);
     }
     if (error == VARVE_OK) {
         error = store_stat(store, "events_emitted", -1, "info", "writer", (int64_t)events);

@@ -140,6 +140,7 @@ struct derive_mark {
 
 /* In the scratch file of keyframes, before the bytes; process_id 0: nothing has changed up to here. */
 struct derive_keyframe {
+    struct ladder ladder;
     uint64_t seq;
     uint32_t process_id;
     uint32_t device;

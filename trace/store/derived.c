@@ -270,17 +270,19 @@ static int write_segments(const struct writer *writer)
     return error;
 }
 
+/* In the order of enum ladder_rung, as the tables have them. */
+#define LADDER_VALUES(ladder)                                                                \
+    VALUE((ladder)->bytes[0]), VALUE((ladder)->bytes[1]), VALUE((ladder)->bytes[2]),         \
+        VALUE((ladder)->bytes[3]), VALUE((ladder)->bytes[4]), VALUE((ladder)->bytes[5]),     \
+        VALUE((ladder)->bytes[6]), VALUE((ladder)->bytes[7])
+_Static_assert(LADDER_RUNGS == 8, "LADDER_VALUES has all rungs");
+
 static int write_ladder_peak(const struct writer *writer, uint32_t process_id, unsigned device,
                              const struct ladder_peak *peak)
 {
-    const uint64_t *bytes = peak->ladder.bytes;
-    return peak->seq == 0
-               ? VARVE_OK
-               : WRITE_ROW(writer, STATEMENT_LADDER_PEAK, VALUE(process_id), VALUE(device), VALUE(peak->seq),
-                           VALUE(peak->ts_ns), VALUE(bytes[LADDER_LIVE]), VALUE(bytes[LADDER_ROUNDING]),
-                           VALUE(bytes[LADDER_PENDING]), VALUE(bytes[LADDER_POOLS]),
-                           VALUE(bytes[LADDER_QUANTUM]), VALUE(bytes[LADDER_CACHED]),
-                           VALUE(bytes[LADDER_UNSPLIT]), VALUE(bytes[LADDER_RESERVED]));
+    return peak->seq == 0 ? VARVE_OK
+                          : WRITE_ROW(writer, STATEMENT_LADDER_PEAK, VALUE(process_id), VALUE(device),
+                                      VALUE(peak->seq), VALUE(peak->ts_ns), LADDER_VALUES(&peak->ladder));
 }
 
 static int write_ladder_peaks(const struct writer *writer)
@@ -329,7 +331,8 @@ static int write_keyframe(void *context, const struct derive_keyframe *keyframe,
     const struct store_value data = {
         .blob = bytes, .integer = (int64_t)keyframe->bytes, .is_null = bytes == NULL};
     return WRITE_ROW((const struct writer *)context, STATEMENT_KEYFRAME, VALUE(keyframe->seq),
-                     VALUE(keyframe->process_id), VALUE(keyframe->device), data);
+                     VALUE(keyframe->process_id), VALUE(keyframe->device), data,
+                     LADDER_VALUES(&keyframe->ladder));
 }
 
 static int write_keyframes(const struct writer *writer)

@@ -85,6 +85,8 @@ CREATE TABLE segment(id INTEGER PRIMARY KEY, device INTEGER, pool INTEGER, strea
 -- the events since. All allocators are written at the same events; none of an allocator: as it was at its last one;
 -- process_id 0: none has changed. What `data` holds is in trace/model/layout/code.c.
 CREATE TABLE keyframe(seq INTEGER NOT NULL, process_id INTEGER NOT NULL, device INTEGER NOT NULL, data BLOB,
+    -- the ladder then, as in ladder_peak_stat
+    live INTEGER, rounding INTEGER, pending INTEGER, pools INTEGER, quantum INTEGER, cached INTEGER, unsplit INTEGER, reserved INTEGER,
     PRIMARY KEY(seq, process_id, device)) STRICT;
 -- Storages and views of the storage layer. What they were when they were created; a view has the device and the allocation of its
 -- base. Storages in memory of the C library, and foreign memory, have no device.

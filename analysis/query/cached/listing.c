@@ -4,6 +4,7 @@
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/query/cached/cached.h"
+#include "analysis/query/cached/ladder.h"
 #include "analysis/query/cached/numbers.h"
 #include "analysis/query/cached/owners.h"
 #include "analysis/query/db.h"
@@ -234,6 +235,7 @@ static void want_listed(const struct writer *writer, const struct segments_part 
 static void print_part(struct writer *writer, const struct segments_part *part)
 {
     struct cached cached;
+    struct ladder_figures ladder;
 
     cached_load(&cached, part->layout);
     writer->owners = owners_new();
@@ -241,6 +243,8 @@ static void print_part(struct writer *writer, const struct segments_part *part)
     owners_load(writer->owners, writer->database);
     fprintf(writer->out, "\ndevice %" PRId64 ", process %" PRId64 "\n", part->device, part->pid);
     print_sums(writer->out, &cached.sums);
+    ladder_load(&ladder, writer->database, part->process_id, part->device, writer->state->seq);
+    ladder_print(writer->out, &ladder);
     print_empty(writer, part, &cached);
     print_holes(writer, part, &cached);
     print_used(writer, part, &cached);
@@ -344,9 +348,10 @@ static struct cJSON *item_json(const struct writer *writer, const struct segment
     return object;
 }
 
-static struct cJSON *sums_json(const struct segments_part *part)
+static struct cJSON *sums_json(const struct writer *writer, const struct segments_part *part)
 {
     struct cJSON *object = json_object();
+    struct ladder_figures ladder;
     struct cached cached;
 
     cached_load(&cached, part->layout);
@@ -364,6 +369,8 @@ static struct cJSON *sums_json(const struct segments_part *part)
     json_integer(object, "empty_segments", (int64_t)cached.sums.empty_segments);
     json_integer(object, "in_empty_segments", (int64_t)cached.sums.in_empty);
     json_integer(object, "largest_empty_segment", (int64_t)cached.sums.largest_empty);
+    ladder_load(&ladder, writer->database, part->process_id, part->device, writer->state->seq);
+    json_add(object, "ladder", ladder_json(&ladder));
     cached_free(&cached);
     return object;
 }
@@ -406,7 +413,7 @@ void listing_json(FILE *out, struct database *database, const struct segments_st
     json_add(object, "at", at);
     json_bool(object, "approximate", segments_state_is_approximate(state, database));
     for (size_t i = 0; i < state->count; i++) {
-        json_append(totals, sums_json(&state->parts[i]));
+        json_append(totals, sums_json(&writer, &state->parts[i]));
     }
     json_add(object, "totals", totals);
     json_add(object, "segments", segments_json(&writer));

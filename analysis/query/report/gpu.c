@@ -26,6 +26,8 @@
 #include <string.h>
 
 #define ROWS_SHOWN 20
+#define HOLES_SHOWN 10
+#define HOLES_JSON 100
 #define FAILURES_SHORT 2
 #define FAILURES_SHOWN 5
 #define FAILURE_FRAMES 4
@@ -232,17 +234,14 @@ struct segments {
     size_t count;
 };
 
-/* The first row with most reserved is that of the segment's own event: the blocks that it was for are not in
- * it yet. So of all those moments the one with most allocated is taken. */
+#define LADDER_ORDER "ORDER BY reserved DESC, process_id, device"
+
 static const char segments_sql[] =
-    "SELECT process_id, pid, device, peak_reserved, allocated, coalesce(active, allocated), seq, ts_ns, "
+    "SELECT process_id, pid, device, reserved, live_requested + rounding + unsplit_remainder, "
+    "live_requested + rounding + unsplit_remainder + stream_pending, seq, ts_ns, "
     "coalesce((SELECT a.allocated FROM timeline_process a WHERE a.process_id = m.process_id AND a.domain = 'device' "
     "AND a.device = m.device AND a.seq <= m.seq ORDER BY a.seq DESC LIMIT 1), -1) "
-    "FROM (SELECT d.process_id, d.pid, d.device, d.peak_reserved, t.allocated, t.active, t.seq, t.ts_ns, "
-    "row_number() OVER (PARTITION BY d.process_id, d.device ORDER BY t.allocated DESC, t.seq) AS position "
-    "FROM device_segment d JOIN timeline_process t ON t.process_id = d.process_id AND t.domain = 'block' "
-    "AND t.device = d.device AND t.reserved = d.peak_reserved) m "
-    "WHERE position = 1 ORDER BY peak_reserved DESC, process_id, device LIMIT ?1";
+    "FROM ladder_peak m " LADDER_ORDER " LIMIT ?1";
 
 /* Leaves -1 where the layout is not known. */
 static void take_layout(struct segment_row *row, struct database *database)
@@ -372,6 +371,53 @@ static struct cJSON *segments_json(struct database *database)
     }
     segments_free(&segments);
     return array;
+}
+
+/* ---- why segments were not used ---- */
+
+static void print_ladder(FILE *out, struct database *database)
+{
+    static const struct table_column columns[] = {
+        {"GPU", true},     {"pid", true},         {"live", true},    {"rounding", true}, {"unsplit", true},
+        {"quantum", true}, {"other pools", true}, {"pending", true}, {"cached", true},   {"holes", true},
+    };
+    static const struct query query = {
+        .sql = "SELECT device, pid, live_requested, rounding, unsplit_remainder, segment_quantum, "
+               "pool_segregation, stream_pending, cached_segments, external_holes FROM ladder_peak " LADDER_ORDER
+               " LIMIT " TEXT(ROWS_SHOWN),
+        .columns = columns,
+        .kinds = "nnbbbbbbbb",
+    };
+
+    print_section(out, database, "Why reserved memory was not live, when most was reserved", &query, 0,
+                  "SELECT count(*) FROM ladder_peak");
+}
+
+/* Also which blocks keep the largest holes from growing. */
+static void print_ladder_all(FILE *out, struct database *database)
+{
+    static const struct table_column columns[] = {
+        {"GPU", true}, {"pid", true}, {"hole", true}, {"block before", true}, {"of", false}, {"block behind", true}, {"of", false},
+    };
+    static const struct query query = {
+        .sql = "SELECT device, pid, size, before_size, before_function, behind_size, behind_function FROM peak_hole "
+               "LIMIT " TEXT(HOLES_SHOWN),
+        .columns = columns,
+        .kinds = "nnbbtbt",
+    };
+
+    print_ladder(out, database);
+    print_section(out, database, "The largest holes then, and the blocks beside them", &query, 0,
+                  "SELECT EXISTS (SELECT 1 FROM peak_hole)");
+}
+
+static struct cJSON *ladder_json(struct database *database)
+{
+    struct cJSON *object = json_object();
+
+    json_add(object, "peak", query_json(database, "SELECT * FROM ladder_peak " LADDER_ORDER, 0));
+    json_add(object, "holes", query_json(database, "SELECT * FROM peak_hole LIMIT " TEXT(HOLES_JSON), 0));
+    return object;
 }
 
 /* ---- unattributed ---- */
@@ -525,6 +571,7 @@ static const struct section sections[] = {
      "FROM device_call ORDER BY process_id, device, function, activity",
      0},
     {"segments", print_segments, print_segments, segments_json, NULL, 0},
+    {"ladder", print_ladder_all, print_ladder, ladder_json, NULL, 0},
     {"unattributed", print_unattributed, print_unattributed_short, NULL, UNATTRIBUTED_SQL, 0},
     {"failures", print_failures, print_failures_short, NULL,
      "SELECT seq, ts_ns, process_id, pid, tid, device, stream, kind, function, bytes, result, took_ns, callsite_id "

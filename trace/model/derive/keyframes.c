@@ -11,6 +11,7 @@
 
 #include "trace/error.h"
 #include "trace/model/layout/code.h"
+#include "trace/model/layout/islands.h"
 #include "trace/model/layout/layout.h"
 #include "trace/model/state.h"
 
@@ -127,7 +128,10 @@ struct put {
 static bool put_device(void *context, uint32_t process_id, unsigned number, struct derive_device *device)
 {
     struct put *put = context;
-    struct derive_keyframe head = {.seq = put->seq, .process_id = process_id, .device = number};
+    struct derive_keyframe head = {.ladder = islands_ladder(device->islands),
+                                   .seq = put->seq,
+                                   .process_id = process_id,
+                                   .device = number};
     put->count++;
     bool is_written = keyframe_put(put->derive, &head, device->layout, &put->at);
     device->keyframe_bytes = head.bytes;

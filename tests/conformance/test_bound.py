@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# Slow: searches for placements until they are good.
+# Runs threads: placements are searched for by several.
+"""`varve bound` on recorded histories of PyTorch's allocator.
+
+For every recording in tests/conformance/pytorch, from a plain reading of its events:
+  loads      what was live at a time, as requested, in blocks and in pages, and what was reserved, are the command's figures
+  placement  the placement that it writes has the blocks of the recording, no two of which overlap; it ends at the height that is
+             printed, which is within 1 % of the load in blocks
+"""
+
+import csv
+import json
+import lzma
+import os
+import pathlib
+import pickle
+import subprocess
+import tempfile
+import unittest
+
+VARVE = os.environ.get("VARVE", "build/varve")
+RECORDINGS = sorted((pathlib.Path(__file__).parent / "pytorch").glob("*.pickle.xz"))
+BLOCK, PAGE = 512, 2 << 20
+
+
+def round_up(size, unit):
+    return -(-size // unit) * unit
+
+
+def lifetimes_of(events):
+    """[lower, upper, size] of each block; all of these recordings begin with the first allocation."""
+    live, lifetimes = {}, []
+    for index, event in enumerate(events):
+        if event["action"] == "alloc":
+            live[event["addr"]] = len(lifetimes)
+            lifetimes.append([index, len(events), event["size"]])
+        elif event["action"] == "free_completed":
+            lifetimes[live.pop(event["addr"])][1] = index
+    return lifetimes
+
+
+def load_of(lifetimes, unit):
+    deltas = [(lower, round_up(size, unit)) for lower, _, size in lifetimes]
+    deltas += [(upper, -round_up(size, unit)) for _, upper, size in lifetimes]
+    live = load = 0
+    for _, delta in sorted(deltas):
+        live += delta
+        load = max(load, live)
+    return load
+
+
+def peak_reserved_of(events):
+    reserved = peak = 0
+    for event in events:
+        if event["action"] in ("segment_alloc", "segment_map"):
+            reserved += event["size"]
+        elif event["action"] in ("segment_free", "segment_unmap"):
+            reserved -= event["size"]
+        peak = max(peak, reserved)
+    return peak
+
+
+def overlap(placed):
+    """Two buffers that live at the same time and share a byte, or None. Of those that are live, none overlaps another."""
+    edges = sorted([(b["upper"], 0, i) for i, b in enumerate(placed)] + [(b["lower"], 1, i) for i, b in enumerate(placed)])
+    live = {}
+    for _, is_begin, index in edges:
+        if not is_begin:
+            del live[index]
+            continue
+        begin, end = placed[index]["offset"], placed[index]["offset"] + placed[index]["size"]
+        for other, (other_begin, other_end) in live.items():
+            if begin < other_end and other_begin < end:
+                return index, other
+        live[index] = begin, end
+    return None
+
+
+class BoundTest(unittest.TestCase):
+    def check(self, recording, folder):
+        with lzma.open(recording) as file:
+            snapshot = pickle.load(file)
+        events = next(events for events in snapshot["device_traces"] if events)
+        lifetimes = lifetimes_of(events)
+        output = pathlib.Path(folder, "placement.csv")
+        run = subprocess.run([VARVE, "bound", "--json", "-f", "-o", output, recording], capture_output=True, text=True,
+                             timeout=120, check=False)
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        answer = json.loads(run.stdout)
+        with output.open() as file:
+            placed = [{key: int(value) for key, value in row.items()} for row in csv.DictReader(file)]
+
+        self.assertEqual(answer["events"], len(events))
+        self.assertEqual(answer["load_bytes"], load_of(lifetimes, 1))
+        self.assertEqual(answer["block_load_bytes"], load_of(lifetimes, BLOCK))
+        self.assertEqual(answer["page_load_bytes"], round_up(load_of(lifetimes, BLOCK), PAGE))
+        self.assertEqual(answer["block_pages_bytes"], load_of(lifetimes, PAGE))
+        self.assertGreaterEqual(answer["pool_load_bytes"], answer["block_load_bytes"])
+        self.assertEqual(answer["peak_reserved"], peak_reserved_of(events))
+
+        self.assertEqual(sorted((b["lower"], b["upper"], b["size"]) for b in placed), sorted(map(tuple, lifetimes)))
+        self.assertIsNone(overlap(placed))
+        self.assertEqual({b["offset"] % BLOCK for b in placed}, {0})
+        self.assertEqual(answer["placement_bytes"], max(b["offset"] + round_up(b["size"], BLOCK) for b in placed))
+        self.assertGreaterEqual(answer["placement_bytes"], answer["bound_bytes"])
+        self.assertLessEqual(answer["placement_bytes"], 1.01 * answer["block_load_bytes"])
+        self.assertEqual(answer["optimal"], answer["placement_bytes"] == answer["bound_bytes"])
+
+    def test_recordings(self):
+        self.assertGreater(len(RECORDINGS), 5)
+        with tempfile.TemporaryDirectory() as folder:
+            for recording in RECORDINGS:
+                with self.subTest(recording.name):
+                    self.check(recording, folder)
+
+
+if __name__ == "__main__":
+    unittest.main()

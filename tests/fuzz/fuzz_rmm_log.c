@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libFuzzer target: any bytes, plain or compressed, as a log of RMM. Reading ends with an error of one line, or with requests of memory
+ * that a machine can have.
+ */
+#include "analysis/history/input/stream.h"
+#include "analysis/import/log.h"
+#include "analysis/import/rmm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(bool is_true)
+{
+    if (!is_true) {
+        abort();
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct import_requests *requests = import_requests_new("RMM log", "line");
+    struct varve_message message = {""};
+    struct input_stream *input;
+    enum import_source source;
+    int error = input_stream_open_memory("fuzz", data, size, &input, &message);
+
+    if (error == VARVE_OK) {
+        error = import_recognise(input, &source, &message);
+        if (error == VARVE_OK) {
+            error = rmm_read(input, 0, 0, requests, NULL, &message);
+        } else {
+            input_stream_close(input);
+        }
+    }
+    check(error == VARVE_OK || (message.text[0] != '\0' && strchr(message.text, '\n') == NULL));
+    check(import_requests_check(requests));
+    import_requests_free(requests);
+    return 0;
+}
