@@ -229,14 +229,16 @@ static void print_excess(FILE *out, struct oom_scene *scene, const struct oom_re
 
 static void print_cost(FILE *out, const struct oom_scene *scene, const struct explain_answer *answer)
 {
-    fprintf(out, "%*s  %s of %s requests %s, peak reserved %s, %s device calls (%s)\n", INDENT, "",
-            answer->failures == 0 ? "none" : COUNT(answer->failures),
-            COUNT(explain_get_facts(scene->explain)->requests), answer->failures <= 1 ? "fails" : "fail",
-            BYTES(answer->figures.peak_reserved), COUNT(answer->figures.device_calls),
-            format_duration((int64_t)answer->device_ns).text);
-    if (answer->is_luck) {
-        fprintf(out, "%*s  by luck: with other addresses from the device it fails\n", INDENT, "");
-    }
+    char text[LINE_BYTES];
+
+    snprintf(text, sizeof(text), "%.20s of %.20s requests %s, peak reserved %.20s, %.20s device calls (%.20s)%s",
+             answer->failures == 0 ? "none" : COUNT(answer->failures),
+             COUNT(explain_get_facts(scene->explain)->requests), answer->failures <= 1 ? "fails" : "fail",
+             BYTES(answer->figures.peak_reserved), COUNT(answer->figures.device_calls),
+             format_duration((int64_t)answer->device_ns).text,
+             answer->is_luck ? "; by luck: with other addresses from the device it fails" : "");
+    fprintf(out, "%*s", INDENT + 2, "");
+    format_print_wrapped(out, text, INDENT + 2);
 }
 
 static void print_answer(FILE *out, const struct oom_scene *scene, const char *label,
