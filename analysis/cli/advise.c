@@ -397,8 +397,9 @@ static void print_must_go(FILE *out, const struct answer *answer)
     for (size_t i = 0; i < answer->gone; i++) {
         sum += load->sites[i].bytes;
     }
-    fprintf(out, "it runs there %s without %s of these %s:\n", with, format_bytes((int64_t)sum).text,
-            load->has_callsites ? "call sites" : "blocks (the trace has no call sites)");
+    fprintf(out, "it runs there %s without %s, %s in all:\n", with,
+            load->has_callsites ? "what these call sites hold" : "these blocks (the trace has no call sites)",
+            format_bytes((int64_t)sum).text);
     for (size_t i = 0; i < answer->gone && i < SITES_SHOWN; i++) {
         print_site(out, &load->sites[i]);
     }
@@ -465,7 +466,7 @@ static void print_doubt(FILE *out, const struct answer *answer)
         "recorded: %s reserved at most; its requests made again under its own settings: %s (%s). Figures of "
         "other settings may be off as much",
         format_bytes(recorded).text, format_bytes(again).text,
-        advice->is_followed ? "calls of empty_cache() and ends of private pools are not all in a trace"
+        advice->is_followed ? "other addresses may decide otherwise"
                             : "was there a memory limit? --memory-limit");
     format_print_wrapped(out, line, 0);
 }
@@ -608,7 +609,7 @@ static int find_answer(struct answer *answer, const struct values *values, struc
         setting = advise_setting(&answer->advice, trial_at(answer, best));
         setting.memory_limit = 0;
         setting.capacity = answer->capacity;
-        answer->gone = capacity_shed(answer->history, &answer->load, &setting, missing(answer, best));
+        answer->gone = capacity_shed(whatif, answer->history, &answer->load, &setting, missing(answer, best));
     }
     whatif_close(whatif);
     return error;

@@ -103,13 +103,14 @@ const struct command command_segments = {
     .summary = "segments and blocks of a caching allocator at any event",
     .purpose =
         "Shows the memory that caching allocators had from the device after any event: totals first, then what "
-        "is cached and unused, and why what is reserved serves no request; then, the largest first, empty segments, which could be given back, and holes, free "
-        "ranges beside blocks in use, with the call sites of the blocks before and behind each; then the "
-        "segments in use, those with most free memory first, with a map of their blocks, each character for "
-        "what most of its bytes are. Pending blocks are freed but may still be used by other streams.",
+        "is cached and unused, and why what is reserved serves no request; then, the largest first, empty "
+        "segments, which could be given back, and holes, free ranges beside blocks in use, with the call sites "
+        "of the blocks before and behind each; then the segments in use, those with most free memory first, with "
+        "a map of their blocks, each character for what most of its bytes are. Pending blocks are freed but may "
+        "still be used by other streams.",
     .examples = "  varve segments trace.db\n"
                 "  varve segments --blocks --top 3 trace.db\n"
-        "  varve segments --at peak trace.db\n"
+                "  varve segments --at peak trace.db\n"
                 "  varve segments --at 1.5s --device 0 --json trace.db\n",
     .options = options,
     .defaults = &defaults,

@@ -284,6 +284,9 @@ static int request(struct whatif *whatif, const struct history_event *event, siz
     int left;
     int result;
 
+    if (replay->options->skip != NULL && replay->options->skip(replay->options->skip_context, event)) {
+        return VARVE_OK;
+    }
     replay->stream = event->stream;
     replay->pool = pool;
     result = replay_pool_enter(replay, pool);

@@ -27,6 +27,9 @@ struct replay_inference;
 /* Called by replay_play after each request, served or not: the allocator may be asked, not changed. */
 typedef void (*replay_observe)(void *context, struct varve_alloc *alloc, bool has_failed);
 
+/* Called by a replay under other rules before each request: is it left out? From any thread. */
+typedef bool (*replay_skip)(void *context, const struct history_event *event);
+
 /* What is to be replayed, and how. */
 struct replay_options {
     const char *policy;      /* NULL: "pytorch" */
@@ -37,10 +40,10 @@ struct replay_options {
     bool follow;             /* the history's addresses and decisions are to come out again */
     bool stop_at_oom;        /* not follow: end with the first request that fails */
     bool served_only;        /* not follow: without the requests that failed in the history */
-    bool
-        counts_addresses; /* not follow: segments lie upwards from one address, not where a CUDA driver would put them */
-    size_t
-        empty_cache_before; /* not follow: the program empties the cache before this event, too; 0: never */
+    bool counts_addresses;   /* not follow: segments lie upwards, not where a CUDA driver would put them */
+    size_t empty_cache_before; /* not follow: a call of empty_cache before this event; 0: none */
+    replay_skip skip;        /* not follow: requests that it says are not made; NULL: all are */
+    void *skip_context;
     replay_observe observe; /* of replay_play; NULL: nobody looks */
     void *observe_context;
     const struct varve_alloc_plan *plans; /* of each device, for policy plan; NULL: none */

@@ -80,16 +80,37 @@ static void play_trials(struct advice *advice, struct whatif *whatif, const stru
     free(outcomes);
 }
 
+/* Garbage collection goes by a limit: without one nothing can be said of it, and it stays as it is. */
+static bool is_open(const struct advice *advice, int option)
+{
+    return option != CANDIDATE_GC || advice->limit != 0 || advice->capacity != 0;
+}
+
+/* PyTorch's defaults, as far as settings can be compared with the program's own. */
+static struct candidate defaults_of(const struct advice *advice)
+{
+    struct candidate defaults = advice->own.candidate;
+
+    for (int option = 0; option < CANDIDATE_OPTIONS; option++) {
+        if (is_open(advice, option)) {
+            defaults.values[option].text[0] = '\0';
+        }
+    }
+    return defaults;
+}
+
+/* Each value of each option, and without it. */
 static void add_singles(struct advice *advice, const struct history *history, const struct candidate *base)
 {
-    struct candidate candidate = *base;
-
     add_trial(advice, base);
     for (int option = 0; option < CANDIDATE_OPTIONS; option++) {
-        struct candidate_range range = candidate_range(history, (enum candidate_option)option,
-                                                       advice->limit != 0 || advice->capacity != 0);
+        struct candidate_range range =
+            candidate_range(history, (enum candidate_option)option, is_open(advice, option));
+        struct candidate candidate = *base;
 
-        candidate = *base;
+        if (!is_open(advice, option)) {
+            continue;
+        }
         candidate.values[option].text[0] = '\0';
         add_trial(advice, &candidate);
         for (size_t i = 0; i < range.count; i++) {
@@ -136,7 +157,7 @@ static void add_pairs(struct advice *advice, const struct history *history)
 {
     struct candidate_value values[CANDIDATE_OPTIONS] = {{""}};
     struct candidate_range rounding = candidate_range(history, CANDIDATE_ROUNDUP, false);
-    struct candidate base = advice->own.candidate;
+    struct candidate base = defaults_of(advice);
 
     for (int i = 0; i < CANDIDATE_OPTIONS; i++) {
         const struct advise_trial *best = best_with(advice, i);
@@ -144,7 +165,6 @@ static void add_pairs(struct advice *advice, const struct history *history)
         if (best != NULL) {
             values[i] = best->candidate.values[i];
         }
-        base.values[i].text[0] = '\0';
     }
     for (int i = 0; i < CANDIDATE_FRACTION; i++) {
         for (int j = i + 1; j < CANDIDATE_FRACTION; j++) {
@@ -291,7 +311,11 @@ static void pick_all(struct advice *advice, const struct history *history)
         for (size_t j = 0; j < advice->pick_count; j++) {
             is_new = is_new && advice->picks[j].trial != trial;
         }
-        if (trial != NULL && is_new) {
+        /* what fails more than the best is none to choose instead */
+        is_new =
+            is_new && trial != NULL &&
+            (advice->pick_count == 0 || figures_of(trial)->ooms <= figures_of(advice->picks[0].trial)->ooms);
+        if (is_new) {
             advice->picks[advice->pick_count++] =
                 (struct advise_pick){.trial = trial, .reason = (enum advise_reason)i};
         }
@@ -312,7 +336,7 @@ static void find_waste(struct advice *advice, const struct history *history, str
         if (progress != NULL) {
             progress_step(progress, "looking where memory is lost", i, 1 + advice->pick_count);
         }
-        whatif_waste_at_peak(history, &setting, i == 0 && advice->is_followed,
+        whatif_waste_at_peak(history, &setting, advice->before.limit, i == 0 && advice->is_followed,
                              i == 0 ? &advice->waste : &advice->picks[i - 1].waste, &ignored);
     }
 }
@@ -322,10 +346,9 @@ static void find_waste(struct advice *advice, const struct history *history, str
 static void search(struct advice *advice, const struct history *history, struct whatif *whatif,
                    const struct advise_options *options)
 {
-    struct candidate defaults = {.rest = ""};
+    struct candidate defaults = defaults_of(advice);
     size_t first;
 
-    memcpy(defaults.rest, advice->own.candidate.rest, sizeof(defaults.rest));
     add_singles(advice, history, &advice->own.candidate);
     add_singles(advice, history, &defaults);
     play_trials(advice, whatif, options, 0);
@@ -382,10 +405,7 @@ int advise_run(const struct history *history, struct whatif *whatif, const struc
         .duration_ns = options->duration_ns,
         .is_given_room = options->capacity != 0 || options->memory_limit != 0,
     };
-    error = replay_before_load(history, options->progress, &out->before);
-    if (error != VARVE_OK) {
-        return error;
-    }
+    out->before = *whatif_recorded(whatif);
     if (!out->is_given_room) {
         out->limit = out->before.limit;
     }

@@ -69,11 +69,10 @@ static void without_space(const char *from, char *to)
 static bool parse_items(const char *conf, struct candidate *out)
 {
     struct varve_alloc_config config;
-    char text[sizeof(((struct history_settings *)NULL)->text)];
+    char text[sizeof(((struct history_settings *)NULL)->text)] = "";
     bool is_whole = strlen(conf) < sizeof(text) && varve_alloc_config_parse(conf, &config, NULL) == VARVE_OK;
     char *at = text;
 
-    text[0] = '\0';
     if (is_whole) {
         without_space(conf, text);
     }
@@ -185,7 +184,7 @@ static size_t count_sizes(const struct history *history, uint64_t least, struct 
                 continue;
             }
             number = map_find(&numbers, size);
-            if (number == NULL) {
+            if (number == NULL || sizes == NULL) {
                 map_put(&numbers, size, count);
                 sizes = memory_grow(sizes, &capacity, count, sizeof(*sizes));
                 sizes[count++] = (struct size_bytes){size, device->events[j].size};
@@ -195,7 +194,9 @@ static size_t count_sizes(const struct history *history, uint64_t least, struct 
         }
     }
     map_free(&numbers);
-    qsort(sizes, count, sizeof(*sizes), compare_sizes);
+    if (count > 0) {
+        qsort(sizes, count, sizeof(*sizes), compare_sizes);
+    }
     *sizes_out = sizes;
     return count;
 }

@@ -46,30 +46,53 @@ static struct capacity_place place_of(const struct history *history, const struc
     };
 }
 
-/* The user's line is the innermost frame of the largest rank, as everywhere (varve_plumbing_rank). */
+/* How much of a path names the package that it lies in: up to …/site-packages/NAME/; 0: in none. */
+static size_t package_length(const char *file)
+{
+    static const char folder[] = "-packages/";
+    const char *at = strstr(file, folder);
+    const char *end = at != NULL ? strchr(at + sizeof(folder) - 1, '/') : NULL;
+
+    return end != NULL ? (size_t)(end - file) + 1 : 0;
+}
+
+static bool same_package(const struct history *history, const struct history_frame *a,
+                         const struct history_frame *b)
+{
+    const char *file = history->texts[a->file];
+    size_t length = package_length(file);
+
+    return length > 0 && strncmp(file, history->texts[b->file], length) == 0;
+}
+
+/* The user's line is the innermost frame of the largest rank, as everywhere (varve_plumbing_rank). Of libraries in between the
+ * innermost frame stands that does not lie in the package of the allocating one, which all call: else that one. */
 static void name_site(const struct history *history, const struct history_stack *stack,
                       const struct varve_plumbing *plumbing, struct capacity_site *site)
 {
-    const struct history_frame *user = NULL, *inner = NULL;
+    const struct history_frame *frames = &history->frames[stack->first_frame];
+    const struct history_frame *user = NULL, *innermost = NULL, *caller = NULL;
     enum varve_frame_rank user_rank = VARVE_FRAME_PLUMBING;
 
-    for (uint32_t i = stack->frame_count; i-- > 0;) {
-        const struct history_frame *frame = &history->frames[stack->first_frame + i];
-        enum varve_frame_rank rank = rank_of(history, frame, plumbing);
+    for (uint32_t i = 0; i < stack->frame_count; i++) {
+        enum varve_frame_rank rank = rank_of(history, &frames[i], plumbing);
 
-        if (user == NULL || rank >= user_rank) {
-            user = frame;
+        if (user == NULL || rank > user_rank) {
+            user = &frames[i];
             user_rank = rank;
         }
-        if (rank != VARVE_FRAME_PLUMBING) {
-            inner = frame;
+        if (rank != VARVE_FRAME_PLUMBING && innermost == NULL) {
+            innermost = &frames[i];
+        } else if (rank != VARVE_FRAME_PLUMBING && caller == NULL &&
+                   !same_package(history, innermost, &frames[i])) {
+            caller = &frames[i];
         }
     }
     if (user != NULL) {
         site->user = place_of(history, user);
     }
-    if (inner != NULL && inner != user) {
-        site->inner = place_of(history, inner);
+    if (innermost != NULL && innermost != user) {
+        site->inner = place_of(history, caller != NULL && caller < user ? caller : innermost);
     }
 }
 
@@ -223,7 +246,9 @@ static void add_sites(const struct history *history, const struct varve_plumbing
     }
     sweep_free(&sweep);
     map_free(&numbers);
-    qsort(load->sites, load->site_count, sizeof(*load->sites), compare_sites);
+    if (load->site_count > 0) {
+        qsort(load->sites, load->site_count, sizeof(*load->sites), compare_sites);
+    }
 }
 
 int capacity_load_find(const struct history *history, struct capacity_load *out)
@@ -260,68 +285,38 @@ void capacity_load_free(struct capacity_load *load)
 
 /* ---- what would have to go ---- */
 
-/* The events of one device without those of blocks whose site is `gone`. */
-static void copy_without(const struct history *history, const struct history_device *from,
-                         const struct map *gone, struct history_device *to)
+struct gone {
+    const struct history *history;
+    struct map keys; /* of sites */
+};
+
+static bool is_gone(void *context, const struct history_event *event)
 {
-    struct map skipped = {0}; /* addresses of blocks that are left out */
+    const struct gone *gone = context;
 
-    *to = *from;
-    to->events = memory_resize(NULL, (from->event_count + 1) * sizeof(*to->events));
-    to->event_count = 0;
-    for (size_t i = 0; i < from->event_count; i++) {
-        const struct history_event *event = &from->events[i];
-        bool is_request = event->action == HISTORY_ALLOC || event->action == HISTORY_OOM;
-        bool is_left = true;
-        uint64_t ignored;
-
-        if (is_request && map_find(gone, site_key(history, event->stack, event->size)) != NULL) {
-            is_left = false;
-            if (event->action == HISTORY_ALLOC) {
-                map_put(&skipped, event->addr, 0);
-            }
-        } else if (event->action == HISTORY_FREE_REQUESTED) {
-            is_left = map_find(&skipped, event->addr) == NULL;
-        } else if (event->action == HISTORY_FREE_COMPLETED) {
-            is_left = !map_remove(&skipped, event->addr, &ignored);
-        }
-        if (is_left) {
-            to->events[to->event_count++] = *event;
-        }
-    }
-    map_free(&skipped);
+    return map_find(&gone->keys, site_key(gone->history, event->stack, event->size)) != NULL;
 }
 
-static bool runs_without(const struct history *history, const struct capacity_load *load, size_t count,
-                         const struct whatif_setting *setting)
+static bool runs_without(struct whatif *whatif, const struct history *history,
+                         const struct capacity_load *load, size_t count, const struct whatif_setting *setting)
 {
-    struct history left = *history; /* borrows all but the arrays of events */
+    struct gone gone = {.history = history};
     struct whatif_setting alone = *setting;
-    struct whatif_outcome outcome = {.error = VARVE_OK};
-    struct varve_message ignored = {""};
-    struct map gone = {0}; /* keys of sites */
-    bool runs;
+    struct whatif_outcome outcome;
 
     for (size_t i = 0; i < count; i++) {
-        map_put(&gone, load->sites[i].key, 0);
-    }
-    left.devices = memory_resize(NULL, (history->device_count + 1) * sizeof(*left.devices));
-    for (size_t i = 0; i < history->device_count; i++) {
-        copy_without(history, &history->devices[i], &gone, &left.devices[i]);
+        map_put(&gone.keys, load->sites[i].key, 0);
     }
     alone.stop_at_oom = true;
-    runs = whatif_run(&left, &alone, 1, 1, &outcome, NULL, &ignored) == VARVE_OK &&
-           outcome.error == VARVE_OK && outcome.result.ooms == 0;
-    for (size_t i = 0; i < left.device_count; i++) {
-        free(left.devices[i].events);
-    }
-    free(left.devices);
-    map_free(&gone);
-    return runs;
+    alone.skip = is_gone;
+    alone.skip_context = &gone;
+    whatif_play(whatif, &alone, 1, 1, &outcome, NULL);
+    map_free(&gone.keys);
+    return outcome.error == VARVE_OK && outcome.result.ooms == 0;
 }
 
 /* Less of them is live elsewhere, so that a few more than the sum says may be needed: first one more, then twice as many more. */
-size_t capacity_shed(const struct history *history, const struct capacity_load *load,
+size_t capacity_shed(struct whatif *whatif, const struct history *history, const struct capacity_load *load,
                      const struct whatif_setting *setting, uint64_t bytes)
 {
     uint64_t sum = 0;
@@ -331,7 +326,7 @@ size_t capacity_shed(const struct history *history, const struct capacity_load *
         sum += load->sites[count++].bytes;
     }
     fails = count - 1;
-    while (count > 0 && !runs_without(history, load, count, setting)) {
+    while (count > 0 && !runs_without(whatif, history, load, count, setting)) {
         size_t step = 2 * (count - fails);
 
         if (count == load->site_count) {
@@ -343,7 +338,7 @@ size_t capacity_shed(const struct history *history, const struct capacity_load *
     while (count > fails + 1) { /* the fewest that do */
         size_t middle = fails + (count - fails) / 2;
 
-        *(runs_without(history, load, middle, setting) ? &count : &fails) = middle;
+        *(runs_without(whatif, history, load, middle, setting) ? &count : &fails) = middle;
     }
     return count;
 }

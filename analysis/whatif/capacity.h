@@ -21,7 +21,7 @@ struct capacity_place {
 /* What is live at that moment of one call site; where call sites are unknown, of one size. */
 struct capacity_site {
     struct capacity_place user;  /* the user's line */
-    struct capacity_place inner; /* the innermost frame that is no plumbing, if it is another one */
+    struct capacity_place inner; /* what it called that allocated, if that is another one */
     uint64_t bytes, blocks;
     uint64_t size; /* without a call site: what each block asked for */
     uint64_t key;  /* of the call site or the size, for capacity_shed */
@@ -43,7 +43,7 @@ void capacity_load_free(struct capacity_load *load);
 
 /// How many of the first sites of `load` would have to go, at least `bytes` of them together, so that the rest runs under `setting`,
 /// which is found by playing it without their requests. 0: not found within those that could be tried.
-size_t capacity_shed(const struct history *history, const struct capacity_load *load,
+size_t capacity_shed(struct whatif *whatif, const struct history *history, const struct capacity_load *load,
                      const struct whatif_setting *setting, uint64_t bytes);
 
 #ifdef __cplusplus

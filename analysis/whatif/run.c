@@ -105,6 +105,8 @@ static void play_setting(void *context, size_t index)
         .capacity = setting->capacity,
         .stop_at_oom = setting->stop_at_oom,
         .served_only = setting->served_only,
+        .skip = setting->skip,
+        .skip_context = setting->skip_context,
         .plans = plays->profile->plans,
         .counts_addresses = setting->counts_addresses,
         .empty_cache_before = setting->empty_cache_before,

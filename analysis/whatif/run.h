@@ -24,11 +24,12 @@ struct whatif_setting {
     uint64_t capacity;     /* of each device; 0: large enough */
     bool stop_at_oom;      /* end with the first request that fails */
     bool served_only;      /* without the requests that failed in the history */
-    bool counts_addresses; /* segments lie upwards from one address, not where a CUDA driver would put them */
-    size_t
-        empty_cache_before; /* of each device: the program empties the cache before this event, too; 0: never */
-    replay_observe observe; /* called on the play's thread, instead of what fills `moments`; NULL: that */
+    bool counts_addresses; /* segments lie upwards, not where a CUDA driver would put them */
+    size_t empty_cache_before; /* of each device: a call of empty_cache before this event; 0: none */
+    replay_observe observe; /* on the play's thread, instead of what fills `moments`; NULL: that */
     void *observe_context;
+    replay_skip skip;      /* without the requests that it says; NULL: all are made */
+    void *skip_context;
 };
 
 struct whatif_outcome {

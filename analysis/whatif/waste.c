@@ -27,13 +27,15 @@ static int folder_make(char folder[PATH_BYTES], struct varve_message *message)
 }
 
 static int write_database(const char *path, const struct history *history,
-                          const struct whatif_setting *setting, bool follow, struct varve_message *message)
+                          const struct whatif_setting *setting, uint64_t recorded_limit, bool follow,
+                          struct varve_message *message)
 {
     struct replay_options options = {
         .policy = setting->policy,
         .conf = setting->conf,
         .memory_limit = setting->memory_limit,
         .capacity = setting->capacity,
+        .recorded_limit = recorded_limit,
         .follow = follow,
     };
     struct replay_inference *inference;
@@ -87,8 +89,9 @@ static int read_database(const char *path, struct whatif_waste *out, struct varv
     return error;
 }
 
-int whatif_waste_at_peak(const struct history *history, const struct whatif_setting *setting, bool follow,
-                         struct whatif_waste *out, struct varve_message *message)
+int whatif_waste_at_peak(const struct history *history, const struct whatif_setting *setting,
+                         uint64_t recorded_limit, bool follow, struct whatif_waste *out,
+                         struct varve_message *message)
 {
     char folder[PATH_BYTES], path[PATH_BYTES + 16];
     int error = folder_make(folder, message);
@@ -98,7 +101,7 @@ int whatif_waste_at_peak(const struct history *history, const struct whatif_sett
         return error;
     }
     snprintf(path, sizeof(path), "%s/replay.db", folder);
-    error = write_database(path, history, setting, follow, message);
+    error = write_database(path, history, setting, recorded_limit, follow, message);
     if (error == VARVE_OK) {
         error = read_database(path, out, message);
     }

@@ -9,7 +9,8 @@ own       where a history is followed, the first column is what PyTorch's statis
 needs     as --memory-limit of a replay it serves every request
 causes    together they are what is lost
 capacity  fits exactly where a replay on such a device has no failure; what would have to go is at least what is too much
-known     expandable segments are advised for gpt2_train, and not a setting that multiplies what vit_multires_train or gpt2_train reserve
+known     expandable segments are advised for gpt2_train, with the peak that PyTorch had under them, and max_split_size_mb is not; nothing
+          is, where they were set already
 """
 
 import json

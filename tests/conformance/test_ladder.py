@@ -227,6 +227,19 @@ class Ladder(unittest.TestCase):
         # over all histories, none of it may be nothing
         self.assertGreater(min(most), 0, dict(zip(("reserved", "live_requested", *RUNGS), most)))
 
+    def test_other_rules(self):
+        """What was recorded is requested under other rules, whose blocks and segments are others."""
+        for path in self.recordings:
+            if path.name.split(".")[0] not in ("gpt2_train", "multistream_record", "cudagraph_private_pool"):
+                continue
+            for divisions, *rules in (
+                    (4, "--conf", "roundup_power2_divisions:4,max_split_size_mb:64"),
+                    (0, "--conf", "expandable_segments:True"),
+                    (0, "--policy", "first-fit"), (0, "--policy", "cuda-async")):
+                with self.subTest(recording=path.name, rules=rules):
+                    self.varve("replay", *rules, path, "-o", self.path, "--force")
+                    self.compare(divisions)
+
 
 if __name__ == "__main__":
     arguments = [argument for argument in sys.argv[1:] if argument.endswith(".xz")]

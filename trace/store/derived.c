@@ -271,9 +271,9 @@ static int write_segments(const struct writer *writer)
 }
 
 /* In the order of enum ladder_rung, as the tables have them. */
-#define LADDER_VALUES(ladder)                                                                \
-    VALUE((ladder)->bytes[0]), VALUE((ladder)->bytes[1]), VALUE((ladder)->bytes[2]),         \
-        VALUE((ladder)->bytes[3]), VALUE((ladder)->bytes[4]), VALUE((ladder)->bytes[5]),     \
+#define LADDER_VALUES(ladder)                                                            \
+    VALUE((ladder)->bytes[0]), VALUE((ladder)->bytes[1]), VALUE((ladder)->bytes[2]),     \
+        VALUE((ladder)->bytes[3]), VALUE((ladder)->bytes[4]), VALUE((ladder)->bytes[5]), \
         VALUE((ladder)->bytes[6]), VALUE((ladder)->bytes[7])
 _Static_assert(LADDER_RUNGS == 8, "LADDER_VALUES has all rungs");
 

@@ -552,7 +552,8 @@ INSERT OR IGNORE INTO help
             ('storage_leak_callsite', 'storages'), ('storage_kept', 'storages'), ('storage_kept', 'storage'),
             ('remat_storage', 'remat_storage_stat'), ('eviction', 'remat_storage'), ('rematerialization', 'remat_storage'),
             ('operator_total', 'operator_stat'), ('eviction_total', 'eviction'), ('ladder_change', 'ladder'), ('ladder_peak', 'ladder'),
-            ('ladder_peak_stat', 'ladder'), ('keyframe', 'ladder_peak_stat'), ('hole_moment', 'hole'), ('peak_hole', 'hole'))
+            ('ladder_peak_stat', 'ladder'), ('keyframe', 'ladder_peak_stat'), ('keyframe', 'ladder'),
+            ('hole_moment', 'hole'), ('peak_hole', 'hole'))
     SELECT a.name, c.name, h.meaning FROM alike a CROSS JOIN pragma_table_info(a.name) c CROSS JOIN help h ON h.name = a.source AND h.column = c.name;
 
 -- What is not said above. The order of the join is fixed: the columns of each view are asked for once, as that takes its expansion.

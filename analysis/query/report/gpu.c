@@ -382,9 +382,10 @@ static void print_ladder(FILE *out, struct database *database)
         {"quantum", true}, {"other pools", true}, {"pending", true}, {"cached", true},   {"holes", true},
     };
     static const struct query query = {
-        .sql = "SELECT device, pid, live_requested, rounding, unsplit_remainder, segment_quantum, "
-               "pool_segregation, stream_pending, cached_segments, external_holes FROM ladder_peak " LADDER_ORDER
-               " LIMIT " TEXT(ROWS_SHOWN),
+        .sql =
+            "SELECT device, pid, live_requested, rounding, unsplit_remainder, segment_quantum, "
+            "pool_segregation, stream_pending, cached_segments, external_holes FROM ladder_peak " LADDER_ORDER
+            " LIMIT " TEXT(ROWS_SHOWN),
         .columns = columns,
         .kinds = "nnbbbbbbbb",
     };
@@ -397,11 +398,13 @@ static void print_ladder(FILE *out, struct database *database)
 static void print_ladder_all(FILE *out, struct database *database)
 {
     static const struct table_column columns[] = {
-        {"GPU", true}, {"pid", true}, {"hole", true}, {"block before", true}, {"of", false}, {"block behind", true}, {"of", false},
+        {"GPU", true}, {"pid", true},          {"hole", true}, {"block before", true},
+        {"of", false}, {"block behind", true}, {"of", false},
     };
     static const struct query query = {
-        .sql = "SELECT device, pid, size, before_size, before_function, behind_size, behind_function FROM peak_hole "
-               "LIMIT " TEXT(HOLES_SHOWN),
+        .sql =
+            "SELECT device, pid, size, before_size, before_function, behind_size, behind_function FROM peak_hole "
+            "LIMIT " TEXT(HOLES_SHOWN),
         .columns = columns,
         .kinds = "nnbbtbt",
     };

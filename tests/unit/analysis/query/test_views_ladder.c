@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include <sqlite3.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -28,8 +29,8 @@
 #define AT(kib) (0x10000000 + (uint64_t)(kib)*KIB)
 #define ARG(segment, units) ((uint64_t)(units) << 32 | (segment))
 
-#define LADDER                                                                                              \
-    "SELECT seq, reserved / 1024.0, live_requested / 1024.0, rounding / 1024.0, unsplit_remainder / 1024.0," \
+#define LADDER                                                                                                 \
+    "SELECT seq, reserved / 1024.0, live_requested / 1024.0, rounding / 1024.0, unsplit_remainder / 1024.0,"   \
     " segment_quantum / 1024.0, pool_segregation / 1024.0, stream_pending / 1024.0, cached_segments / 1024.0," \
     " external_holes / 1024.0 FROM ladder"
 
@@ -40,12 +41,17 @@ struct scene {
 
 static struct event segment(uint8_t kind, uint16_t pool, uint64_t at, uint64_t kib)
 {
-    return (struct event){
-        .kind = kind, .pool = pool, .addr = AT(at), .size = kib * KIB, .requested = kib * KIB, .arg = 1U + pool};
+    return (struct event){.kind = kind,
+                          .pool = pool,
+                          .addr = AT(at),
+                          .size = kib * KIB,
+                          .requested = kib * KIB,
+                          .arg = 1U + pool};
 }
 
 /* A block of so many KiB, for a request of `requested` bytes whose rounded size is in the record. */
-static struct event block(uint8_t kind, uint16_t pool, uint64_t at, uint64_t kib, uint64_t requested, uint64_t rounded)
+static struct event block(uint8_t kind, uint16_t pool, uint64_t at, uint64_t kib, uint64_t requested,
+                          uint64_t rounded)
 {
     return (struct event){.kind = kind,
                           .pool = pool,
@@ -63,10 +69,12 @@ static struct event block(uint8_t kind, uint16_t pool, uint64_t at, uint64_t kib
 #define REQUEST(pool, at, kib) block(VARVE_KIND_FREE_REQUESTED, pool, at, kib, 0, 0)
 #define COMPLETE(pool, at, kib) block(VARVE_KIND_FREE_COMPLETED, pool, at, kib, 0, 0)
 
-static void play(struct scene *scene, const struct event *events, size_t count)
+/* With two processes the second half of the events is of the other one, which has addresses of its own. */
+static void play_kept(struct scene *scene, const struct event *events, size_t count, bool has_totals_only,
+                      unsigned processes)
 {
-    const struct store_process process = {.id = 1, .pid = 101, .rank = -1, .end_ns = 50000, .end_cause = "exit"};
-    const struct store_thread thread = {.id = 1, .process_id = 1, .pid = 101, .tid = 101, .end_ns = -1};
+    struct store_process process = {.id = 1, .pid = 101, .rank = -1, .end_ns = 50000, .end_cause = "exit"};
+    struct store_thread thread = {.id = 1, .process_id = 1, .pid = 101, .tid = 101, .end_ns = -1};
     struct varve_message message;
     struct store *store;
     struct derive *derive;
@@ -78,27 +86,42 @@ static void play(struct scene *scene, const struct event *events, size_t count)
     snprintf(scratch, sizeof(scratch), "%s/allocations", scene->directory);
     assert_int_equal(store_open(path, STORE_CREATE, &store, &message), VARVE_OK);
     assert_int_equal(derive_open(scratch, &derive, &message), VARVE_OK);
+    store_keep(store, !has_totals_only, !has_totals_only);
+    if (has_totals_only) {
+        derive_forget(derive);
+    }
     for (size_t i = 0; i < count; i++) {
         struct event event = events[i];
-        event.seq = event.dev_seq = i + 1;
+        event.seq = i + 1;
+        event.dev_seq = i % (count / processes) + 1;
         event.ts_ns = 1000 * (int64_t)(i + 1);
-        event.process_id = event.thread_id = 1;
-        event.pid = event.tid = 101;
+        event.process_id = event.thread_id = 1 + (uint32_t)(i * processes / count);
+        event.pid = event.tid = 100 + (int32_t)event.process_id;
         assert_int_equal(derive_event(derive, &event, &message), VARVE_OK);
         assert_int_equal(derive_check(derive, &message), VARVE_OK);
         assert_int_equal(store_append(store, &event, &message), VARVE_OK);
     }
-    assert_int_equal(store_process(store, &process), VARVE_OK);
-    assert_int_equal(store_thread(store, &thread), VARVE_OK);
+    for (unsigned i = 1; i <= processes; i++) {
+        process.id = thread.id = thread.process_id = i;
+        process.pid = thread.pid = thread.tid = 100 + (int32_t)i;
+        assert_int_equal(store_process(store, &process), VARVE_OK);
+        assert_int_equal(store_thread(store, &thread), VARVE_OK);
+    }
     assert_int_equal(derive_finish(derive, store, NULL, NULL, &message), VARVE_OK);
     assert_int_equal(store_finish(store, NULL, NULL, &message), VARVE_OK);
     derive_close(derive);
     store_close(store);
     assert_int_equal(sqlite3_open_v2(path, &scene->db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-    query_expect(scene->db,
-                 "SELECT count(*) FROM ladder WHERE reserved - live_requested <> rounding + unsplit_remainder +"
-                 " segment_quantum + pool_segregation + stream_pending + cached_segments + external_holes",
-                 "0\n");
+    query_expect(
+        scene->db,
+        "SELECT count(*) FROM ladder WHERE reserved - live_requested <> rounding + unsplit_remainder +"
+        " segment_quantum + pool_segregation + stream_pending + cached_segments + external_holes",
+        "0\n");
+}
+
+static void play(struct scene *scene, const struct event *events, size_t count)
+{
+    play_kept(scene, events, count, false, 1);
 }
 
 static void end(struct scene *scene)
@@ -110,8 +133,8 @@ static void end(struct scene *scene)
     assert_int_equal(system(command), 0);
 }
 
-#define PLAY(scene, ...)                                            \
-    const struct event script[] = {__VA_ARGS__};                    \
+#define PLAY(scene, ...)                         \
+    const struct event script[] = {__VA_ARGS__}; \
     play(scene, script, sizeof(script) / sizeof(script[0]))
 
 /* A segment without blocks is cached; then what the block does not take is quantum until a block has had it. */
@@ -131,8 +154,10 @@ static void test_quantum_and_cached(void **state)
                  "7 20.0 0.0 0.0 0.0 0.0 0.0 0.0 20.0 0.0\n"
                  "8 20.0 2.0 0.0 0.0 10.0 0.0 0.0 0.0 8.0\n"
                  "9 0.0 0.0 0.0 0.0 0.0 0.0 0.0 0.0 0.0\n");
-    query_expect(scene.db, "SELECT process_id, pid, device, seq, ts_ns, live_requested, segment_quantum FROM ladder_peak",
-                 "1 101 0 3 3000 10240 10240\n");
+    query_expect(
+        scene.db,
+        "SELECT process_id, pid, device, seq, ts_ns, live_requested, segment_quantum FROM ladder_peak",
+        "1 101 0 3 3000 10240 10240\n");
     end(&scene);
 }
 
@@ -145,19 +170,23 @@ static void test_rounding_and_unsplit(void **state)
     PLAY(&scene, RESERVE(0, 0, 20), block(VARVE_KIND_ALLOC, 0, 0, 4, 1000, 1024),
          block(VARVE_KIND_ALLOC, 0, 4, 1, 512, 16 * KIB), block(VARVE_KIND_ALLOC, 0, 5, 2, 1024, 0),
          REQUEST(0, 0, 4), COMPLETE(0, 0, 4));
-    query_expect(scene.db, "SELECT live_requested, rounding, unsplit_remainder, stream_pending FROM ladder WHERE seq > 1",
-                 "1000 24 3072 0\n1512 536 3072 0\n2536 1560 3072 0\n1536 1536 0 4096\n1536 1536 0 0\n");
+    query_expect(
+        scene.db,
+        "SELECT live_requested, rounding, unsplit_remainder, stream_pending FROM ladder WHERE seq > 1",
+        "1000 24 3072 0\n1512 536 3072 0\n2536 1560 3072 0\n1536 1536 0 4096\n1536 1536 0 0\n");
     end(&scene);
 }
 
 /* The holes of a pool are external as long as that pool asked last: pool 1 asks, pool 0 fails, and so on. Quantum stays quantum. */
 static void test_pools(void **state)
 {
-    const struct event oom = {.kind = VARVE_KIND_OOM, .addr = 4 * KIB, .size = 64 * KIB, .flags = VARVE_FLAG_FAILED};
+    const struct event oom = {
+        .kind = VARVE_KIND_OOM, .addr = 4 * KIB, .size = 64 * KIB, .flags = VARVE_FLAG_FAILED};
     struct scene scene;
     (void)state;
     PLAY(&scene, RESERVE(0, 0, 10), ALLOC(0, 0, 4), ALLOC(0, 4, 4), REQUEST(0, 0, 4), COMPLETE(0, 0, 4),
-         RESERVE(1, 100, 8), ALLOC(1, 100, 3), ALLOC(1, 103, 5), REQUEST(1, 100, 3), COMPLETE(1, 100, 3), oom);
+         RESERVE(1, 100, 8), ALLOC(1, 100, 3), ALLOC(1, 103, 5), REQUEST(1, 100, 3), COMPLETE(1, 100, 3),
+         oom);
     query_expect(scene.db, LADDER " WHERE seq IN (5, 6, 8, 10, 11)",
                  "5 10.0 4.0 0.0 0.0 2.0 0.0 0.0 0.0 4.0\n"
                  "6 18.0 4.0 0.0 0.0 2.0 4.0 0.0 8.0 0.0\n"
@@ -175,9 +204,9 @@ static void test_expandable(void **state)
 {
     struct scene scene;
     (void)state;
-    PLAY(&scene, MAP(0, 0, 10), ALLOC(0, 0, 10), MAP(0, 10, 10), ALLOC(0, 10, 2), ALLOC(0, 12, 6), REQUEST(0, 0, 10),
-         COMPLETE(0, 0, 10), REQUEST(0, 10, 2), COMPLETE(0, 10, 2), UNMAP(0, 4, 6), MAP(0, 4, 6), UNMAP(0, 2, 10),
-         MAP(0, 40, 5), UNMAP(0, 40, 5));
+    PLAY(&scene, MAP(0, 0, 10), ALLOC(0, 0, 10), MAP(0, 10, 10), ALLOC(0, 10, 2), ALLOC(0, 12, 6),
+         REQUEST(0, 0, 10), COMPLETE(0, 0, 10), REQUEST(0, 10, 2), COMPLETE(0, 10, 2), UNMAP(0, 4, 6),
+         MAP(0, 4, 6), UNMAP(0, 2, 10), MAP(0, 40, 5), UNMAP(0, 40, 5));
     query_expect(scene.db, LADDER " WHERE seq > 2",
                  "3 20.0 10.0 0.0 0.0 10.0 0.0 0.0 0.0 0.0\n"
                  "4 20.0 12.0 0.0 0.0 8.0 0.0 0.0 0.0 0.0\n"
@@ -214,12 +243,37 @@ static void test_contradictions(void **state)
     end(&scene);
 }
 
+/* Two processes on one device have two allocators, each with its own sums and peak; the peaks are there without any event, too. */
+static void test_processes_and_totals(void **state)
+{
+    const struct event script[] = {RESERVE(0, 0, 10), ALLOC(0, 0, 4), ALLOC(0, 4, 4),
+                                   MAP(0, 0, 6),      ALLOC(0, 0, 1), UNMAP(0, 2, 4)};
+    struct scene scene;
+    (void)state;
+    for (int has_totals_only = 0; has_totals_only < 2; has_totals_only++) {
+        play_kept(&scene, script, sizeof(script) / sizeof(script[0]), has_totals_only, 2);
+        query_expect(scene.db, LADDER " WHERE seq IN (3, 6)",
+                     has_totals_only ? ""
+                                     : "3 10.0 8.0 0.0 0.0 2.0 0.0 0.0 0.0 0.0\n"
+                                       "6 2.0 1.0 0.0 0.0 1.0 0.0 0.0 0.0 0.0\n");
+        query_expect(
+            scene.db,
+            "SELECT process_id, pid, device, seq, reserved / 1024, live_requested / 1024, segment_quantum / 1024"
+            " FROM ladder_peak",
+            "1 101 0 3 10 8 2\n2 102 0 5 6 1 5\n");
+        end(&scene);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quantum_and_cached), cmocka_unit_test(test_rounding_and_unsplit),
-        cmocka_unit_test(test_pools),              cmocka_unit_test(test_expandable),
+        cmocka_unit_test(test_quantum_and_cached),
+        cmocka_unit_test(test_rounding_and_unsplit),
+        cmocka_unit_test(test_pools),
+        cmocka_unit_test(test_expandable),
         cmocka_unit_test(test_contradictions),
+        cmocka_unit_test(test_processes_and_totals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

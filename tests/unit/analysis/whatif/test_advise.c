@@ -127,8 +127,10 @@ static struct scene *random_scene(uint64_t *seed, uint64_t limit)
 static void expect_replay(const struct scene *scene, const struct advice *advice,
                           const struct advise_trial *trial)
 {
-    struct replay_options options = {
-        .conf = trial->text, .memory_limit = advice->limit, .capacity = advice->capacity};
+    struct replay_options options = {.conf = trial->text,
+                                     .memory_limit = advice->limit,
+                                     .capacity = advice->capacity,
+                                     .recorded_limit = advice->before.limit};
     struct replay_result result;
 
     assert_int_equal(replay_run(scene->history, &options, &result, NULL), VARVE_OK);

@@ -155,14 +155,18 @@ static void test_what_has_to_go(void **state)
     };
     struct scene *scene = three_lines();
     struct capacity_load load;
+    struct whatif *whatif;
 
     (void)state;
+    assert_int_equal(whatif_open(scene->history, &whatif, NULL), VARVE_OK);
     assert_int_equal(capacity_load_find(scene->history, &load), VARVE_OK);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct whatif_setting setting = {.conf = "", .capacity = cases[i].capacity};
 
-        assert_int_equal(capacity_shed(scene->history, &load, &setting, cases[i].bytes), cases[i].gone);
+        assert_int_equal(capacity_shed(whatif, scene->history, &load, &setting, cases[i].bytes),
+                         cases[i].gone);
     }
+    whatif_close(whatif);
     capacity_load_free(&load);
     scene_close(scene);
 }
