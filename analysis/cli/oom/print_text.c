@@ -231,7 +231,8 @@ static void print_cost(FILE *out, const struct oom_scene *scene, const struct ex
 {
     char text[LINE_BYTES];
 
-    snprintf(text, sizeof(text), "%.20s of %.20s requests %s, peak reserved %.20s, %.20s device calls (%.20s)%s",
+    snprintf(text, sizeof(text),
+             "%.20s of %.20s requests %s, peak reserved %.20s, %.20s device calls (%.20s)%s",
              answer->failures == 0 ? "none" : COUNT(answer->failures),
              COUNT(explain_get_facts(scene->explain)->requests), answer->failures <= 1 ? "fails" : "fail",
              BYTES(answer->figures.peak_reserved), COUNT(answer->figures.device_calls),
