@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool is_database(const char *path)
+bool history_is_database(const char *path)
 {
     static const char magic[16] = "SQLite format 3";
     char begin[sizeof(magic)] = {0};
@@ -33,6 +33,6 @@ static bool is_database(const char *path)
 int history_read(const char *path, struct history **history_out, struct progress *progress,
                  struct varve_message *message)
 {
-    return is_database(path) ? history_read_database(path, history_out, progress, message)
-                             : history_read_pytorch(path, history_out, progress, message);
+    return history_is_database(path) ? history_read_database(path, history_out, progress, message)
+                                     : history_read_pytorch(path, history_out, progress, message);
 }

@@ -21,6 +21,8 @@ int history_read_pytorch(const char *path, struct history **history_out, struct 
 /// The blocks of caching allocators in a trace database.
 int history_read_database(const char *path, struct history **history_out, struct progress *progress,
                           struct varve_message *message);
+/// A file that begins as databases do.
+bool history_is_database(const char *path);
 /// Either of them, by what the file is.
 int history_read(const char *path, struct history **history_out, struct progress *progress,
                  struct varve_message *message);

@@ -269,6 +269,7 @@ struct whatif {
     size_t released; /* end of the run of releases that pools were retired by */
     struct replay_result *result;
     struct varve_message *message;
+    size_t run_end; /* of the completions and releases at hand */
 };
 
 static int request(struct whatif *whatif, const struct history_event *event, size_t index)
@@ -368,6 +369,39 @@ static int release(struct whatif *whatif, size_t index)
     return result == VARVE_OK && is_call ? varve_alloc_empty_cache(replay->alloc) : result;
 }
 
+/* Completions and releases with nothing between them and a request that failed: they came with its wait for all streams, after
+ * which the pool was not searched again. */
+static bool is_before_oom(struct whatif *whatif, size_t index)
+{
+    const struct history_device *trace = whatif->replay->trace;
+
+    if (index >= whatif->run_end) {
+        whatif->run_end = index;
+        while (whatif->run_end < trace->event_count &&
+               (trace->events[whatif->run_end].action == HISTORY_FREE_COMPLETED ||
+                is_release(&trace->events[whatif->run_end]))) {
+            whatif->run_end++;
+        }
+    }
+    return whatif->run_end < trace->event_count && trace->events[whatif->run_end].action == HISTORY_OOM;
+}
+
+static int play_failed(struct whatif *whatif, size_t index)
+{
+    struct replay *replay = whatif->replay;
+    const struct history_event *events = replay->trace->events;
+    int result = replay->options->served_only ? VARVE_OK : request(whatif, &events[index], index);
+
+    for (size_t i = index; i > 0 && result == VARVE_OK &&
+                           (events[i - 1].action == HISTORY_FREE_COMPLETED || is_release(&events[i - 1]));
+         i--) {
+        if (events[i - 1].action == HISTORY_FREE_COMPLETED) {
+            result = varve_sim_stream_complete(replay->device, replay_completion_stream(i - 1));
+        }
+    }
+    return result;
+}
+
 static int play_event(struct whatif *whatif, size_t index)
 {
     struct replay *replay = whatif->replay;
@@ -377,11 +411,13 @@ static int play_event(struct whatif *whatif, size_t index)
     case HISTORY_ALLOC:
         return request(whatif, event, index);
     case HISTORY_OOM:
-        return replay->options->served_only ? VARVE_OK : request(whatif, event, index);
+        return play_failed(whatif, index);
     case HISTORY_FREE_REQUESTED:
         return give_back(whatif, event, index);
     case HISTORY_FREE_COMPLETED:
-        return varve_sim_stream_complete(replay->device, replay_completion_stream(index));
+        return is_before_oom(whatif, index)
+                   ? VARVE_OK
+                   : varve_sim_stream_complete(replay->device, replay_completion_stream(index));
     case HISTORY_SEGMENT_FREE:
     case HISTORY_SEGMENT_UNMAP:
         return release(whatif, index);
@@ -469,7 +505,10 @@ int replay_whatif(struct replay *replay, struct replay_result *result, struct va
             progress_step(replay->options->progress, "replaying", i, trace->event_count);
         }
         replay->cursor = i;
-        error = play_event(&whatif, i);
+        if (i == replay->options->empty_cache_before && i > 0) {
+            error = varve_alloc_empty_cache(replay->alloc);
+        }
+        error = error == VARVE_OK ? play_event(&whatif, i) : error;
     }
     map_free(&whatif.live);
     return error;

@@ -32,15 +32,17 @@ typedef bool (*replay_skip)(void *context, const struct history_event *event);
 
 /* What is to be replayed, and how. */
 struct replay_options {
-    const char *policy;      /* NULL: "pytorch" */
-    const char *conf;        /* NULL: the history's own settings */
-    uint64_t memory_limit;   /* 0: by the fraction in `conf`, or none */
-    uint64_t capacity;       /* of the device; 0: large enough */
-    uint64_t recorded_limit; /* not follow: memory_limit of the recording, as far as it is known; 0: none */
-    bool follow;             /* the history's addresses and decisions are to come out again */
-    bool stop_at_oom;        /* not follow: end with the first request that fails */
-    bool served_only;        /* not follow: without the requests that failed in the history */
-    replay_skip skip;        /* not follow: requests that it says are not made; NULL: all are */
+    const char *policy;        /* NULL: "pytorch" */
+    const char *conf;          /* NULL: the history's own settings */
+    uint64_t memory_limit;     /* 0: by the fraction in `conf`, or none */
+    uint64_t capacity;         /* of the device; 0: large enough */
+    uint64_t recorded_limit;   /* not follow: memory_limit of the recording, as far as it is known; 0: none */
+    bool follow;               /* the history's addresses and decisions are to come out again */
+    bool stop_at_oom;          /* not follow: end with the first request that fails */
+    bool served_only;          /* not follow: without the requests that failed in the history */
+    bool counts_addresses;     /* not follow: segments lie upwards, not where a CUDA driver would put them */
+    size_t empty_cache_before; /* not follow: a call of empty_cache before this event; 0: none */
+    replay_skip skip;          /* not follow: requests that it says are not made; NULL: all are */
     void *skip_context;
     replay_observe observe; /* not follow; NULL: nobody looks */
     void *observe_context;

@@ -41,7 +41,7 @@ static int open_device(struct replay *replay, struct varve_message *message)
         .total_bytes = replay->inferred->total,
         .has_latency = true, /* what the calls would have taken is what its clock says in the end */
         .events_are_scripted = true,
-        .places_as_cuda = true,
+        .places_as_cuda = !options->counts_addresses,
         .segment_address = is_placed ? replay_segment_addr : NULL,
         .reservation_address = is_placed ? replay_reservation_addr : NULL,
         .address_context = replay,

@@ -113,8 +113,10 @@ static void play_setting(void *context, size_t index)
         .skip = setting->skip,
         .skip_context = setting->skip_context,
         .plans = plays->profile->plans,
-        .observe = whatif_observe,
-        .observe_context = &outcome->moments,
+        .counts_addresses = setting->counts_addresses,
+        .empty_cache_before = setting->empty_cache_before,
+        .observe = setting->observe != NULL ? setting->observe : whatif_observe,
+        .observe_context = setting->observe != NULL ? setting->observe_context : &outcome->moments,
     };
 
     if (plays->inferences[index] != NULL) {

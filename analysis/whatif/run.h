@@ -18,13 +18,17 @@ struct whatif;
 
 /* As the options of `varve replay` of the same names; texts are borrowed while a play runs. */
 struct whatif_setting {
-    const char *policy;    /* NULL: pytorch; "NAME", or "NAME:key=value:…" */
-    const char *conf;      /* PyTorch's syntax; NULL: the history's own */
-    uint64_t memory_limit; /* of reserved bytes, of each device; 0: by the fraction in `conf`, or none */
-    uint64_t capacity;     /* of each device; 0: large enough */
-    bool stop_at_oom;      /* end with the first request that fails */
-    bool served_only;      /* without the requests that failed in the history */
-    replay_skip skip;      /* without the requests that it says; NULL: all are made */
+    const char *policy;        /* NULL: pytorch; "NAME", or "NAME:key=value:…" */
+    const char *conf;          /* PyTorch's syntax; NULL: the history's own */
+    uint64_t memory_limit;     /* of reserved bytes, of each device; 0: by the fraction in `conf`, or none */
+    uint64_t capacity;         /* of each device; 0: large enough */
+    bool stop_at_oom;          /* end with the first request that fails */
+    bool served_only;          /* without the requests that failed in the history */
+    bool counts_addresses;     /* segments lie upwards, not where a CUDA driver would put them */
+    size_t empty_cache_before; /* of each device: a call of empty_cache before this event; 0: none */
+    replay_observe observe;    /* on the play's thread, instead of what fills `moments`; NULL: that */
+    void *observe_context;
+    replay_skip skip; /* without the requests that it says; NULL: all are made */
     void *skip_context;
 };
 

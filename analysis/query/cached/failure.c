@@ -79,6 +79,48 @@ static void look_for_window(struct failure_freeing *freeing, const struct run *r
     }
 }
 
+/* Among the smallest that are kept, in their order. */
+static void keep_smallest(struct failure_segment *segment, const struct varve_layout_block *block)
+{
+    size_t count = segment->blocks < FAILURE_BLOCKS_MAX ? (size_t)segment->blocks : FAILURE_BLOCKS_MAX;
+    size_t at = count;
+
+    while (at > 0 && segment->first[at - 1].extent > block->extent) {
+        if (at < FAILURE_BLOCKS_MAX) {
+            segment->first[at] = segment->first[at - 1];
+        }
+        at--;
+    }
+    if (at < FAILURE_BLOCKS_MAX) {
+        segment->first[at] = *block;
+    }
+    segment->blocks++;
+    segment->block_bytes += block->extent;
+}
+
+static void look_at_segment(struct failure *failure, const struct run *run)
+{
+    struct failure_segment segment = {.addr = run->count > 0 ? run->blocks[0].addr : 0};
+
+    for (size_t i = 0; i < run->count; i++) {
+        const struct varve_layout_block *block = &run->blocks[i];
+
+        segment.bytes += block->extent;
+        if (block->state != VARVE_LAYOUT_FREE) {
+            keep_smallest(&segment, block);
+            continue;
+        }
+        segment.unused += block->extent;
+        segment.largest = block->extent > segment.largest ? block->extent : segment.largest;
+        if (block->extent == failure->own.largest) {
+            failure->largest_addr = block->addr;
+        }
+    }
+    if (segment.unused > failure->best.unused) {
+        failure->best = segment;
+    }
+}
+
 static void end_run(struct failure *failure, struct run *run, uint64_t wanted)
 {
     uint64_t unused = 0;
@@ -88,6 +130,7 @@ static void end_run(struct failure *failure, struct run *run, uint64_t wanted)
         failure->with_pending = unused > failure->with_pending ? unused : failure->with_pending;
     }
     look_for_window(&failure->freeing, run, wanted);
+    look_at_segment(failure, run);
     run->count = 0;
 }
 
@@ -104,6 +147,7 @@ static void take_layout(struct failure *failure, const struct varve_layout *layo
             end_run(failure, &run, request->rounded);
         }
         failure->used += block.state == VARVE_LAYOUT_USED ? block.size : 0;
+        failure->live += block.state == VARVE_LAYOUT_USED ? block.requested : 0;
         failure->pending += block.state == VARVE_LAYOUT_PENDING ? block.size : 0;
         if (block.is_implied) {
             continue;

@@ -35,12 +35,22 @@ struct failure_freeing {
     struct varve_layout_block first[FAILURE_BLOCKS_MAX];
 };
 
+/* The segment of its pool and stream with the most free bytes, and the blocks that keep them apart, the smallest first. */
+struct failure_segment {
+    uint64_t addr, bytes, unused, largest;
+    uint64_t blocks, block_bytes; /* in use or pending */
+    struct varve_layout_block first[FAILURE_BLOCKS_MAX];
+};
+
 struct failure {
     bool is_known;                    /* the trace has the state of that allocator */
     uint64_t reserved, used, pending; /* bytes */
+    uint64_t live;                    /* requested bytes of the blocks in use */
     struct failure_free own, others;  /* of the request's pool and stream, of all the rest */
     uint64_t with_pending;            /* the largest block of its own, if all pending blocks had been free */
+    uint64_t largest_addr;            /* of own.largest */
     struct failure_freeing freeing;
+    struct failure_segment best; /* bytes 0: none */
 };
 
 /// Errors: those of segments_state_load.

@@ -16,7 +16,7 @@ struct owned {
     uint64_t addr;
     int64_t process_id, device;
     int64_t from_seq, to_seq; /* in use after these events, and those between */
-    int64_t callsite_id;
+    int64_t callsite_id, alloc_ns;
 };
 
 struct place {
@@ -146,10 +146,11 @@ void owners_load(struct owners *owners, struct database *database)
         return;
     }
     addresses = wanted_json(owners);
-    cursor_open(&cursor, database,
-                "SELECT addr, process_id, device, alloc_seq, free_completed_seq, callsite_id FROM allocation "
-                "WHERE domain = 4 AND callsite_id <> 0 AND addr IN (SELECT value FROM json_each(?1)) "
-                "AND alloc_seq <= ?2 AND (free_completed_seq IS NULL OR free_completed_seq > ?3)");
+    cursor_open(
+        &cursor, database,
+        "SELECT addr, process_id, device, alloc_seq, free_completed_seq, callsite_id, alloc_ns FROM allocation "
+        "WHERE domain = 4 AND addr IN (SELECT value FROM json_each(?1)) "
+        "AND alloc_seq <= ?2 AND (free_completed_seq IS NULL OR free_completed_seq > ?3)");
     cursor_bind_text(&cursor, 1, addresses);
     cursor_bind_integer(&cursor, 2, owners->last_seq);
     cursor_bind_integer(&cursor, 3, owners->first_seq);
@@ -163,6 +164,7 @@ void owners_load(struct owners *owners, struct database *database)
             .from_seq = cursor_integer(&cursor, 3),
             .to_seq = cursor_is_null(&cursor, 4) ? INT64_MAX : cursor_integer(&cursor, 4) - 1,
             .callsite_id = cursor_integer(&cursor, 5),
+            .alloc_ns = cursor_integer(&cursor, 6),
         };
     }
     cursor_close(&cursor);
@@ -213,11 +215,15 @@ struct owner owners_of(const struct owners *owners, const struct segments_part *
         return (struct owner){0};
     }
     const struct owned *block = &owners->blocks[low - 1];
+    struct owner owner = {0};
 
-    return block->addr == addr && block->process_id == part->process_id && block->device == part->device &&
-                   seq <= block->to_seq
-               ? place_of(owners, block->callsite_id)
-               : (struct owner){0};
+    if (block->addr == addr && block->process_id == part->process_id && block->device == part->device &&
+        seq <= block->to_seq) {
+        owner = place_of(owners, block->callsite_id);
+        owner.alloc_seq = block->from_seq;
+        owner.alloc_ns = block->alloc_ns;
+    }
+    return owner;
 }
 
 struct owner owner_of_callsite(struct owners *owners, struct database *database, int64_t callsite_id)

@@ -16,9 +16,10 @@ extern "C" {
 struct database;
 struct segments_part;
 
-/* A place in the program. */
+/* A place in the program, and when it allocated. */
 struct owner {
     int64_t callsite_id;         /* 0: none was recorded */
+    int64_t alloc_seq, alloc_ns; /* of owners_of; 0: unknown */
     const char *function, *file; /* of the user's line; NULL: unknown; the owners' */
     int64_t line;
 };

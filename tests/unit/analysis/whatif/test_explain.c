@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What would have served a request that failed, in programs made for one cause each, beside plain replays: an answer serves the request
+ * when it is played alone, what is no answer does not, and the smallest limit passes where 2 MiB less does not.
+ * Runs threads: plays.
+ */
+#include "support/replay.h"
+
+#include "analysis/whatif/explain.h"
+
+#include <stdio.h>
+
+static struct explain *open_scene(const struct scene *scene)
+{
+    struct explain_options options = {.memory_limit = scene->limit};
+    struct varve_message message = {""};
+    struct explain *explain;
+
+    if (explain_open(scene->history, &options, &explain, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+    return explain;
+}
+
+static uint64_t failures_of(const struct scene *scene, const char *policy, const char *conf, uint64_t limit)
+{
+    struct replay_options options = {
+        .policy = policy, .conf = conf, .memory_limit = limit, .recorded_limit = scene->limit};
+    struct replay_result result;
+    struct varve_message message = {""};
+
+    if (replay_run(scene->history, &options, &result, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+    return result.ooms;
+}
+
+static const struct explain_answer *find(const struct explain_answer *answers, size_t count,
+                                         enum explain_kind kind, const char *change)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (answers[i].kind == kind && strcmp(answers[i].change, change) == 0) {
+            return &answers[i];
+        }
+    }
+    return NULL;
+}
+
+/* Played alone, each leaves as many failures as it says: of scenes with one failure, none. */
+static void check_answers(const struct scene *scene, const struct explain_answer *answers, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (answers[i].kind == EXPLAIN_SETTING || answers[i].kind == EXPLAIN_RULE) {
+            assert_int_equal(failures_of(scene, NULL, answers[i].conf, scene->limit), answers[i].failures);
+            assert_int_equal(answers[i].failures, 0);
+        }
+        if (i > 0) {
+            assert_true(answers[i - 1].kind <= answers[i].kind);
+        }
+    }
+}
+
+static void check_smallest(const struct scene *scene, struct explain *explain)
+{
+    uint64_t all = explain_smallest_limit(explain, EXPLAIN_ALL, EXPLAIN_RECORDED);
+
+    assert_int_equal(all % (2 * MIB), 0);
+    assert_true(all > scene->limit);
+    assert_int_equal(failures_of(scene, NULL, NULL, all), 0);
+    assert_true(failures_of(scene, NULL, NULL, all - 2 * MIB) > 0);
+    assert_int_equal(explain_smallest_limit(explain, 0, EXPLAIN_RECORDED), all); /* it is the only one */
+}
+
+/* Small pieces of a large segment stay, so that the segment can't be given back. */
+static struct scene *pinned(void)
+{
+    struct scene *scene = scene_open("", 100 * MIB, 0);
+    uint64_t large = scene_alloc(scene, 60 * MIB, 0);
+
+    scene_free(scene, large);
+    scene_alloc(scene, 4 * MIB, 0); /* cut from it */
+    assert_int_equal(scene_alloc(scene, 58 * MIB, 0), 0);
+    scene_end(scene);
+    assert_int_equal(scene_count(scene, HISTORY_OOM), 1);
+    return scene;
+}
+
+static void test_fragmentation(void **state)
+{
+    struct scene *scene = pinned();
+    struct explain *explain = open_scene(scene);
+    struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
+    size_t tried;
+    size_t count = explain_find(explain, 0, answers, &tried);
+
+    (void)state;
+    assert_int_equal(explain_get_facts(explain)->failure_count, 1);
+    assert_true(explain_fails_again(explain, 0));
+    assert_true(tried > count && count > 0);
+    assert_non_null(find(answers, count, EXPLAIN_SETTING, "expandable_segments:True"));
+    assert_non_null(find(answers, count, EXPLAIN_POLICY, "none"));
+    assert_null(find(answers, count, EXPLAIN_RULE, "research_after_release:True"));
+    check_answers(scene, answers, count);
+    check_smallest(scene, explain);
+    /* 60 MiB and a segment of 58 MiB beside it */
+    assert_int_equal(explain_smallest_limit(explain, 0, EXPLAIN_RECORDED), 118 * MIB);
+    explain_close(explain);
+    scene_close(scene);
+}
+
+/* A call of empty_cache before the small block takes it from the large segment. */
+static void test_empty_cache(void **state)
+{
+    struct scene *scene = pinned();
+    struct explain *explain = open_scene(scene);
+    struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
+    size_t tried;
+    size_t count = explain_find(explain, 0, answers, &tried);
+    const struct explain_answer *answer =
+        find(answers, count, EXPLAIN_EMPTY_CACHE, "torch.cuda.empty_cache()");
+    const struct history_device *device = &scene->history->devices[0];
+
+    (void)state;
+    assert_non_null(answer);
+    assert_int_equal(answer->failures, 0);
+    assert_int_equal(answer->empty_live, 0);
+    assert_int_equal(answer->empty_requests, 1);
+    assert_int_equal(device->events[answer->empty_event].action, HISTORY_ALLOC);
+    assert_int_equal(device->events[answer->empty_event].size, 4 * MIB);
+    explain_close(explain);
+    scene_close(scene);
+}
+
+/* What is in use and the request are more than the limit. */
+static void test_over_limit(void **state)
+{
+    struct scene *scene = scene_open("", 100 * MIB, 0);
+    struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
+    struct explain *explain;
+    size_t tried;
+
+    (void)state;
+    scene_alloc(scene, 60 * MIB, 0);
+    assert_int_equal(scene_alloc(scene, 42 * MIB, 0), 0);
+    scene_end(scene);
+    explain = open_scene(scene);
+    assert_int_equal(explain_find(explain, 0, answers, &tried), 0);
+    assert_true(tried > 0);
+    check_smallest(scene, explain);
+    assert_int_equal(explain_smallest_limit(explain, 0, EXPLAIN_RECORDED), 102 * MIB);
+    explain_close(explain);
+    scene_close(scene);
+}
+
+/* The block that fits waits for another stream; the chain waits for it, and then PyTorch does not search the pool again. */
+static void test_pending(void **state)
+{
+    struct scene *scene = scene_open("", 64 * MIB, 0);
+    struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
+    struct explain *explain;
+    uint64_t pinning, pending;
+    size_t tried, count;
+
+    (void)state;
+    pending = scene_alloc(scene, 60 * MIB, 0);
+    scene_free(scene, pending);
+    pending = scene_alloc(scene, 40 * MIB, 0);
+    pinning = scene_alloc(scene, 2 * MIB, 0);
+    scene_free_used(scene, pending, 7);
+    scene_alloc(scene, 512, 0);
+    assert_int_equal(scene_alloc(scene, 38 * MIB, 0), 0);
+    scene_free(scene, pinning);
+    scene_end(scene);
+    explain = open_scene(scene);
+    assert_true(explain_fails_again(explain, 0));
+    count = explain_find(explain, 0, answers, &tried);
+    assert_non_null(find(answers, count, EXPLAIN_RULE, "research_after_release:True"));
+    check_answers(scene, answers, count);
+    check_smallest(scene, explain);
+    explain_close(explain);
+    scene_close(scene);
+}
+
+/* The setting that it was recorded with is the reason: large blocks are not cut. */
+static void test_recorded_setting(void **state)
+{
+    struct scene *scene = scene_open("max_split_size_mb:32", 100 * MIB, 0);
+    struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
+    struct explain *explain;
+    size_t tried, count;
+
+    (void)state;
+    snprintf(scene->history->settings.text, sizeof(scene->history->settings.text), "%s", scene->conf);
+    scene->history->settings.is_known = true;
+    scene->history->settings.max_split_size = (int64_t)(32 * MIB);
+    scene_free(scene, scene_alloc(scene, 60 * MIB, 0));
+    scene_alloc(scene, 56 * MIB, 0); /* has the whole segment of 60 MiB */
+    scene_alloc(scene, 38 * MIB, 0);
+    assert_int_equal(scene_alloc(scene, 4 * MIB, 0), 0);
+    scene_end(scene);
+    explain = open_scene(scene);
+    assert_true(explain_fails_again(explain, 0));
+    count = explain_find(explain, 0, answers, &tried);
+    assert_non_null(find(answers, count, EXPLAIN_SETTING, "without max_split_size_mb:32"));
+    assert_non_null(find(answers, count, EXPLAIN_SETTING, "no settings"));
+    check_answers(scene, answers, count);
+    check_smallest(scene, explain);
+    explain_close(explain);
+    scene_close(scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fragmentation),    cmocka_unit_test(test_empty_cache),
+        cmocka_unit_test(test_over_limit),       cmocka_unit_test(test_pending),
+        cmocka_unit_test(test_recorded_setting),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
