@@ -134,12 +134,11 @@ static struct cJSON *ineffective_json(const struct whatif *whatif)
 static void add_whatif_json(struct cJSON *object, const struct replay_result *result,
                             const struct whatif *whatif)
 {
-    json_integer(object, "peak_reserved", result->stats.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak);
-    json_integer(object, "peak_allocated", result->stats.allocated_bytes[VARVE_ALLOC_STAT_ALL].peak);
-    json_integer(object, "segments", (int64_t)result->segments);
-    json_integer(object, "device_calls", result->stats.num_device_alloc + result->stats.num_device_free);
-    json_integer(object, "ooms", result->stats.num_ooms);
-    json_integer(object, "retries", result->stats.num_alloc_retries);
+    struct replay_figures after = replay_figures_of(result);
+
+    for (size_t i = 0; i < FIGURES; i++) {
+        json_integer(object, figures[i].key, figure(&after, i));
+    }
     json_integer(object, "frees_skipped", (int64_t)result->skipped);
     json_bool(object, "unchanged", whatif->is_unchanged);
     json_add(object, "before", before_json(&whatif->before));

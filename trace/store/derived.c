@@ -290,8 +290,7 @@ static int write_ladder_peaks(const struct writer *writer)
     const struct derive *derive = writer->derive;
     int error = VARVE_OK;
     for (uint32_t i = 1; i < derive->process_limit && error == VARVE_OK; i++) {
-        struct derive_device **devices =
-            derive->processes[i] != NULL ? derive->processes[i]->devices : NULL;
+        struct derive_device **devices = derive->processes[i] != NULL ? derive->processes[i]->devices : NULL;
         for (unsigned k = 0; k < DEVICE_LIMIT && devices != NULL && error == VARVE_OK; k++) {
             error = devices[k] != NULL ? write_ladder_peak(writer, i, k, &devices[k]->ladder_peak) : VARVE_OK;
         }
@@ -529,9 +528,10 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
                   struct varve_message *message)
 {
     static int (*const parts[])(const struct writer *writer) = {
-        write_callsites, write_totals,    write_main_ends, write_segments, write_ladder_peaks, write_ooms,
-        write_marks,     write_keyframes, write_devices,   write_meanings, write_calls,
-        write_streams,   write_events,    write_operators, write_budgets,  write_remat_events};
+        write_callsites,    write_totals,    write_main_ends, write_segments,
+        write_ladder_peaks, write_ooms,      write_marks,     write_keyframes,
+        write_devices,      write_meanings,  write_calls,     write_streams,
+        write_events,       write_operators, write_budgets,   write_remat_events};
     const struct writer writer = {.derive = derive, .store = store, .message = message};
     int error = allocations_finish(store, derive, progress, context, message);
     if (error == VARVE_OK) {

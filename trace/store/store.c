@@ -77,7 +77,7 @@ enum event_column {
     EVENT_POOL,
     EVENT_PID,
     EVENT_TID,
-    EVENT_LADDER, /* the first of its rungs */
+    EVENT_LADDER,                            /* the first of its rungs */
     EVENT_SEQ = EVENT_LADDER + LADDER_RUNGS, /* the rowid */
     EVENT_COLUMNS,
 };

@@ -299,8 +299,7 @@ static void block_count(struct ladder *sums, const struct layout_block *block, u
 void islands_block(struct islands *islands, uint64_t start, uint64_t end, const struct layout_block *block,
                    int sign)
 {
-    const struct range *range =
-        block->state != VARVE_LAYOUT_FREE ? ranges_at(&islands->ranges, start) : NULL;
+    const struct range *range = block->state != VARVE_LAYOUT_FREE ? ranges_at(&islands->ranges, start) : NULL;
 
     if (range == NULL) {
         return;
@@ -362,12 +361,10 @@ static bool is_island(struct walk *walk, const struct range *range)
 
 int islands_check(const struct islands *islands, const struct varve_layout *layout)
 {
-    struct walk walk = {.islands = islands,
-                        .layout = layout,
-                        .pools = calloc(islands->pool_count + 1, sizeof(*walk.pools))};
+    struct walk walk = {
+        .islands = islands, .layout = layout, .pools = calloc(islands->pool_count + 1, sizeof(*walk.pools))};
     struct range range = {0};
-    bool is_right = walk.pools != NULL && ranges_check(&islands->ranges) &&
-                    ranges_check(&islands->fresh);
+    bool is_right = walk.pools != NULL && ranges_check(&islands->ranges) && ranges_check(&islands->fresh);
 
     while (is_right && ranges_first(&islands->ranges, range.end, UINT64_MAX, &range)) {
         is_right = is_island(&walk, &range);
@@ -375,8 +372,7 @@ int islands_check(const struct islands *islands, const struct varve_layout *layo
     for (size_t i = 0; i < islands->pool_count && is_right; i++) {
         is_right = walk.pools[i] == islands->pools[i].open;
     }
-    is_right = is_right && walk.open == islands->open &&
-               walk.fresh == fresh_bytes(islands, 0, UINT64_MAX) &&
+    is_right = is_right && walk.open == islands->open && walk.fresh == fresh_bytes(islands, 0, UINT64_MAX) &&
                memcmp(&walk.sums, &islands->sums, sizeof(walk.sums)) == 0 &&
                walk.sums.bytes[LADDER_RESERVED] == layout->sums.reserved;
     free(walk.pools);

@@ -81,7 +81,7 @@ struct layout_change {
     bool is_new_segment;
 };
 
-void layout_clear(struct varve_layout *layout); /* and the ladder, which stays its owner's */
+void layout_clear(struct varve_layout *layout);   /* and the ladder, which stays its owner's */
 bool layout_reserve(struct varve_layout *layout); /* for one event; false without memory */
 /// After layout_reserve it cannot fail. Events that contradict the state change nothing, or as much as is
 /// known.
