@@ -11,8 +11,7 @@ import pickle
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import recording  # noqa: E402
-from torch_support import HERE, PYTHON, GpuCase, figure  # noqa: E402
+from torch_support import HERE, PYTHON, GpuCase, figure, recording  # noqa: E402
 
 PROGRAM = os.path.join(HERE, "torch_trainings.py")
 PEAKS = ("reserved_bytes.all.peak", "allocated_bytes.all.peak")
