@@ -232,14 +232,14 @@ static int infer_requests(const struct history *history, const struct replay_opt
                                              .capacity = options->capacity,
                                              .follow = true,
                                              .progress = options->progress};
+    int attempts = history->stream_count > 1 ? 2 : 1; /* the second one derives pools */
 
-    for (int derives_pools = 0; derives_pools <= (history->stream_count > 1) && !inferred->calls.are_known;
-         derives_pools++) {
+    for (int attempt = 0; attempt < attempts && !inferred->calls.are_known; attempt++) {
         struct replay_result ignored = {0};
         struct varve_message reason = {""};
 
         replay_hints_free(&inferred->hints);
-        inferred->hints.derives_pools = derives_pools != 0;
+        inferred->hints.derives_pools = attempt > 0;
         (void)search(history, &following, index, inferred, &ignored, &reason);
     }
     if (!inferred->calls.are_known) {
