@@ -300,10 +300,10 @@ int replay_infer(const struct history *history, const struct replay_options *opt
     *result = (struct replay_result){.segments_equal = true};
     if (history->has_requests_only && options->follow) {
         free(inference);
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "it has a program's requests only, and no decisions of an allocator that could "
-            "come out again: --policy NAME makes the requests to that policy");
+        varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                          "it has a program's requests only, and no decisions of an allocator that could "
+                          "come out again: --policy NAME makes the requests to that policy");
+        return VARVE_ERROR_UNSUPPORTED;
     }
     if (inference != NULL) {
         inference->history = history;
