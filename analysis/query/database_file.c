@@ -237,7 +237,7 @@ int database_file_check(const char *path, struct database_file *file_out, struct
 
 int database_file_check_other(const char *path, struct database_file *file_out, struct varve_message *message)
 {
-    unsigned char header[HEADER_BYTES];
+    unsigned char header[HEADER_BYTES] = {0};
     int64_t bytes = 0;
     char log[PATH_BYTES];
     struct stat status;

@@ -216,20 +216,17 @@ static void protect(struct database *database)
     sqlite3_db_config(database->sqlite, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 }
 
-/* Reading alone, whatever the file is. */
-static int open_file(const char *path, bool is_wal, struct database **database_out,
-                     struct varve_message *message)
+/* Reading alone, whatever the file is. NULL, with VARVE_ERROR_DATABASE's message: it can't be opened. */
+static struct database *open_file(const char *path, bool is_wal, struct varve_message *message)
 {
     struct database *database = memory_resize(NULL, sizeof(*database));
     char *uri = make_uri(path, is_wal);
-    int result = VARVE_OK;
 
     *database = (struct database){
         .path = memory_copy_text(path), .timeout_ns = timeout_ns, .begin_ns = computed_ns()};
     if (sqlite3_open_v2(uri, &database->sqlite, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI,
                         NULL) != SQLITE_OK) {
-        result = varve_message_set(message, VARVE_ERROR_DATABASE, "%s: %s", path,
-                                   sqlite3_errmsg(database->sqlite));
+        varve_message_set(message, VARVE_ERROR_DATABASE, "%s: %s", path, sqlite3_errmsg(database->sqlite));
         database_close(database);
         database = NULL;
     } else {
@@ -238,8 +235,7 @@ static int open_file(const char *path, bool is_wal, struct database **database_o
                      NULL);
     }
     free(uri);
-    *database_out = database;
-    return result;
+    return database;
 }
 
 int database_open(const char *path, enum database_use use, struct database **database_out,
@@ -250,11 +246,12 @@ int database_open(const char *path, enum database_use use, struct database **dat
     int result = database_file_check(path, &file, message);
 
     *database_out = NULL;
-    if (result == VARVE_OK) {
-        result = open_file(path, file.is_wal, &database, message);
-    }
     if (result != VARVE_OK) {
         return result;
+    }
+    database = open_file(path, file.is_wal, message);
+    if (database == NULL) {
+        return VARVE_ERROR_DATABASE;
     }
     result = check_completeness(database, use, message);
     if (result != VARVE_OK) {
@@ -271,13 +268,15 @@ int database_open_other(const char *path, struct database **database_out, struct
     int result = database_file_check_other(path, &file, message);
 
     *database_out = NULL;
-    if (result == VARVE_OK) {
-        result = open_file(path, file.is_wal, database_out, message);
+    if (result != VARVE_OK) {
+        return result;
     }
-    if (result == VARVE_OK) {
-        (*database_out)->is_other = true;
+    *database_out = open_file(path, file.is_wal, message);
+    if (*database_out == NULL) {
+        return VARVE_ERROR_DATABASE;
     }
-    return result;
+    (*database_out)->is_other = true;
+    return VARVE_OK;
 }
 
 bool database_has(struct database *database, const char *table, const char *column)

@@ -232,14 +232,14 @@ static int infer_requests(const struct history *history, const struct replay_opt
                                              .capacity = options->capacity,
                                              .follow = true,
                                              .progress = options->progress};
+    int attempts = history->stream_count > 1 ? 2 : 1; /* the second one derives pools */
 
-    for (int derives_pools = 0; derives_pools <= (history->stream_count > 1) && !inferred->calls.are_known;
-         derives_pools++) {
+    for (int attempt = 0; attempt < attempts && !inferred->calls.are_known; attempt++) {
         struct replay_result ignored = {0};
         struct varve_message reason = {""};
 
         replay_hints_free(&inferred->hints);
-        inferred->hints.derives_pools = derives_pools != 0;
+        inferred->hints.derives_pools = attempt > 0;
         (void)search(history, &following, index, inferred, &ignored, &reason);
     }
     if (!inferred->calls.are_known) {
@@ -300,10 +300,10 @@ int replay_infer(const struct history *history, const struct replay_options *opt
     *result = (struct replay_result){.segments_equal = true};
     if (history->has_requests_only && options->follow) {
         free(inference);
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "it has a program's requests only, and no decisions of an allocator that could "
-            "come out again: --policy NAME makes the requests to that policy");
+        varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                          "it has a program's requests only, and no decisions of an allocator that could "
+                          "come out again: --policy NAME makes the requests to that policy");
+        return VARVE_ERROR_UNSUPPORTED;
     }
     if (inference != NULL) {
         inference->history = history;

@@ -54,6 +54,7 @@ int whatif_open(const struct history *history, struct whatif **whatif_out, struc
     struct whatif *whatif = memory_resize(NULL, sizeof(*whatif));
     int error = VARVE_OK;
 
+    *whatif_out = NULL;
     *whatif = (struct whatif){.history = history};
     error = replay_before_load(history, NULL, &whatif->before);
     if (error != VARVE_OK || infer(whatif, 0, &error, message) == NULL) {
@@ -163,7 +164,7 @@ int whatif_run(const struct history *history, const struct whatif_setting *setti
     struct whatif *whatif;
     int error = whatif_open(history, &whatif, message);
 
-    if (error == VARVE_OK) {
+    if (whatif != NULL) {
         whatif_play(whatif, settings, count, threads, outcomes, progress);
         whatif_close(whatif);
     }

@@ -280,9 +280,11 @@ _Static_assert(LADDER_RUNGS == 8, "LADDER_VALUES has all rungs");
 static int write_ladder_peak(const struct writer *writer, uint32_t process_id, unsigned device,
                              const struct ladder_peak *peak)
 {
-    return peak->seq == 0 ? VARVE_OK
-                          : WRITE_ROW(writer, STATEMENT_LADDER_PEAK, VALUE(process_id), VALUE(device),
-                                      VALUE(peak->seq), VALUE(peak->ts_ns), LADDER_VALUES(&peak->ladder));
+    if (peak->seq == 0) {
+        return VARVE_OK;
+    }
+    return WRITE_ROW(writer, STATEMENT_LADDER_PEAK, VALUE(process_id), VALUE(device), VALUE(peak->seq),
+                     VALUE(peak->ts_ns), LADDER_VALUES(&peak->ladder));
 }
 
 static int write_ladder_peaks(const struct writer *writer)

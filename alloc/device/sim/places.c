@@ -110,6 +110,12 @@ static struct sim_chunk *chunk_add(struct sim_places *places, struct sim_chunk *
     return chunk;
 }
 
+static void chunk_free(struct sim_chunk *chunk)
+{
+    free(chunk->parts);
+    free(chunk);
+}
+
 static void chunk_drop(struct sim_places *places, struct sim_chunk *chunk)
 {
     if (chunk->newer != NULL) {
@@ -128,8 +134,7 @@ static void chunk_drop(struct sim_places *places, struct sim_chunk *chunk)
     if (chunk->lower != NULL) {
         chunk->lower->higher = chunk->higher;
     }
-    free(chunk->parts);
-    free(chunk);
+    chunk_free(chunk);
 }
 
 /* In the highest gap that is large enough. */
@@ -213,7 +218,13 @@ void sim_places_give_back(struct sim_places *places, uint64_t addr)
 
 void sim_places_close(struct sim_places *places)
 {
-    while (places->newest != NULL) {
-        chunk_drop(places, places->newest);
+    struct sim_chunk *chunk = places->newest;
+
+    while (chunk != NULL) {
+        struct sim_chunk *older = chunk->older;
+
+        chunk_free(chunk);
+        chunk = older;
     }
+    places->newest = places->highest = NULL;
 }

@@ -331,7 +331,10 @@ static bool is_island(struct walk *walk, const struct range *range)
     struct range block = {.end = range->start}, before, after;
     uint64_t active = 0, free_bytes = 0, fresh = fresh_bytes(islands, range->start, range->end);
 
-    while (island != NULL && island->segment != 0 && block.end < range->end) {
+    if (island == NULL || island->segment == 0) {
+        return false;
+    }
+    while (block.end < range->end) {
         uint64_t at = block.end;
 
         if (!layout_range_at(walk->layout, at, &block) || block.start != at || block.end > range->end ||

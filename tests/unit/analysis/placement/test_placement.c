@@ -261,13 +261,11 @@ static void test_occupied(void **state)
         uint32_t points = 1 + (uint32_t)random_below(&random, 70);
         struct occupied *occupied = occupied_new(points);
 
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = count; i-- > 0;) {
             buffers[i].lower = (int64_t)random_below(&random, points);
             buffers[i].upper =
                 buffers[i].lower + 1 + (int64_t)random_below(&random, points - (uint64_t)buffers[i].lower);
             buffers[i].size = 1 + random_below(&random, 30);
-        }
-        for (size_t i = count; i-- > 0;) {
             size_min[i] =
                 i + 1 < count && size_min[i + 1] < buffers[i].size ? size_min[i + 1] : buffers[i].size;
         }

@@ -140,7 +140,7 @@ static void end(struct scene *scene)
 /* A segment without blocks is cached; then what the block does not take is quantum until a block has had it. */
 static void test_quantum_and_cached(void **state)
 {
-    struct scene scene;
+    struct scene scene = {.db = NULL};
     (void)state;
     PLAY(&scene, RESERVE(0, 0, 20), ALLOC(0, 0, 6), ALLOC(0, 6, 4), REQUEST(0, 6, 4), COMPLETE(0, 6, 4),
          REQUEST(0, 0, 6), COMPLETE(0, 0, 6), ALLOC(0, 0, 2), RELEASE(0, 0, 20));
@@ -165,7 +165,7 @@ static void test_quantum_and_cached(void **state)
  * that it was cut from; of PyTorch's own events it has nothing. */
 static void test_rounding_and_unsplit(void **state)
 {
-    struct scene scene;
+    struct scene scene = {.db = NULL};
     (void)state;
     PLAY(&scene, RESERVE(0, 0, 20), block(VARVE_KIND_ALLOC, 0, 0, 4, 1000, 1024),
          block(VARVE_KIND_ALLOC, 0, 4, 1, 512, 16 * KIB), block(VARVE_KIND_ALLOC, 0, 5, 2, 1024, 0),
@@ -182,7 +182,7 @@ static void test_pools(void **state)
 {
     const struct event oom = {
         .kind = VARVE_KIND_OOM, .addr = 4 * KIB, .size = 64 * KIB, .flags = VARVE_FLAG_FAILED};
-    struct scene scene;
+    struct scene scene = {.db = NULL};
     (void)state;
     PLAY(&scene, RESERVE(0, 0, 10), ALLOC(0, 0, 4), ALLOC(0, 4, 4), REQUEST(0, 0, 4), COMPLETE(0, 0, 4),
          RESERVE(1, 100, 8), ALLOC(1, 100, 3), ALLOC(1, 103, 5), REQUEST(1, 100, 3), COMPLETE(1, 100, 3),
@@ -202,7 +202,7 @@ static void test_pools(void **state)
 /* Runs of mappings are cached by themselves; what is unmapped and mapped again is as new; a mapping between two runs joins them. */
 static void test_expandable(void **state)
 {
-    struct scene scene;
+    struct scene scene = {.db = NULL};
     (void)state;
     PLAY(&scene, MAP(0, 0, 10), ALLOC(0, 0, 10), MAP(0, 10, 10), ALLOC(0, 10, 2), ALLOC(0, 12, 6),
          REQUEST(0, 0, 10), COMPLETE(0, 0, 10), REQUEST(0, 10, 2), COMPLETE(0, 10, 2), UNMAP(0, 4, 6),
@@ -227,7 +227,7 @@ static void test_expandable(void **state)
  * what fits. */
 static void test_contradictions(void **state)
 {
-    struct scene scene;
+    struct scene scene = {.db = NULL};
     (void)state;
     PLAY(&scene, ALLOC(0, 200, 4), RESERVE(0, 0, 10), ALLOC(0, 0, 4), ALLOC(0, 2, 4), ALLOC(0, 8, 5),
          REQUEST(0, 200, 4), COMPLETE(0, 200, 4), RELEASE(0, 0, 10));
@@ -248,7 +248,7 @@ static void test_processes_and_totals(void **state)
 {
     const struct event script[] = {RESERVE(0, 0, 10), ALLOC(0, 0, 4), ALLOC(0, 4, 4),
                                    MAP(0, 0, 6),      ALLOC(0, 0, 1), UNMAP(0, 2, 4)};
-    struct scene scene;
+    struct scene scene = {.db = NULL};
     (void)state;
     for (int has_totals_only = 0; has_totals_only < 2; has_totals_only++) {
         play_kept(&scene, script, sizeof(script) / sizeof(script[0]), has_totals_only, 2);
