@@ -15,7 +15,6 @@
 #include "analysis/query/hide.h"
 #include "trace/trace.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,9 +25,6 @@
 #ifndef VARVE_VERSION
 #define VARVE_VERSION "unknown"
 #endif
-
-#define VALUES_BYTES_MAX 256
-#define COMMANDS_MAX 32
 
 const struct command *const command_table[] = {
 #define COMMAND_ADDRESS(name) &command_##name,
@@ -95,11 +91,11 @@ int command_hide(struct command_context *context, struct database *database, con
 
 static int fail_unknown(struct command_context *context, const char *name)
 {
-    const char *names[COMMANDS_MAX] = {NULL};
+    const char *names[sizeof(command_table) / sizeof(command_table[0])];
     const char *nearest;
 
-    for (size_t i = 0; command_table[i] != NULL && i + 1 < COMMANDS_MAX; i++) {
-        names[i] = command_table[i]->name;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        names[i] = command_table[i] == NULL ? NULL : command_table[i]->name;
     }
     nearest = option_suggest(name, names);
     if (nearest != NULL) {
@@ -179,18 +175,13 @@ static int run_buffered(const struct command *command, struct command_context *c
     return status;
 }
 
-static int run_command(const struct command *command, struct command_context *context, int argc,
-                       char *const argv[])
+static int run_words(const struct command *command, struct command_context *context, int argc,
+                     char *const argv[], void *values)
 {
-    _Alignas(max_align_t) unsigned char values[VALUES_BYTES_MAX] = {0};
     struct operands operands;
     struct varve_message message = {""};
     int status;
 
-    assert(command->values_bytes <= sizeof(values));
-    if (command->defaults != NULL) {
-        memcpy(values, command->defaults, command->values_bytes);
-    }
     switch (options_parse(command, argc, argv, values, &operands, &message)) {
     case VARVE_OK:
         break;
@@ -208,6 +199,22 @@ static int run_command(const struct command *command, struct command_context *co
     status = command->streams ? run(command, context, values, &operands)
                               : run_buffered(command, context, values, &operands);
     return status == 0 ? finish_output(context) : status;
+}
+
+static int run_command(const struct command *command, struct command_context *context, int argc,
+                       char *const argv[])
+{
+    void *values = memory_resize(NULL, command->values_bytes + 1); /* one more: a command may have none */
+    int status;
+
+    if (command->defaults != NULL) {
+        memcpy(values, command->defaults, command->values_bytes);
+    } else {
+        memset(values, 0, command->values_bytes);
+    }
+    status = run_words(command, context, argc, argv, values);
+    free(values);
+    return status;
 }
 
 int varve_command_run(int argc, char *const argv[], FILE *out, FILE *err)

@@ -261,12 +261,12 @@ static unsigned pool_of(struct reader *reader, uint64_t addr, int64_t bytes)
 
 static void take_call(struct reader *reader, struct cursor *cursor, struct import_request *request)
 {
-    int64_t took = cursor_integer(cursor, COLUMN_CALL_END) - cursor_integer(cursor, COLUMN_CALL);
+    int64_t begin = cursor_integer(cursor, COLUMN_CALL), end = cursor_integer(cursor, COLUMN_CALL_END);
 
     if (cursor_is_null(cursor, COLUMN_CALL)) {
         return;
     }
-    request->took_ns = took > 0 ? (uint64_t)took : 0;
+    request->took_ns = end > begin ? (uint64_t)end - (uint64_t)begin : 0;
     request->cause = cause_of(cursor_name(cursor, COLUMN_CALL_NAME));
     if (!cursor_is_null(cursor, COLUMN_CALL_CHAIN)) {
         request->callsite = callsite_of(reader, cursor_integer(cursor, COLUMN_CALL_CHAIN));
@@ -279,6 +279,7 @@ static void take_row(struct reader *reader, struct cursor *cursor)
     uint64_t addr = (uint64_t)cursor_integer(cursor, COLUMN_ADDRESS);
     uint64_t bytes = (uint64_t)cursor_integer(cursor, COLUMN_BYTES);
     uint64_t pool = (uint64_t)cursor_integer(cursor, COLUMN_POOL);
+    int64_t start = cursor_integer(cursor, COLUMN_START); /* of the session: never negative */
     int64_t process = cursor_integer(cursor, COLUMN_PROCESS);
     int64_t thread = cursor_integer(cursor, COLUMN_CALL_THREAD);
     uint64_t operation = (uint64_t)cursor_integer(cursor, COLUMN_OPERATION);
@@ -293,7 +294,7 @@ static void take_row(struct reader *reader, struct cursor *cursor)
         import_requests_fault(reader->requests, IMPORT_FAULT_UNKNOWN_ACTION, number);
         return;
     }
-    if (!import_is_memory(addr, bytes) || cursor_is_null(cursor, COLUMN_START)) {
+    if (!import_is_memory(addr, bytes) || cursor_is_null(cursor, COLUMN_START) || start < 0) {
         import_requests_fault(reader->requests, IMPORT_FAULT_UNREADABLE, number);
         return;
     }
@@ -303,7 +304,7 @@ static void take_row(struct reader *reader, struct cursor *cursor)
     }
     memory = kind < KINDS_MAX ? reader->kinds[kind] : VARVE_MEMORY_UNKNOWN;
     request = import_requests_add(reader->requests, number);
-    request->time_ns = cursor_integer(cursor, COLUMN_START);
+    request->time_ns = start;
     request->addr = addr;
     request->size = bytes;
     request->action = (uint8_t)action;

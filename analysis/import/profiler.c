@@ -21,7 +21,7 @@
     (1U << 20) /* of one that is looked at: stacks of inputs may be long, those of memory are not */
 #define KEY_BYTES 16
 #define DEPTH_MAX 512
-#define TIME_US_MAX 9e15
+#define TIME_US_MAX 4e15 /* of which sums and differences of two fit into 64 bits, in ns */
 #define DEVICES 256
 
 /* Code that ran on a thread. */

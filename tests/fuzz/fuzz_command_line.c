@@ -12,7 +12,6 @@
 #include <string.h>
 
 #define WORDS_MAX 24
-#define VALUES_BYTES 256
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -45,31 +44,39 @@ static void check_values(const struct command *command, const unsigned char *val
     }
 }
 
+static void check_taken(const struct command *command, const struct operands *operands)
+{
+    bool is_of_database = command->answer != NULL; /* which is its one operand */
+
+    check(operands->count >= (is_of_database ? 1 : command->operands_min));
+    check(command->takes_command || (operands->count <= (is_of_database ? 1 : command->operands_max) &&
+                                     operands->count <= OPERANDS_MAX));
+}
+
 static void parse(const struct command *command, int count, char **words)
 {
-    _Alignas(max_align_t) unsigned char values[VALUES_BYTES] = {0};
-    unsigned char defaults[VALUES_BYTES];
+    size_t bytes =
+        command->values_bytes == 0 ? 1 : command->values_bytes; /* exact, so that ASan knows the end */
+    unsigned char *values = calloc(1, bytes), *defaults = calloc(1, bytes);
     struct operands operands = {0};
     struct varve_message message = {""};
     int code;
 
-    check(command->values_bytes <= sizeof(values));
+    check(values != NULL && defaults != NULL);
     if (command->defaults != NULL) {
         memcpy(values, command->defaults, command->values_bytes);
+        memcpy(defaults, command->defaults, command->values_bytes);
     }
-    memcpy(defaults, values, sizeof(values));
     code = options_parse(command, count, words, values, &operands, &message);
     check(code == VARVE_OK || code == OPTION_HELP_RESULT || code == OPTION_USAGE_RESULT ||
           code == VARVE_ERROR_INVALID);
     check(code != VARVE_ERROR_INVALID || message.text[0] != '\0');
     if (code == VARVE_OK) {
-        bool is_of_database = command->answer != NULL; /* which is its one operand */
-
-        check(operands.count >= (is_of_database ? 1 : command->operands_min));
-        check(command->takes_command || (operands.count <= (is_of_database ? 1 : command->operands_max) &&
-                                         operands.count <= OPERANDS_MAX));
+        check_taken(command, &operands);
         check_values(command, values, defaults);
     }
+    free(defaults);
+    free(values);
 }
 
 /* Words end with a NUL or a new line; the first byte chooses the command, or says all. */
