@@ -21,10 +21,6 @@ def library(name):
     return os.path.join(os.path.dirname(recording.VARVE), name)
 
 
-# A sanitized varve can neither be recorded (its run-time library must come first) nor be a plug-in of babeltrace2.
-is_sanitized = os.environ.get("VARVE_SANITIZE", "none") != "none"
-
-
 def why_not():
     """The reason why nothing can be tested here, or None."""
     missing = [name for name in TOOLS if shutil.which(name) is None]
@@ -115,7 +111,7 @@ class Case(recording.Case):
     def rebuild(self, trace=None):
         """The database that `varve import` makes of the trace."""
         rebuilt = os.path.join(self.folder, "rebuilt.db")
-        if is_sanitized:  # the recording went well so far; what reads it is in the plain build
+        if recording.IS_SANITIZED:  # the recording went well so far; what reads it is in the plain build
             self.skipTest("the plug-in is not built with sanitizers")
         self.varve("import", "--force", trace or self.ctf, "-o", rebuilt)
         return rebuilt
@@ -144,4 +140,4 @@ def main():
     recording.main()
 
 
-__all__ = ["Case", "is_sanitized", "main", "library", "unittest"]
+__all__ = ["Case", "main", "library", "unittest"]

@@ -21,6 +21,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VARVE = os.path.abspath(os.environ.get("VARVE") or os.path.join(ROOT, "build", "varve"))
 PROGRAMS = os.path.abspath(os.environ.get("VARVE_PROGRAMS") or os.path.join(os.path.dirname(VARVE), "programs"))
 TIMEOUT_S = 120
+# A sanitized varve can neither be recorded (its run-time library must come first) nor be a plug-in of babeltrace2.
+IS_SANITIZED = os.environ.get("VARVE_SANITIZE", "none") not in ("", "none")
 IS_LONG = bool(os.environ.get("VARVE_LONG"))  # `./dev stress`: inputs of full size in tests that have smaller ones as well
 
 FLAG_FAILED, FLAG_NESTED, FLAG_LATE = 1, 2, 4

@@ -13,7 +13,6 @@ import recording
 SHIM = os.path.join(recording.ROOT, "alloc", "frontend", "python")
 FAKE = os.path.join(recording.ROOT, "tests", "programs", "fake_torch")
 LIBRARY = os.environ.get("VARVE_TORCH_LIBRARY") or os.path.join(os.path.dirname(recording.VARVE), "libvarve-torch.so")
-IS_SANITIZED = os.environ.get("VARVE_SANITIZE", "none") not in ("", "none")
 OTHERS = ("VARVE_", "PYTHON", "PYTORCH_", "FAKE_", "LD_PRELOAD", "CUDA_")
 
 
@@ -47,6 +46,6 @@ class OnVarve(Shim):
         super().setUp()
         if not os.path.exists(LIBRARY):
             self.skipTest(f"{LIBRARY} is not built")
-        if IS_SANITIZED:
+        if recording.IS_SANITIZED:
             self.skipTest("a sanitized library does not load into a plain Python")
         self.environment.update(VARVE_TORCH="allocate", VARVE_TORCH_LIBRARY=LIBRARY, VARVE_TORCH_DEVICE="host")

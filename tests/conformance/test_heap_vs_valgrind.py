@@ -116,7 +116,7 @@ class Synthetic(unittest.TestCase):
 
 class Programs(unittest.TestCase):
     def test_real_programs(self):
-        if os.environ.get("VARVE_SANITIZE", "none") != "none":
+        if recording.IS_SANITIZED:
             self.skipTest("what is compared is never sanitized: done in the plain build")
         status = subprocess.run([os.path.join(FOLDER, "heap_vs_valgrind")], check=False).returncode
         self.assertEqual(status, 0)

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Runs threads: files are read ahead and databases written by one each.
 # Reads damaged input: logs of other tools.
 """Logs of RMM, PyTorch's profiler and Nsight Systems, imported: the sums of the program that was logged (import_logs.py), what each
 format says beside them, every kind of contradiction counted, other policies replayed on the requests, and files that are no log."""

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Slow: histories of whole trainings.
-# Runs threads: files are read ahead and databases written by one each.
 """The fragmentation ladder against a plain model, after every event of recorded histories of PyTorch's allocator.
 
 The model knows what is mapped, which blocks lie there and which bytes were ever handed out, from the fields of the events alone; the

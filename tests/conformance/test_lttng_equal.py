@@ -29,7 +29,7 @@ class Equal(lttng_recording.Case):
                          options=["--stacks", "none", "--force"], timeout=300)
         self.assertGreaterEqual(self.assert_equal_sinks(), 4 * ops)
 
-    @lttng_recording.unittest.skipIf(lttng_recording.is_sanitized, "a sanitized varve can't be recorded")
+    @lttng_recording.unittest.skipIf(recording.IS_SANITIZED, "a sanitized varve can't be recorded")
     def test_replays_of_allocators(self):
         names = ["gpt2_train.pickle.xz", "gpt2_train_expandable.pickle.xz", "multistream_record.pickle.xz",
                  "resnet50_train_stacks.pickle.xz"]

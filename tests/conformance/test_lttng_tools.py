@@ -35,7 +35,7 @@ class Tools(lttng_recording.Case):
         sizes = sorted(int(re.search(r" size = (\d+),", line).group(1)) for line in lines)
         self.assertEqual(sizes, sorted(size for size, in self.sql("SELECT size FROM events WHERE kind = 'heap_alloc'")))
 
-    @lttng_recording.unittest.skipIf(lttng_recording.is_sanitized, "the plug-in is not built with sanitizers")
+    @lttng_recording.unittest.skipIf(recording.IS_SANITIZED, "the plug-in is not built with sanitizers")
     def test_sink_in_a_graph_of_babeltrace(self):
         self.record_both(recording.program("churn"), "--ops", "2000", options=["--stacks", "native"])
         written = os.path.join(self.folder, "written.db")

@@ -15,6 +15,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import recording  # noqa: E402
+
 VARVE = os.environ.get("VARVE", "build/varve")
 FOLDER = pathlib.Path(__file__).parent / "pytorch"
 TRACE = FOLDER / "synthetic_oom.pickle.xz"
@@ -49,6 +52,7 @@ class Oom(unittest.TestCase):
         cls.failed = ordinals(cls.imported)
         cls.answer = json.loads(varve("oom", "--json", "--all", TRACE))
         cls.limit = cls.answer["memory_limit"]
+        cls.replayed = 2 if recording.IS_SANITIZED else len(cls.failed)  # of the requests that failed
 
     @classmethod
     def tearDownClass(cls):
@@ -73,7 +77,7 @@ class Oom(unittest.TestCase):
             self.assertEqual(row["stages"][-1]["stage"], "release_cached")
 
     def test_settings_serve(self):
-        for row, request in zip(self.answer["ooms"], self.failed):
+        for row, request in zip(self.answer["ooms"], self.failed[:self.replayed]):
             settings = [answer for answer in row["served"]["by"] if answer["kind"] in ("setting", "rule")]
             self.assertGreater(len(settings), 0)
             for answer in settings[:3 if request == self.failed[0] else 1]:
@@ -84,7 +88,7 @@ class Oom(unittest.TestCase):
                     self.assertEqual(len(failed), answer["ooms"])
 
     def test_smallest_limit(self):
-        for row, request in zip(self.answer["ooms"], self.failed):
+        for row, request in zip(self.answer["ooms"], self.failed[:self.replayed]):
             limit = row["served"]["smallest_limit"]
             with self.subTest(request=request, limit=limit):
                 self.assertGreater(limit, self.limit)

@@ -24,7 +24,7 @@ OTHER_RULES = ("--conf", "expandable_segments:True", "--capacity", "24G")
 
 class ReplayRecorded(recording.Case):
     def setUp(self):
-        if os.environ.get("VARVE_SANITIZE", "none") != "none":
+        if recording.IS_SANITIZED:
             self.skipTest("the recorder is not for sanitized programs, which varve is here")
         super().setUp()
 

@@ -64,7 +64,7 @@ class Hostile(recording.Case):
     def run_limited(self, *arguments):
         """A command that must end soon and without gigabytes, in memory or on the disk."""
         def limit():
-            if os.environ.get("VARVE_SANITIZE", "none") == "none":  # a sanitizer maps terabytes
+            if not recording.IS_SANITIZED:  # a sanitizer maps terabytes
                 resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
             resource.setrlimit(resource.RLIMIT_FSIZE, (DISK_BYTES, DISK_BYTES))
 
@@ -338,7 +338,7 @@ class Endless(Hostile):
         self.assertNotIn("--timeout", recording.varve("help", "doctor").out)
 
 
-@unittest.skipIf(lttng_recording.is_sanitized, "the plug-in is not built with sanitizers")
+@unittest.skipIf(recording.IS_SANITIZED, "the plug-in is not built with sanitizers")
 class Ctf(Hostile):
     """LTTng traces in which not everything is a file."""
 

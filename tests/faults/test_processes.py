@@ -193,7 +193,7 @@ class Nothing(recording.Case):
 
     def test_nested_recording(self):
         """varve record under varve record: the inner one gets the program, both are whole."""
-        if os.environ.get("VARVE_SANITIZE", "none") != "none":
+        if recording.IS_SANITIZED:
             self.skipTest("a sanitized varve can't have a library preloaded")
         inner = os.path.join(self.folder, "inner.db")
         outcome = recording.run(self.record_command(recording.VARVE, "record", "-o", inner, "--stacks", "none", "--",

@@ -192,7 +192,7 @@ class Reasons(Case):
 
     def test_other_session(self):
         """What an inner recording takes is not recorded by the outer one."""
-        if os.environ.get("VARVE_SANITIZE", "none") != "none":
+        if recording.IS_SANITIZED:
             self.skipTest("a sanitized varve can't have a library preloaded")
         inner = os.path.join(self.folder, "inner.db")
         _, rows = self.run_and_list(recording.VARVE, "record", "-o", inner, "--", recording.program("burst"), "10")
