@@ -11,7 +11,6 @@
 #include "analysis/placement/skyline_search.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 enum {
     STEPS_SHORT = 600,     /* and one for each item */
@@ -78,14 +77,6 @@ static void fill_rank(double *rank, enum rank by, const struct skyline *skyline)
     }
 }
 
-static double seconds_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 /* Ranks off by up to half, so that turns differ. */
 static void shake(double *rank, size_t count, uint64_t *random)
 {
@@ -95,9 +86,10 @@ static void shake(double *rank, size_t count, uint64_t *random)
     }
 }
 
-static enum skyline_outcome search_by_turns(struct skyline *skyline, double seconds)
+static enum skyline_outcome search_by_turns(struct skyline *skyline, struct placement_clock *clock,
+                                            double seconds)
 {
-    struct skyline_order order = {.end = seconds_now() + seconds};
+    struct skyline_order order = {.clock = clock, .end = placement_clock_now(clock) + seconds};
     struct skyline_memory *memory = skyline_memory_make();
     double *rank = memory_resize(NULL, (skyline->count + 1) * sizeof(*rank));
     enum skyline_outcome outcome = SKYLINE_STOPPED;
@@ -108,7 +100,7 @@ static enum skyline_outcome search_by_turns(struct skyline *skyline, double seco
     unsigned turns[2] = {0, 0};
 
     order.rank = rank;
-    while (outcome == SKYLINE_STOPPED && seconds_now() < order.end) {
+    while (outcome == SKYLINE_STOPPED && placement_clock_now(clock) < order.end) {
         bool is_long = lead >= (int64_t)steps_long;
         unsigned turn = turns[is_long]++;
 
@@ -128,9 +120,10 @@ static enum skyline_outcome search_by_turns(struct skyline *skyline, double seco
 }
 
 static enum placement_verdict solve(struct placement_buffer *buffers, struct skyline *skyline, uint64_t unit,
-                                    double seconds)
+                                    struct placement_clock *clock, double seconds)
 {
-    enum skyline_outcome outcome = fits_load(skyline) ? search_by_turns(skyline, seconds) : SKYLINE_NONE;
+    enum skyline_outcome outcome =
+        fits_load(skyline) ? search_by_turns(skyline, clock, seconds) : SKYLINE_NONE;
 
     if (outcome == SKYLINE_FOUND) {
         for (size_t i = 0; i < skyline->count; i++) {
@@ -143,7 +136,7 @@ static enum placement_verdict solve(struct placement_buffer *buffers, struct sky
 }
 
 enum placement_verdict placement_exact(struct placement_buffer *buffers, size_t count, uint64_t capacity,
-                                       uint64_t alignment, double seconds)
+                                       uint64_t alignment, struct placement_clock *clock, double seconds)
 {
     enum placement_verdict verdict = PLACEMENT_UNDECIDED;
     struct placement_instance instance;
@@ -163,7 +156,7 @@ enum placement_verdict placement_exact(struct placement_buffer *buffers, size_t 
 
         if (make_items(items, &height, &instance, buffers, capacity, alignment)) {
             skyline_make(&skyline, items, instance.count, instance.points, height);
-            verdict = solve(buffers, &skyline, instance.unit, seconds);
+            verdict = solve(buffers, &skyline, instance.unit, clock, seconds);
             skyline_free(&skyline);
         } else {
             verdict = PLACEMENT_IMPOSSIBLE;

@@ -5,11 +5,12 @@
  * Made for hundreds or some thousand buffers; it needs memory for each buffer times the points in time that it spans,
  * and says PLACEMENT_UNDECIDED at once where that is too much.
  *
- * Units: bytes; seconds of wall time. Threads: any, each with its own buffers.
+ * Units: bytes; seconds of the given clock. Threads: any, each with its own buffers.
  */
 #ifndef VARVE_ANALYSIS_PLACEMENT_EXACT_H
 #define VARVE_ANALYSIS_PLACEMENT_EXACT_H
 
+#include "analysis/placement/clock.h"
 #include "analysis/placement/placement.h"
 
 #ifdef __cplusplus
@@ -20,7 +21,7 @@ enum placement_verdict { PLACEMENT_FITS, PLACEMENT_IMPOSSIBLE, PLACEMENT_UNDECID
 
 /// Buffers as placement_solve takes them; `alignment` is a power of two or 0. Only PLACEMENT_FITS changes `offset`.
 enum placement_verdict placement_exact(struct placement_buffer *buffers, size_t count, uint64_t capacity,
-                                       uint64_t alignment, double seconds);
+                                       uint64_t alignment, struct placement_clock *clock, double seconds);
 
 #ifdef __cplusplus
 }

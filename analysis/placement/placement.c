@@ -7,6 +7,7 @@
 
 #include "analysis/base/memory.h"
 #include "analysis/output/progress.h"
+#include "analysis/placement/clock.h"
 #include "analysis/placement/exact.h"
 #include "analysis/placement/portfolio.h"
 
@@ -68,7 +69,8 @@ struct solution {
 };
 
 static struct solution begin_solution(const struct placement_instance *instance,
-                                      const struct placement_options *options, uint64_t *offsets)
+                                      const struct placement_options *options, struct placement_clock *clock,
+                                      uint64_t *offsets)
 {
     bool is_default = options->seconds <= 0;
     uint64_t target = options->capacity > instance->bound ? options->capacity : instance->bound;
@@ -81,8 +83,9 @@ static struct solution begin_solution(const struct placement_instance *instance,
         .portfolio = {.instance = instance,
                       .target = target,
                       .good = is_default && options->capacity == 0 ? target + target / GOOD_SHARE : 0,
-                      .begin = portfolio_now(),
-                      .threads = thread_count(options->threads),
+                      .clock = clock,
+                      .begin = placement_clock_now(clock),
+                      .threads = clock->by_steps ? 1 : thread_count(options->threads),
                       .progress = options->progress,
                       .offsets = offsets,
                       .method = "nothing to place"},
@@ -102,7 +105,8 @@ static double seconds_left(const struct solution *solution)
     const struct portfolio *portfolio = &solution->portfolio;
     bool is_good = portfolio->height <= portfolio->good && GOOD_SECONDS < solution->seconds;
 
-    return portfolio->begin + (is_good ? GOOD_SECONDS : solution->seconds) - portfolio_now();
+    return portfolio->begin + (is_good ? GOOD_SECONDS : solution->seconds) -
+           placement_clock_now(portfolio->clock);
 }
 
 /* More may be found, or proved. */
@@ -134,10 +138,11 @@ static enum placement_verdict try_capacity(struct solution *solution, uint64_t c
 
     if (portfolio->progress != NULL) {
         progress_step(portfolio->progress, "searching",
-                      (uint64_t)((portfolio_now() - portfolio->begin) * 1e3),
+                      (uint64_t)((placement_clock_now(portfolio->clock) - portfolio->begin) * 1e3),
                       (uint64_t)(solution->seconds * 1e3));
     }
-    verdict = placement_exact(solution->buffers, solution->instance->count, capacity, 1, seconds);
+    verdict =
+        placement_exact(solution->buffers, solution->instance->count, capacity, 1, portfolio->clock, seconds);
     if (verdict == PLACEMENT_FITS) {
         take_exact(solution);
     } else if (verdict == PLACEMENT_IMPOSSIBLE) {
@@ -154,19 +159,20 @@ static void search(struct solution *solution)
 {
     struct portfolio *portfolio = &solution->portfolio;
     double whole = seconds_left(solution) * SEARCH_SHARE;
-    double end = portfolio_now() + whole;
+    double end = placement_clock_now(portfolio->clock) + whole;
     double slice = solution->is_minimizing ? whole / 3 : whole;
 
-    while (is_open(solution) && portfolio_now() < end) {
-        double begin = portfolio_now();
+    while (is_open(solution) && placement_clock_now(portfolio->clock) < end) {
+        double begin = placement_clock_now(portfolio->clock);
         uint64_t low = portfolio->target;
         enum placement_verdict verdict = try_capacity(solution, low, slice);
 
-        if (verdict == PLACEMENT_UNDECIDED && portfolio_now() - begin < slice / 2) {
+        if (verdict == PLACEMENT_UNDECIDED && placement_clock_now(portfolio->clock) - begin < slice / 2) {
             return; /* it is not made for this many */
         }
         slice = slice > whole / 16 ? whole / 16 : slice * 2;
-        while (verdict != PLACEMENT_IMPOSSIBLE && is_open(solution) && portfolio_now() < end &&
+        while (verdict != PLACEMENT_IMPOSSIBLE && is_open(solution) &&
+               placement_clock_now(portfolio->clock) < end &&
                portfolio->height - low > solution->instance->unit) {
             uint64_t middle = low + (portfolio->height - low) / 2;
 
@@ -193,6 +199,9 @@ int placement_solve(struct placement_buffer *buffers, size_t count, const struct
 {
     uint64_t alignment = options->alignment > 1 ? options->alignment : 1;
     struct placement_instance instance;
+    struct placement_clock clock = {.by_steps = options->by_steps};
+    const struct placement_clock wall = {.by_steps = false};
+    double begin = placement_clock_now(&wall);
     struct solution solution;
     uint64_t *offsets;
     int error = check_input(buffers, count, alignment, message);
@@ -202,7 +211,7 @@ int placement_solve(struct placement_buffer *buffers, size_t count, const struct
     }
     placement_instance_make(&instance, buffers, count, alignment);
     offsets = memory_resize(NULL, (instance.count + 1) * sizeof(*offsets));
-    solution = begin_solution(&instance, options, offsets);
+    solution = begin_solution(&instance, options, &clock, offsets);
     solve(&solution);
     *result = (struct placement_result){
         .load = instance.load,
@@ -210,7 +219,7 @@ int placement_solve(struct placement_buffer *buffers, size_t count, const struct
         .height = solution.portfolio.height,
         .optimal = solution.portfolio.height == solution.bound,
         .method = solution.portfolio.method,
-        .seconds = portfolio_now() - solution.portfolio.begin,
+        .seconds = placement_clock_now(&wall) - begin,
     };
     for (size_t i = 0; i < count; i++) {
         buffers[i].offset = 0; /* of those of size 0 */

@@ -13,7 +13,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define ROUND_PASSES 12
 #define THREADS_MAX 64
@@ -63,14 +62,6 @@ struct work {
     uint64_t *size_min; /* of the places from this one on in `order`, the smallest size */
     struct occupied *occupied;
 };
-
-double portfolio_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
 
 /* Equal keys: the larger one first, then by number, so that the order is one. */
 static int compare_ranked(const void *a_untyped, const void *b_untyped, void *items_untyped)
@@ -123,8 +114,9 @@ static bool is_over(const struct shared *shared)
 {
     const struct portfolio *portfolio = shared->portfolio;
 
-    return portfolio->height != 0 && (portfolio->height <= portfolio->target ||
-                                      portfolio_now() >= portfolio->begin + portfolio->seconds);
+    return portfolio->height != 0 &&
+           (portfolio->height <= portfolio->target ||
+            placement_clock_now(portfolio->clock) >= portfolio->begin + portfolio->seconds);
 }
 
 /* Rounds that are running go on where those after them are not needed, so that the answer does not depend on which were the first. */
@@ -167,6 +159,7 @@ static uint64_t place(struct work *work)
         if (i % PLACED_BETWEEN_LOOKS == PLACED_BETWEEN_LOOKS - 1 && look_whether_over(work)) {
             return UINT64_MAX;
         }
+        placement_clock_step(work->shared->portfolio->clock);
         offset = occupied_first_fit(work->occupied, item->first, item->end, item->size);
         occupied_add(work->occupied, item->first, item->end, offset, item->size, work->size_min[i]);
         work->offsets[number] = offset;
@@ -207,7 +200,8 @@ static bool keep(struct work *work, uint64_t height, enum order order)
         memcpy(portfolio->offsets, work->offsets, work->instance->count * sizeof(*work->offsets));
     }
     if (portfolio->progress != NULL) {
-        progress_step(portfolio->progress, "placing", (uint64_t)((portfolio_now() - portfolio->begin) * 1e3),
+        progress_step(portfolio->progress, "placing",
+                      (uint64_t)((placement_clock_now(portfolio->clock) - portfolio->begin) * 1e3),
                       (uint64_t)(portfolio->seconds * 1e3));
     }
     goes_on = !is_over(work->shared);

@@ -8,6 +8,7 @@
 #ifndef VARVE_ANALYSIS_PLACEMENT_PORTFOLIO_H
 #define VARVE_ANALYSIS_PLACEMENT_PORTFOLIO_H
 
+#include "analysis/placement/clock.h"
 #include "analysis/placement/instance.h"
 
 #ifdef __cplusplus
@@ -16,11 +17,12 @@ extern "C" {
 
 struct portfolio {
     const struct placement_instance *instance;
-    uint64_t target;  /* a height at which it may end */
-    uint64_t good;    /* a height at which it ends after some rounds; 0: at none */
-    double begin;     /* portfolio_now() when all this began; seconds count from then */
+    uint64_t target; /* a height at which it may end */
+    uint64_t good;   /* a height at which it ends after some rounds; 0: at none */
+    struct placement_clock *clock;
+    double begin;     /* of the clock, when all this began; seconds count from then */
     double seconds;   /* after that it ends, with at least one placement */
-    unsigned threads; /* at least 1 */
+    unsigned threads; /* at least 1; 1 where the clock counts steps */
     struct progress *progress;
     /* The answer: the caller's arrays, a height, and the order that it began with. */
     uint64_t *offsets; /* of each item */
@@ -28,7 +30,6 @@ struct portfolio {
     const char *method;
 };
 
-double portfolio_now(void);
 /// Fill the answer. Goes on from the answer that is there, if `height` is not 0.
 void portfolio_run(struct portfolio *portfolio);
 

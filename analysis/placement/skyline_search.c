@@ -9,7 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     DEPTH_MAX = 10000,    /* of the recursion: two small frames each */
@@ -271,11 +270,9 @@ static void push_options(struct search *search, uint32_t section)
 
 static bool must_stop(struct search *search)
 {
-    struct timespec now;
-
+    placement_clock_step(search->order->clock);
     if (search->steps++ % STEPS_PER_LOOK == 0) {
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        search->is_stopped = (double)now.tv_sec + (double)now.tv_nsec / 1e9 > search->order->end;
+        search->is_stopped = placement_clock_now(search->order->clock) > search->order->end;
     }
     search->is_stopped =
         search->is_stopped || search->steps > search->order->steps || search->depth > DEPTH_MAX;

@@ -13,6 +13,7 @@
 #ifndef VARVE_ANALYSIS_PLACEMENT_SKYLINE_SEARCH_H
 #define VARVE_ANALYSIS_PLACEMENT_SKYLINE_SEARCH_H
 
+#include "analysis/placement/clock.h"
 #include "analysis/placement/skyline.h"
 
 #ifdef __cplusplus
@@ -33,7 +34,8 @@ struct skyline_order {
     enum skyline_choice choice;
     const double *rank; /* of each item: higher is tried earlier */
     uint64_t steps;     /* stop after so many */
-    double end;         /* and then: CLOCK_MONOTONIC in seconds */
+    double end;         /* and then, of the clock */
+    struct placement_clock *clock;
 };
 
 struct skyline_memory *skyline_memory_make(void);

@@ -19,7 +19,7 @@
 #define BLOCK_UNIT UINT64_C(512)
 #define ITERATION_MIN 64 /* requests: shorter repetitions are a loop within one */
 #define COVERED_PART 3   /* a third of the requests at least are iterations */
-#define PLACEMENT_TIME 1.0
+#define PLACEMENT_SECONDS_OF_STEPS 1.0
 
 /* The requests of the default pool, in their order. */
 struct requests {
@@ -128,7 +128,7 @@ static int make_plan(const struct history *history, const struct requests *reque
     struct placement_buffer *buffers = memory_resize(NULL, (count + 1) * sizeof(*buffers));
     struct varve_alloc_plan_entry *entries = memory_resize(NULL, (count + 1) * sizeof(*entries));
     const struct placement_options options = {
-        .alignment = BLOCK_UNIT, .seconds = PLACEMENT_TIME, .threads = 1};
+        .alignment = BLOCK_UNIT, .seconds = PLACEMENT_SECONDS_OF_STEPS, .by_steps = true};
     struct placement_result result = {0};
     int error;
 

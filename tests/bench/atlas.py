@@ -42,8 +42,8 @@ def line_of(trace):
     bounds = varve("bound", "--json", trace)
     best = sum(bound["placement_bytes"] for bound in bounds)
     proved = all(bound["optimal"] for bound in bounds)
-    rows = varve("frontier", "--json", "--policies", "all", trace)
-    expandable = varve("frontier", "--json", "--policy", "pytorch", "--conf", EXPANDABLE, trace)[0]
+    rows = varve("frontier", "--json", "--served-only", "--policies", "all", trace)
+    expandable = varve("frontier", "--json", "--served-only", "--policy", "pytorch", "--conf", EXPANDABLE, trace)[0]
     cells = {"trace": pathlib.Path(trace).name.split(".")[0], "load": mib(rows[0]["load_bytes"]),
              "best placement": mib(best) + ("" if proved else " ?")}
     for row in rows:

@@ -44,11 +44,6 @@ def varve(*arguments):
     return json.loads(result.stdout)
 
 
-def bounds(name):
-    answer = varve("bound", "--json", trace(name))
-    return answer if isinstance(answer, list) else [answer]
-
-
 def setting_of(row):
     options = ["--policy", row["policy"] + (":" + row["options"] if "options" in row else "")]
     for key in ("conf", "memory_limit", "capacity"):
@@ -63,10 +58,7 @@ class Compare(unittest.TestCase):
             confs = [word for conf in CONFS.get(name, []) for word in ("--conf", conf)]
             rows = varve("compare", "--json", *confs, trace(name))
             self.assertEqual(rows[0]["policy"], "pytorch")
-            proved = all(bound["optimal"] for bound in bounds(name))
             for row in rows:
-                if row["policy"] == "plan" and not proved:
-                    continue  # the plan is the best placement that a search found in limited time: not the same each time
                 with self.subTest(name, setting=setting_of(row)):
                     self.assertNotIn("error", row)
                     alone = varve("replay", "--json", *setting_of(row), trace(name))

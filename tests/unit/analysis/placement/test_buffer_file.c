@@ -116,9 +116,9 @@ static void test_long(void **state)
     fputs("id,lower,upper,size,offset\n", out);
     for (int i = 0; i < 50000; i++) {
         uint64_t lower = random_below(&random, 1000000);
+        uint64_t upper = lower + 1 + random_below(&random, 1000);
 
-        fprintf(out, "%d,%llu,%llu,%llu,%llu\n", i, (unsigned long long)lower,
-                (unsigned long long)(lower + 1 + random_below(&random, 1000)),
+        fprintf(out, "%d,%llu,%llu,%llu,%llu\n", i, (unsigned long long)lower, (unsigned long long)upper,
                 (unsigned long long)random_below(&random, 1 << 20),
                 (unsigned long long)random_below(&random, 1 << 20));
     }

@@ -223,6 +223,41 @@ static void test_many(void **state)
     free(buffers);
 }
 
+/* Where time ends before the best is found: by steps the answer is the same each time, and no worse with more of them. */
+static void test_by_steps(void **state)
+{
+    static const size_t counts[] = {300, MANY}; /* with the exact search, and without */
+    struct placement_buffer *buffers = malloc(2 * MANY * sizeof(*buffers));
+    struct placement_buffer *again = buffers + MANY;
+    uint64_t random = test_first_seed(20);
+    size_t cut_short = 0;
+
+    (void)state;
+    assert_non_null(buffers);
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        uint64_t height = UINT64_MAX;
+
+        cut(buffers, counts[i], 100000, 1 << 30, &random);
+        memcpy(again, buffers, counts[i] * sizeof(*buffers));
+        for (double seconds = 1e-4; seconds < 0.2; seconds *= 10) {
+            struct placement_options options = {.seconds = seconds, .by_steps = true, .threads = 2};
+            struct placement_result result, same;
+            struct varve_message message = {""};
+
+            assert_int_equal(placement_solve(buffers, counts[i], &options, &result, &message), VARVE_OK);
+            assert_int_equal(placement_solve(again, counts[i], &options, &same, &message), VARVE_OK);
+            cut_short += result.optimal ? 0 : 1;
+            assert_int_equal(result.height, same.height);
+            assert_string_equal(result.method, same.method);
+            assert_memory_equal(buffers, again, counts[i] * sizeof(*buffers));
+            assert_true(result.height <= height);
+            height = result.height;
+        }
+    }
+    assert_true(cut_short > 2);
+    free(buffers);
+}
+
 static void test_check(void **state)
 {
     uint64_t random = test_first_seed(19);
@@ -359,8 +394,9 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_few),      cmocka_unit_test(test_many),     cmocka_unit_test(test_check),
-        cmocka_unit_test(test_occupied), cmocka_unit_test(test_instance), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_few),     cmocka_unit_test(test_many),     cmocka_unit_test(test_by_steps),
+        cmocka_unit_test(test_check),   cmocka_unit_test(test_occupied), cmocka_unit_test(test_instance),
+        cmocka_unit_test(test_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

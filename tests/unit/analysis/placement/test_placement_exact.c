@@ -13,7 +13,8 @@
 
 enum { SMALL_MAX = 8, SMALL_CASES = 8000, CUT_MAX = 200, CUT_CASES = 60, CUT_HEIGHT = 200, CUT_TIMES = 60 };
 
-static const double ENOUGH_SECONDS = 60;
+static const double enough_seconds = 60;
+static struct placement_clock wall_clock; /* not by steps */
 
 static bool share_time(const struct placement_buffer *a, const struct placement_buffer *b)
 {
@@ -91,7 +92,7 @@ static bool expect_same(const struct placement_buffer *buffers, size_t count, ui
     memcpy(tried, buffers, count * sizeof(*buffers));
     memcpy(searched, buffers, count * sizeof(*buffers));
     fits = fits_by_trying(tried, count, 0, capacity, alignment);
-    verdict = placement_exact(searched, count, capacity, alignment, ENOUGH_SECONDS);
+    verdict = placement_exact(searched, count, capacity, alignment, &wall_clock, enough_seconds);
     assert_int_equal(verdict, fits ? PLACEMENT_FITS : PLACEMENT_IMPOSSIBLE);
     if (fits) {
         assert_placed(searched, count, capacity, alignment);
@@ -172,9 +173,10 @@ static void test_cut_rectangles(void **state)
         size_t count = cut_rectangle(buffers, 2 + random_below(&random, 60), unit, &random);
         uint64_t capacity = CUT_HEIGHT * unit;
 
-        assert_int_equal(placement_exact(buffers, count, capacity, 1, ENOUGH_SECONDS), PLACEMENT_FITS);
+        assert_int_equal(placement_exact(buffers, count, capacity, 1, &wall_clock, enough_seconds),
+                         PLACEMENT_FITS);
         assert_placed(buffers, count, capacity, 1);
-        assert_int_equal(placement_exact(buffers, count, capacity - 1, 1, ENOUGH_SECONDS),
+        assert_int_equal(placement_exact(buffers, count, capacity - 1, 1, &wall_clock, enough_seconds),
                          PLACEMENT_IMPOSSIBLE);
     }
 }
@@ -186,7 +188,7 @@ static void test_time_ends(void **state)
     size_t count = cut_rectangle(buffers, CUT_MAX, 1, &random);
 
     (void)state;
-    assert_int_equal(placement_exact(buffers, count, CUT_HEIGHT, 1, 0), PLACEMENT_UNDECIDED);
+    assert_int_equal(placement_exact(buffers, count, CUT_HEIGHT, 1, &wall_clock, 0), PLACEMENT_UNDECIDED);
 }
 
 static void test_extremes(void **state)
@@ -196,12 +198,14 @@ static void test_extremes(void **state)
                                      {1, 3, PLACEMENT_BYTES_MAX / 2 - 1, 0}};
 
     (void)state;
-    assert_int_equal(placement_exact(NULL, 0, 0, 0, 1), PLACEMENT_FITS);
-    assert_int_equal(placement_exact(&one, 1, PLACEMENT_BYTES_MAX - 1, 0, 1), PLACEMENT_IMPOSSIBLE);
-    assert_int_equal(placement_exact(&one, 1, PLACEMENT_BYTES_MAX, 0, 1), PLACEMENT_FITS);
+    assert_int_equal(placement_exact(NULL, 0, 0, 0, &wall_clock, 1), PLACEMENT_FITS);
+    assert_int_equal(placement_exact(&one, 1, PLACEMENT_BYTES_MAX - 1, 0, &wall_clock, 1),
+                     PLACEMENT_IMPOSSIBLE);
+    assert_int_equal(placement_exact(&one, 1, PLACEMENT_BYTES_MAX, 0, &wall_clock, 1), PLACEMENT_FITS);
     assert_int_equal(one.offset, 0);
-    assert_int_equal(placement_exact(two, 2, PLACEMENT_BYTES_MAX - 2, 0, 1), PLACEMENT_IMPOSSIBLE);
-    assert_int_equal(placement_exact(two, 2, UINT64_MAX, 512, 1), PLACEMENT_FITS);
+    assert_int_equal(placement_exact(two, 2, PLACEMENT_BYTES_MAX - 2, 0, &wall_clock, 1),
+                     PLACEMENT_IMPOSSIBLE);
+    assert_int_equal(placement_exact(two, 2, UINT64_MAX, 512, &wall_clock, 1), PLACEMENT_FITS);
     assert_placed(two, 2, UINT64_MAX, 512);
 }
 
