@@ -8,6 +8,7 @@
 #include "analysis/cli/options.h"
 #include "analysis/history/lifetimes.h"
 #include "analysis/history/read.h"
+#include "analysis/output/file.h"
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/progress.h"
@@ -16,10 +17,8 @@
 #include "analysis/replay/before.h"
 #include "trace/trace.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define BLOCK_BYTES ((uint64_t)512)         /* PyTorch's blocks are multiples of it */
 #define PAGE_BYTES ((uint64_t)2 << 20)      /* what a device maps at a time */
@@ -329,33 +328,13 @@ static void print_subjects(struct command_context *context, const struct values 
     }
 }
 
-static int write_placement(const struct subject *subject, const struct values *values,
-                           struct varve_message *message)
+static int write_placement(const void *subject_untyped, FILE *out, struct varve_message *message)
 {
-    char folder[4096];
-    char whole[4096 + 16];
-    FILE *out;
-    int error = varve_publish_folder_make(values->output, values->force, folder, sizeof(folder), message);
+    const struct subject *subject = subject_untyped;
 
-    if (error != VARVE_OK) {
-        return error;
-    }
-    snprintf(whole, sizeof(whole), "%s/bound", folder);
-    out = fopen(whole, "wbxe");
-    if (out != NULL) {
-        bool is_whole;
-
-        buffer_file_write(out, subject->file, subject->buffers, subject->count);
-        is_whole = !ferror(out);
-        is_whole = fclose(out) == 0 && is_whole;
-        error = is_whole ? varve_publish_move(whole, values->output, values->force, message) : VARVE_ERROR_IO;
-    }
-    if (out == NULL || (error == VARVE_ERROR_IO && message->text[0] == '\0')) {
-        error = varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be written: %s", values->output,
-                                  strerror(errno));
-    }
-    varve_publish_folder_remove(folder);
-    return error;
+    (void)message;
+    buffer_file_write(out, subject->file, subject->buffers, subject->count);
+    return VARVE_OK;
 }
 
 /* ---- the two kinds of files ---- */
@@ -375,7 +354,7 @@ static int bound_file(struct command_context *context, const struct values *valu
     error = place(&subject, values, progress, message);
     progress_end(progress);
     if (error == VARVE_OK && values->output != NULL) {
-        error = write_placement(&subject, values, message);
+        error = output_file(values->output, values->force, write_placement, &subject, message);
     }
     if (error == VARVE_OK) {
         print_subjects(context, values, &subject, 1);
@@ -452,7 +431,7 @@ static int bound_history(struct command_context *context, const struct values *v
     }
     progress_end(progress);
     if (error == VARVE_OK && values->output != NULL) {
-        error = write_placement(&subjects[0], values, message);
+        error = output_file(values->output, values->force, write_placement, &subjects[0], message);
     }
     if (error == VARVE_OK) {
         print_subjects(context, values, subjects, count);

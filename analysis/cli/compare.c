@@ -15,10 +15,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
-
-#define NAME_BYTES 512
-#define NAME_COLUMNS 44
 
 struct values {
     struct grid_options grid;
@@ -111,15 +107,6 @@ static double metric_of(const struct row *row, const struct grid_trace *trace, e
 
 /* ---- for people ---- */
 
-static void add_name(struct table *table, const struct whatif_setting *setting)
-{
-    char name[NAME_BYTES], cut[4 * NAME_COLUMNS];
-
-    whatif_setting_name(setting, name, sizeof(name));
-    format_head(cut, sizeof(cut), name, NAME_COLUMNS);
-    table_add(table, cut);
-}
-
 static void add_difference(struct table *table, int64_t base, int64_t value)
 {
     char text[32];
@@ -149,7 +136,7 @@ static void print_costs(FILE *out, const struct row *rows, size_t count)
         if (rows[i].outcome->error != VARVE_OK) {
             continue;
         }
-        add_name(&table, rows[i].setting);
+        grid_add_name(&table, rows[i].setting);
         table_add(&table, format_bytes(figures->peak_reserved).text);
         add_difference(&table, rows[0].outcome->figures.peak_reserved, figures->peak_reserved);
         table_add(&table, format_bytes(figures->peak_allocated).text);
@@ -177,7 +164,7 @@ static void print_metrics(FILE *out, const struct grid_trace *trace, const struc
         if (rows[i].outcome->error != VARVE_OK) {
             continue;
         }
-        add_name(&table, rows[i].setting);
+        grid_add_name(&table, rows[i].setting);
         for (int j = 0; j < WHATIF_METRIC_LIMIT; j++) {
             double value = metric_of(&rows[i], trace, (enum whatif_metric)j);
             char text[32];
@@ -234,7 +221,7 @@ static void print_text(FILE *out, const struct grid_trace *trace, const struct r
     }
     for (size_t i = 0; i < count; i++) {
         if (rows[i].outcome->error != VARVE_OK) {
-            char name[NAME_BYTES], line[NAME_BYTES + 600];
+            char name[GRID_NAME_BYTES], line[GRID_NAME_BYTES + 600];
 
             whatif_setting_name(rows[i].setting, name, sizeof(name));
             snprintf(line, sizeof(line), "  %s can't be run: %s", name,

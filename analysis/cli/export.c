@@ -8,13 +8,12 @@
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
 #include "analysis/history/read.h"
+#include "analysis/output/file.h"
 #include "analysis/output/progress.h"
 #include "trace/trace.h"
 
-#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 
 enum format {
     FORMAT_PYTORCH,
@@ -55,34 +54,11 @@ static const struct option_spec options[] = {
     {.name = NULL},
 };
 
-static int write_file(const struct history *history, const struct export_values *chosen,
-                      struct varve_message *message)
+static int write_snapshot(const void *history, FILE *out, struct varve_message *message)
 {
-    const char *path = chosen->output;
-    char folder[4096];
-    char whole[4096 + 16];
-    FILE *out;
-    int error = varve_publish_folder_make(path, chosen->force, folder, sizeof(folder), message);
-
-    if (error != VARVE_OK) {
-        return error;
-    }
-    snprintf(whole, sizeof(whole), "%s/export", folder);
-    out = fopen(whole, "wbxe");
-    if (out != NULL) {
-        bool is_whole;
-
-        export_pytorch(history, out);
-        is_whole = !ferror(out);
-        is_whole = fclose(out) == 0 && is_whole;
-        error = is_whole ? varve_publish_move(whole, path, chosen->force, message) : VARVE_ERROR_IO;
-    }
-    if (out == NULL || (error == VARVE_ERROR_IO && message->text[0] == '\0')) {
-        error =
-            varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
-    }
-    varve_publish_folder_remove(folder);
-    return error;
+    (void)message;
+    export_pytorch(history, out);
+    return VARVE_OK;
 }
 
 static int run(struct command_context *context, const void *values, const struct operands *operands)
@@ -108,7 +84,7 @@ static int run(struct command_context *context, const void *values, const struct
                                   operands->items[0]);
         history_free(history);
     } else if (error == VARVE_OK) {
-        error = write_file(history, chosen, &message);
+        error = output_file(chosen->output, chosen->force, write_snapshot, history, &message);
         history_free(history);
     }
     return error == VARVE_OK ? 0 : command_fail(context, "%s", message.text);

@@ -16,10 +16,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
-
-#define NAME_BYTES 512
-#define NAME_COLUMNS 44
 
 struct values {
     struct grid_options grid;
@@ -74,15 +70,6 @@ struct answer {
 
 /* ---- for people ---- */
 
-static void add_name(struct table *table, const struct whatif_setting *setting)
-{
-    char name[NAME_BYTES], cut[4 * NAME_COLUMNS];
-
-    whatif_setting_name(setting, name, sizeof(name));
-    format_head(cut, sizeof(cut), name, NAME_COLUMNS);
-    table_add(table, cut);
-}
-
 static void add_share(struct table *table, uint64_t part, uint64_t whole)
 {
     char text[32];
@@ -107,7 +94,7 @@ static void print_table(FILE *out, const struct answer *answer)
         if (frontier->error != VARVE_OK) {
             continue;
         }
-        add_name(&table, &answer->settings->items[i]);
+        grid_add_name(&table, &answer->settings->items[i]);
         table_add(&table, format_bytes_exact((int64_t)frontier->bytes).text);
         add_share(&table, frontier->bytes, answer->load);
         table_add(&table, format_bytes(frontier->free.figures.peak_reserved).text);
@@ -123,7 +110,7 @@ static void print_table(FILE *out, const struct answer *answer)
 static void print_remark(FILE *out, const struct answer *answer, size_t index)
 {
     const struct frontier *frontier = &answer->frontiers[index];
-    char name[NAME_BYTES], line[NAME_BYTES + 600];
+    char name[GRID_NAME_BYTES], line[GRID_NAME_BYTES + 600];
 
     whatif_setting_name(&answer->settings->items[index], name, sizeof(name));
     if (frontier->error != VARVE_OK) {

@@ -3,8 +3,12 @@
 
 #include "analysis/cli/options.h"
 #include "analysis/history/read.h"
+#include "analysis/output/format.h"
 #include "analysis/output/json.h"
+#include "analysis/output/table.h"
 #include "trace/trace.h"
+
+#define NAME_COLUMNS 44
 
 static int read_bytes(const struct option_texts *texts, const char *option, uint64_t *bytes_out,
                       struct varve_message *message)
@@ -71,6 +75,15 @@ void grid_close(struct grid_trace *trace)
     whatif_close(trace->whatif);
     history_free(trace->history);
     *trace = (struct grid_trace){0};
+}
+
+void grid_add_name(struct table *table, const struct whatif_setting *setting)
+{
+    char name[GRID_NAME_BYTES], cut[4 * NAME_COLUMNS];
+
+    whatif_setting_name(setting, name, sizeof(name));
+    format_head(cut, sizeof(cut), name, NAME_COLUMNS);
+    table_add(table, cut);
 }
 
 void grid_setting_json(struct cJSON *object, const char *path, const struct whatif_setting *setting)

@@ -15,6 +15,9 @@ extern "C" {
 #endif
 
 struct cJSON;
+struct table;
+
+enum { GRID_NAME_BYTES = 512 }; /* for whatif_setting_name */
 
 struct grid_options {
     const char *policies;
@@ -36,6 +39,8 @@ int grid_settings(const struct grid_options *options, struct whatif_settings *se
 int grid_open(struct grid_trace *trace, const char *path, struct progress *progress,
               struct varve_message *message);
 void grid_close(struct grid_trace *trace);
+/// A cell with the setting's name.
+void grid_add_name(struct table *table, const struct whatif_setting *setting);
 /// Keys that say which setting of which trace an object is about; those that are the default are left out.
 void grid_setting_json(struct cJSON *object, const char *path, const struct whatif_setting *setting);
 /// One object is the answer by itself, several are an array: `answer` begins NULL. Takes `object`.

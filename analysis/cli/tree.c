@@ -4,6 +4,7 @@
  */
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
+#include "analysis/output/file.h"
 #include "analysis/output/json.h"
 #include "analysis/output/terminal.h"
 #include "analysis/query/db.h"
@@ -147,46 +148,22 @@ static int answer_tree(struct command_context *context, struct database *databas
 
 /* ---- flamegraph ---- */
 
-static void write_graph(FILE *out, struct database *database, const struct values *values,
-                        const struct call_tree *tree)
+struct graph {
+    struct database *database;
+    const struct values *values;
+    struct call_tree tree;
+};
+
+static int write_graph(const void *graph_untyped, FILE *out, struct varve_message *message)
 {
-    if (values->folded) {
-        flamegraph_folded(out, tree);
+    const struct graph *graph = graph_untyped;
+
+    if (graph->values->folded) {
+        flamegraph_folded(out, &graph->tree);
     } else {
-        flamegraph_svg(out, database, tree);
+        flamegraph_svg(out, graph->database, &graph->tree);
     }
-}
-
-static int write_file(struct database *database, const struct values *values, const struct call_tree *tree,
-                      struct varve_message *message)
-{
-    char folder[4096];
-    char whole[4096 + 16];
-    FILE *out;
-    int error = varve_publish_folder_make(values->output, values->force, folder, sizeof(folder), message);
-
-    if (error != VARVE_OK) {
-        return error;
-    }
-    snprintf(whole, sizeof(whole), "%s/graph", folder);
-    out = fopen(whole, "wxe");
-    if (out != NULL) {
-        bool is_whole;
-
-        write_graph(out, database, values, tree);
-        error = database_error(database, message);
-        is_whole = !ferror(out);
-        is_whole = fclose(out) == 0 && is_whole;
-        error = error != VARVE_OK ? error
-                : is_whole        ? varve_publish_move(whole, values->output, values->force, message)
-                                  : VARVE_ERROR_IO;
-    }
-    if (out == NULL || (error == VARVE_ERROR_IO && message->text[0] == '\0')) {
-        error = varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be written: %s", values->output,
-                                  strerror(errno));
-    }
-    varve_publish_folder_remove(folder);
-    return error;
+    return database_error(graph->database, message);
 }
 
 static int answer_flamegraph(struct command_context *context, struct database *database,
@@ -194,7 +171,7 @@ static int answer_flamegraph(struct command_context *context, struct database *d
 {
     const struct values *values = values_untyped;
     bool is_file = values->output != NULL && strcmp(values->output, STDOUT) != 0;
-    struct call_tree tree;
+    struct graph graph = {.database = database, .values = values};
     int error = VARVE_OK;
 
     if (values->output == NULL && !values->folded) {
@@ -206,14 +183,13 @@ static int answer_flamegraph(struct command_context *context, struct database *d
     if (error != VARVE_OK) {
         return error;
     }
-    error = load(&tree, database, values, values->folded ? "0.01" : "0.1", message);
-    if (error == VARVE_OK && is_file) {
-        error = database_error(database, message);
-        error = error == VARVE_OK ? write_file(database, values, &tree, message) : error;
-    } else if (error == VARVE_OK) {
-        write_graph(context->out, database, values, &tree);
+    error = load(&graph.tree, database, values, values->folded ? "0.01" : "0.1", message);
+    error = error == VARVE_OK ? database_error(database, message) : error;
+    if (error == VARVE_OK) {
+        error = is_file ? output_file(values->output, values->force, write_graph, &graph, message)
+                        : write_graph(&graph, context->out, message);
     }
-    call_tree_free(&tree);
+    call_tree_free(&graph.tree);
     return error;
 }
 

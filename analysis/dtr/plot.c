@@ -290,6 +290,7 @@ int dtr_plot_write(const char *path, bool may_replace, const struct dtr_subject 
 {
     char folder[4096], svg[4096 + 16], png[4096 + 16];
     FILE *out;
+    bool is_whole = false;
     int error = varve_publish_folder_make(path, may_replace, folder, sizeof(folder), message);
 
     if (error != VARVE_OK) {
@@ -300,8 +301,10 @@ int dtr_plot_write(const char *path, bool may_replace, const struct dtr_subject 
     out = fopen(svg, "wxe");
     if (out != NULL) {
         write_svg(out, subject, sweep);
+        is_whole = !ferror(out);
+        is_whole = fclose(out) == 0 && is_whole;
     }
-    if (out == NULL || (ferror(out) | fclose(out)) != 0) {
+    if (!is_whole) {
         error =
             varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
     }

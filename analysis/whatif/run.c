@@ -156,17 +156,3 @@ void whatif_play(struct whatif *whatif, const struct whatif_setting *settings, s
     pthread_mutex_destroy(&plays.lock);
     free(plays.inferences);
 }
-
-int whatif_run(const struct history *history, const struct whatif_setting *settings, size_t count,
-               unsigned threads, struct whatif_outcome *outcomes, struct progress *progress,
-               struct varve_message *message)
-{
-    struct whatif *whatif;
-    int error = whatif_open(history, &whatif, message);
-
-    if (whatif != NULL) {
-        whatif_play(whatif, settings, count, threads, outcomes, progress);
-        whatif_close(whatif);
-    }
-    return error;
-}

@@ -52,10 +52,6 @@ bool whatif_knew_future(const struct whatif *whatif);
 /// `progress` (may be NULL) gets one step a play. Errors: those of the settings are in their outcomes.
 void whatif_play(struct whatif *whatif, const struct whatif_setting *settings, size_t count, unsigned threads,
                  struct whatif_outcome *outcomes, struct progress *progress);
-/// Open, play and close.
-int whatif_run(const struct history *history, const struct whatif_setting *settings, size_t count,
-               unsigned threads, struct whatif_outcome *outcomes, struct progress *progress,
-               struct varve_message *message);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How answers are written: figures for people, tables, CSV, JSON of any bytes; and the steps of the timeline
+ * How answers are written: figures for people, tables, CSV, JSON of any bytes, files; and the steps of the timeline
  * against a naive model.
  */
 #include <stdarg.h>
@@ -12,6 +12,7 @@
 #include "support/command.h"
 #include "support/random.h"
 
+#include "analysis/output/file.h"
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/table.h"
@@ -20,11 +21,14 @@
 #include "analysis/query/timeline.h"
 #include "trace/trace.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <locale.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static void test_figures(void **state)
 {
@@ -255,6 +259,62 @@ static void test_timeline_steps(void **state)
     }
 }
 
+static int write_bytes(const void *count, FILE *out, struct varve_message *message)
+{
+    for (size_t i = *(const size_t *)count; i > 0; i--) {
+        fputc('x', out);
+    }
+    return *(const size_t *)count > 0
+               ? VARVE_OK
+               : varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "nothing to write");
+}
+
+static void expect_file(const char *path, long bytes)
+{
+    FILE *in = fopen(path, "rb");
+    DIR *folder = opendir(".");
+    int entries = 0;
+
+    assert_non_null(folder);
+    while (readdir(folder) != NULL) {
+        entries++;
+    }
+    closedir(folder);
+    assert_int_equal(entries, 3); /* with "." and ".." */
+    assert_non_null(in);
+    assert_int_equal(fseek(in, 0, SEEK_END), 0);
+    assert_int_equal(ftell(in), bytes);
+    assert_int_equal(fclose(in), 0);
+}
+
+/* A file of an answer is there whole, or what was there before is. */
+static void test_file(void **state)
+{
+    static const size_t sizes[] = {0, 100, 1 << 20};
+    struct varve_message message = {""};
+    struct rlimit before, small;
+
+    (void)state;
+    assert_int_equal(output_file("out", false, write_bytes, &sizes[1], &message), VARVE_OK);
+    expect_file("out", 100);
+    assert_int_equal(output_file("out", false, write_bytes, &sizes[2], &message), VARVE_ERROR_INVALID);
+    expect_file("out", 100);
+    assert_int_equal(output_file("out", true, write_bytes, &sizes[0], &message), VARVE_ERROR_UNSUPPORTED);
+    assert_string_equal(message.text, "nothing to write");
+    expect_file("out", 100);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){.rlim_cur = 1000, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    assert_int_equal(output_file("out", true, write_bytes, &sizes[2], &message), VARVE_ERROR_IO);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_string_equal(message.text, "out: cannot be written: File too large");
+    expect_file("out", 100);
+    assert_int_equal(output_file("out", true, write_bytes, &sizes[2], &message), VARVE_OK);
+    expect_file("out", (long)sizes[2]);
+    assert_int_equal(remove("out"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +324,7 @@ int main(void)
         cmocka_unit_test(test_csv_of_any_bytes),
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_timeline_steps),
+        cmocka_unit_test(test_file),
     };
 
     return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);

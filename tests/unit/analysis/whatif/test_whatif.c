@@ -16,6 +16,17 @@
 #define BLOCKS 32
 #define SETTINGS_MAX 128
 
+static void play(const struct scene *scene, const struct whatif_setting *settings, size_t count,
+                 unsigned threads, struct whatif_outcome *outcomes)
+{
+    struct varve_message message;
+    struct whatif *whatif;
+
+    assert_int_equal(whatif_open(scene->history, &whatif, &message), VARVE_OK);
+    whatif_play(whatif, settings, count, threads, outcomes, NULL);
+    whatif_close(whatif);
+}
+
 /* ---- settings ---- */
 
 static int make(const char *policies, const char *const *confs, size_t conf_count,
@@ -152,9 +163,7 @@ static void test_plays_are_replays(void **state)
     assert_in_range(settings.count, 6, SETTINGS_MAX);
     settings.items[2].policy = "nosuch"; /* the others are played all the same */
     for (unsigned threads = 1; threads <= 4; threads += 3) {
-        assert_int_equal(
-            whatif_run(scene->history, settings.items, settings.count, threads, outcomes, NULL, &message),
-            VARVE_OK);
+        play(scene, settings.items, settings.count, threads, outcomes);
         for (size_t i = 0; i < settings.count; i++) {
             assert_true((outcomes[i].error == VARVE_OK) == (i != 2));
             if (!whatif_needs_profile(settings.items[i].policy)) { /* a replay alone has no plan */
@@ -175,7 +184,7 @@ static void test_stop_at_oom(void **state)
     struct whatif_outcome outcomes[2];
 
     (void)state;
-    assert_int_equal(whatif_run(scene->history, settings, 2, 1, outcomes, NULL, NULL), VARVE_OK);
+    play(scene, settings, 2, 1, outcomes);
     assert_true(outcomes[0].result.ooms > 1);
     assert_int_equal(outcomes[1].result.ooms, 1);
     assert_true(outcomes[1].result.allocations < outcomes[0].result.allocations);
@@ -240,7 +249,7 @@ static void test_metrics(void **state)
     scene_alloc(scene, 12 * MIB - 100, 0);
     scene_alloc(scene, 32 * MIB, 0);
     scene_end(scene);
-    assert_int_equal(whatif_run(scene->history, settings, 2, 1, outcomes, NULL, NULL), VARVE_OK);
+    play(scene, settings, 2, 1, outcomes);
     expect_metric(&outcomes[0], WHATIF_UTILIZATION_ACTIVE, load, 44.0 / 52);
     expect_metric(&outcomes[0], WHATIF_UTILIZATION_ALLOCATED, load, 44.0 / 52);
     expect_metric(&outcomes[0], WHATIF_UNUSED_AT_PEAK, load, 8.0 / 52);

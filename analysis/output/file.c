@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analysis/output/file.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+int output_file(const char *path, bool may_replace, output_writer *write, const void *subject,
+                struct varve_message *message)
+{
+    char folder[4096];
+    char whole[4096 + 16];
+    FILE *out;
+    bool is_whole = false;
+    int error = varve_publish_folder_make(path, may_replace, folder, sizeof(folder), message);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    snprintf(whole, sizeof(whole), "%s/whole", folder);
+    out = fopen(whole, "wbxe");
+    if (out != NULL) {
+        error = write(subject, out, message);
+        is_whole = !ferror(out);
+        is_whole = fclose(out) == 0 && is_whole;
+    }
+    if (!is_whole && error == VARVE_OK) {
+        error =
+            varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    }
+    if (error == VARVE_OK) {
+        error = varve_publish_move(whole, path, may_replace, message);
+    }
+    varve_publish_folder_remove(folder);
+    return error;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A file of a command's answer, which is there whole or not at all.
+ */
+#ifndef VARVE_ANALYSIS_OUTPUT_FILE_H
+#define VARVE_ANALYSIS_OUTPUT_FILE_H
+
+#include "trace/trace.h"
+
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// Writes all of `subject`. Failures of `out` are found by the caller; others are the result, with their message.
+typedef int output_writer(const void *subject, FILE *out, struct varve_message *message);
+
+/// `write` writes to a file beside `path`, which then moves there; without may_replace nothing is overwritten.
+/// Errors: those of `write`, of varve_publish_folder_make and _move; VARVE_ERROR_IO.
+int output_file(const char *path, bool may_replace, output_writer *write, const void *subject,
+                struct varve_message *message);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
