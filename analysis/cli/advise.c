@@ -458,7 +458,11 @@ static void print_doubt(FILE *out, const struct answer *answer)
     int64_t difference = again > recorded ? again - recorded : recorded - again;
     char line[512];
 
-    if (advice->is_given_room || difference <= recorded / 100) {
+    if (recorded == REPLAY_UNKNOWN) {
+        fputs("the trace has requests only: what stands as recorded is PyTorch's allocator, as it is set\n",
+              out);
+    }
+    if (recorded == REPLAY_UNKNOWN || advice->is_given_room || difference <= recorded / 100) {
         return;
     }
     snprintf(

@@ -192,25 +192,35 @@ static void print_meanings(FILE *out)
     }
 }
 
+static void print_recorded(FILE *out, const struct replay_before *recorded)
+{
+    if (recorded->figures.peak_reserved == REPLAY_UNKNOWN) {
+        fputs("  recorded: requests only, not what was reserved", out);
+    } else {
+        fprintf(out, "  recorded: %s reserved, %s device calls",
+                format_bytes(recorded->figures.peak_reserved).text,
+                format_count(recorded->figures.device_calls).text);
+    }
+    fprintf(out, ", %s failed%s%s\n", format_count(recorded->figures.ooms).text,
+            recorded->limit != 0 ? ", with a limit of about " : "",
+            recorded->limit != 0 ? format_bytes((int64_t)recorded->limit).text : "");
+}
+
 static void print_text(FILE *out, const struct grid_trace *trace, const struct row *rows, size_t count)
 {
     const struct whatif_demand *demand = &trace->demand;
-    const struct replay_before *recorded = whatif_recorded(trace->whatif);
 
     format_print_safe(out, format_base_name(trace->path));
     fprintf(out, ": %s events, %s requests; load %s (most bytes requested and live at a time)\n",
             format_count((int64_t)demand->events).text,
             format_count((int64_t)(demand->served + demand->failed)).text,
             format_bytes_exact((int64_t)demand->load_all).text);
-    fprintf(out, "  recorded: %s reserved, %s device calls, %s failed%s%s\n",
-            format_bytes(recorded->figures.peak_reserved).text,
-            format_count(recorded->figures.device_calls).text, format_count(recorded->figures.ooms).text,
-            recorded->limit != 0 ? ", with a limit of about " : "",
-            recorded->limit != 0 ? format_bytes((int64_t)recorded->limit).text : "");
+    print_recorded(out, whatif_recorded(trace->whatif));
     if (demand->failed > 0) {
-        fprintf(out,
-                "  %s requests that failed in the recording are made again, and freed at once if served\n",
-                format_count((int64_t)demand->failed).text);
+        fprintf(out, "  %s %s that failed in the recording %s made again, and freed at once if served\n",
+                format_count((int64_t)demand->failed).text,
+                format_plural((int64_t)demand->failed, "request", "requests"),
+                demand->failed == 1 ? "is" : "are");
     }
     print_costs(out, rows, count);
     print_metrics(out, trace, rows, count);

@@ -138,9 +138,10 @@ static void print_text(FILE *out, const struct answer *answer)
             format_count((int64_t)(demand->served + (answer->served_only ? 0 : demand->failed))).text,
             format_bytes_exact((int64_t)answer->load).text);
     if (demand->failed > 0) {
-        fprintf(
-            out, "  %s requests failed in the recording: %s\n", format_count((int64_t)demand->failed).text,
-            answer->served_only ? "they are left out" : "they are to be served, too (--served-only: not)");
+        fprintf(out, "  %s %s failed in the recording: %s %s\n", format_count((int64_t)demand->failed).text,
+                format_plural((int64_t)demand->failed, "request", "requests"),
+                demand->failed == 1 ? "it is" : "they are",
+                answer->served_only ? "left out" : "to be served, too (--served-only: not)");
     }
     print_table(out, answer);
     if (whatif_knew_future(answer->trace->whatif)) {

@@ -165,10 +165,10 @@ int replay_before_load(const struct history *history, struct progress *progress,
             return error;
         }
     }
-    if (out->figures.ooms > 0 || has_releases(history)) {
+    if (out->figures.peak_reserved > 0 && (out->figures.ooms > 0 || has_releases(history))) {
         options.memory_limit = (uint64_t)out->figures.peak_reserved;
-        out->is_reproduced = options.memory_limit > 0 && follows(history, &options, &result) &&
-                             result.stats.num_alloc_retries + result.stats.num_ooms > 0;
+        out->is_reproduced =
+            follows(history, &options, &result) && result.stats.num_alloc_retries + result.stats.num_ooms > 0;
         out->limit = out->is_reproduced ? options.memory_limit : 0;
     }
     if (!out->is_reproduced) {

@@ -213,7 +213,7 @@ static int64_t least_peak(const struct advice *advice)
 {
     int64_t own = advice->own.outcome.figures.peak_reserved, recorded = advice->before.figures.peak_reserved;
 
-    return advice->is_given_room || recorded > own ? own : recorded;
+    return advice->is_given_room || recorded == REPLAY_UNKNOWN || recorded > own ? own : recorded;
 }
 
 bool advise_helps(const struct advice *advice, const struct advise_trial *trial)

@@ -618,16 +618,25 @@ static void list_failures(struct explain *explain)
     explain->facts.failures = explain->failures;
 }
 
-static void find_limit(struct explain *explain)
+static int find_limit(struct explain *explain, struct varve_message *message)
 {
     const struct replay_before *before = whatif_recorded(explain->whatif);
 
     explain->facts.is_given = explain->options.memory_limit != 0;
     explain->facts.is_reproduced = before->limit != 0;
-    explain->facts.limit = before->limit != 0 ? before->limit : (uint64_t)before->figures.peak_reserved;
     if (explain->facts.is_given) {
         explain->facts.limit = explain->options.memory_limit;
+    } else if (before->limit != 0) {
+        explain->facts.limit = before->limit;
+    } else if (before->figures.peak_reserved > 0) {
+        explain->facts.limit = (uint64_t)before->figures.peak_reserved;
+    } else {
+        return varve_message_set(
+            message, VARVE_ERROR_UNSUPPORTED,
+            "the trace does not say how much was reserved, so not under which limit it failed; "
+            "--memory-limit gives it");
     }
+    return VARVE_OK;
 }
 
 int explain_open(const struct history *history, const struct explain_options *options,
@@ -639,11 +648,13 @@ int explain_open(const struct history *history, const struct explain_options *op
     *explain = (struct explain){.options = *options, .history = history};
     list_failures(explain);
     error = whatif_open(history, &explain->whatif, message);
+    if (error == VARVE_OK) {
+        error = find_limit(explain, message);
+    }
     if (error != VARVE_OK) {
         explain_close(explain);
         return error;
     }
-    find_limit(explain);
     add_setting(explain, EXPLAIN_SETTING, FAMILY_RECORDED)->is_recorded = true;
     play_one(explain, 0, explain->facts.limit);
     *explain_out = explain;

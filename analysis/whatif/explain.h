@@ -68,7 +68,7 @@ struct explain_answer {
 #define EXPLAIN_RECORDED SIZE_MAX /* settings */
 
 /// `history` and the options' texts are borrowed until explain_close, which the caller owes if VARVE_OK is returned. Errors:
-/// those of whatif_open and replay_before_load.
+/// those of whatif_open and replay_before_load; VARVE_ERROR_UNSUPPORTED (no limit is given and none can be worked out).
 int explain_open(const struct history *history, const struct explain_options *options,
                  struct explain **explain_out, struct varve_message *message);
 void explain_close(struct explain *explain); /* NULL is allowed */

@@ -209,6 +209,36 @@ class Rmm(Imports):
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn("requests only", done.stderr)
 
+    def test_what_requests_do_not_say(self):
+        """What was reserved is not in the log: nothing is worked out from it, and settings are compared without it."""
+        blocks = [(BASE + 64 * MIB * number, 24 * MIB) for number in range(16)]
+        calls = [("allocate", addr, size) for addr, size in blocks]
+        calls += [("free", addr, size) for addr, size in blocks[::2]]
+        calls += [("allocate", BASE + 2048 * MIB, 96 * MIB), ("failure", 0, 1 << 40)]
+        self.imported(self.write("a.csv", rmm_log([(1000 + at, 1, *call, 0) for at, call in enumerate(calls)])))
+        request, = json.loads(varve("oom", "--json", self.database).stdout)["ooms"]
+        self.assertEqual((request["allocated"], request["reserved"], request["memory"], request["cause"], request["served"]),
+                         (8 * 24 * MIB + 96 * MIB, None, None, None, None))
+        limited = json.loads(varve("oom", "--json", "--memory-limit", "512M", self.database).stdout)
+        self.assertEqual((limited["memory_limit"], limited["ooms"][0]["served"]["by"]), (512 * MIB, []))
+        self.assertGreater(limited["ooms"][0]["served"]["smallest_limit"], 1 << 40)
+        advice = json.loads(varve("advise", "--json", self.database, "--memory-limit", "512M").stdout)
+        self.assertIsNone(advice["recorded"]["peak_reserved"])
+        texts = [varve(*command, self.database).stdout for command in (["oom"], ["advise"], ["compare"], ["replay"], ["frontier"])]
+        self.assertEqual([text for text in texts if not text or "-1 " in text], [])
+        self.assertIn("1 allocation failed in block: varve oom says why", varve("report", self.database).stdout)
+        self.assertIn("--memory-limit gives it", texts[0].replace("\n              ", " "))
+
+    def test_advice_on_requests(self):
+        blocks = [(BASE + 64 * MIB * number, 24 * MIB) for number in range(16)]
+        calls = [("allocate", addr, size) for addr, size in blocks]
+        calls += [("free", addr, size) for addr, size in blocks]
+        calls += [("allocate", BASE + 2048 * MIB, 192 * MIB)]
+        self.imported(self.write("a.csv", rmm_log([(1000 + at, 1, *call, 0) for at, call in enumerate(calls)])))
+        advice = json.loads(varve("advise", "--json", self.database).stdout)
+        self.assertEqual((advice["own"]["peak_reserved"], advice["settings"][0]["peak_reserved"], advice["settings"][0]["conf"]),
+                         ((16 * 24 + 192) * MIB, 400 * MIB, "expandable_segments:True"))  # 384 in pieces of 20
+
     def test_replays_as_the_snapshot(self):
         """The requests of a recorded training cost under any policy what they cost out of its snapshot, as long as nothing but
         requests mattered there: no waits, no releases."""

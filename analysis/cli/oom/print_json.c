@@ -225,7 +225,8 @@ static struct cJSON *request_json(struct oom_scene *scene, const struct oom_requ
     json_integer(object, "pool", request->request.pool);
     json_integer(object, "requested", request->requested);
     json_integer(object, "allocated", request->allocated);
-    json_integer(object, "reserved", request->reserved);
+    json_integer_or_null(object, "reserved",
+                         request->failure.is_known || request->reserved > 0 ? request->reserved : -1);
     json_integer_or_null(object, "largest_free", request->largest_free);
     add_owner(object, &owner);
     json_add(object, "memory", memory_json(scene, request));

@@ -75,6 +75,9 @@ static void print_memory(FILE *out, const struct oom_scene *scene, const struct 
         if (request->reserved > 0) {
             line(out, "memory", "reserved %s, allocated %s", BYTES(request->reserved),
                  BYTES(request->allocated));
+        } else {
+            line(out, "memory", "allocated %s; what was reserved is not in the trace",
+                 BYTES(request->allocated));
         }
         return;
     }

@@ -178,6 +178,8 @@ int failure_load(struct failure *failure, struct database *database, const struc
             take_layout(failure, state.parts[i].layout, request);
         }
     }
+    /* blocks without segments: of an allocator of which requests alone were recorded */
+    failure->is_known = failure->is_known && (failure->reserved > 0 || failure->used == 0);
     segments_state_free(&state);
     return error;
 }

@@ -63,9 +63,12 @@ static void add_rss(struct table *table, struct database *database)
 static void print_failed(FILE *out, const struct report_totals *totals)
 {
     for (size_t i = 0; i < totals->count; i++) {
-        if (totals->rows[i].failed > 0) {
-            fprintf(out, "  %s allocation%s failed in %s\n", format_count(totals->rows[i].failed).text,
-                    totals->rows[i].failed == 1 ? "" : "s", report_total_name(totals, &totals->rows[i]).text);
+        const struct report_total *row = &totals->rows[i];
+
+        if (row->failed > 0) {
+            fprintf(out, "  %s allocation%s failed in %s%s\n", format_count(row->failed).text,
+                    row->failed == 1 ? "" : "s", report_total_name(totals, row).text,
+                    strcmp(row->domain, "block") == 0 ? ": varve oom says why" : "");
         }
     }
 }
