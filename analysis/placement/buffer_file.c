@@ -242,6 +242,18 @@ static void add_buffer(struct buffer_file *file, struct text id, const struct pl
     file->texts[file->text_bytes++] = '\0';
 }
 
+static bool is_plain(struct text text)
+{
+    for (size_t i = 0; i < text.count; i++) {
+        unsigned char byte = (unsigned char)text.bytes[i];
+
+        if (byte < ' ' || byte == 0x7f) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static int take_buffer(struct reader *reader, struct text line)
 {
     struct text fields[FIELDS_MAX];
@@ -250,6 +262,9 @@ static int take_buffer(struct reader *reader, struct text line)
 
     if (count != reader->field_count) {
         return fail(reader, "%d fields, but the first line names %d columns", count, reader->field_count);
+    }
+    if (!is_plain(fields[reader->field_of[COLUMN_ID]])) {
+        return fail(reader, "the id has a control character");
     }
     for (int i = COLUMN_LOWER; i < COLUMN_LIMIT; i++) {
         int error =

@@ -95,6 +95,7 @@ static void test_refused(void **state)
     expect_refused(HEAD "1,0,1,\n", "b.csv: line 2: size '' is no whole number");
     expect_refused(HEAD "1,0,1,-\n", "b.csv: line 2: size '-' is no whole number");
     expect_refused(HEAD "1,0,1,1 2\n", "b.csv: line 2: size '1 2' is no whole number");
+    expect_refused(HEAD "a\tb,0,1,1\n", "b.csv: line 2: the id has a control character");
     expect_refused(HEAD "1,0,9223372036854775808,2\n",
                    "b.csv: line 2: upper 9223372036854775808 does not fit into 64 bits");
     expect_refused(HEAD "1,0,1,4611686018427387904\n2,0,1,1\n",
