@@ -175,10 +175,11 @@ static size_t split(struct text line, struct text *fields, size_t limit)
 
 #define COLUMNS_MAX 16
 
-/* The columns that a header names, in any order and with others among them. */
+/* The columns that a header names, in any order and with others among them; unchanged if the line is none. */
 static bool read_header(struct text line, size_t columns[FIELDS], size_t *count_out)
 {
     struct text names[COLUMNS_MAX];
+    size_t found[FIELDS];
     size_t count = split(line, names, COLUMNS_MAX);
 
     if (count > COLUMNS_MAX) {
@@ -193,8 +194,9 @@ static bool read_header(struct text line, size_t columns[FIELDS], size_t *count_
         if (column == count) {
             return false;
         }
-        columns[field] = column;
+        found[field] = column;
     }
+    memcpy(columns, found, sizeof(found));
     *count_out = count;
     return true;
 }
