@@ -85,16 +85,17 @@ static void memory_give_back(uint64_t bytes)
     __atomic_sub_fetch(&recorder_session_counts()->memory_bytes, bytes, __ATOMIC_ACQ_REL);
 }
 
-/* Length, mapping and first pages for a ring of `capacity` in an empty file. 0 or -errno. */
+/* First pages, length and mapping for a ring of `capacity` in an empty file, the header's pages first: the collector reads the
+ * header of each file that is long enough, and where no page can be had even that is a SIGBUS. 0 or -errno. */
 static long ring_fit(struct recorder_thread *thread, int fd, uint32_t capacity)
 {
     uint64_t bytes = ring_file_bytes(capacity);
     uint64_t records = bytes - capacity * sizeof(struct varve_record);
     uint64_t first = capacity < FIRST_STEP_RECORDS ? capacity : FIRST_STEP_RECORDS;
-    long result = recorder_file_resize(fd, bytes);
+    long result = recorder_file_allocate(fd, 0, RING_HEADER_BYTES);
 
     if (result == 0) {
-        result = recorder_file_allocate(fd, 0, RING_HEADER_BYTES);
+        result = recorder_file_resize(fd, bytes);
     }
     if (result == 0) {
         result = recorder_file_allocate(fd, records, first * sizeof(struct varve_record));
