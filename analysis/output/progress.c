@@ -5,29 +5,21 @@
  */
 #include "analysis/output/progress.h"
 
+#include "analysis/base/monotonic.h"
 #include "analysis/output/format.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define PATIENCE_NS INT64_C(500000000)
 #define RATE_AFTER_NS INT64_C(1000000000)
 #define MILLIONS_FROM UINT64_C(10000000)
 #define INTERVAL_NS INT64_C(100000000)
 
-static int64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 void progress_begin(struct progress *progress, FILE *out, bool is_on)
 {
     *progress = (struct progress){.out = out, .is_on = is_on};
-    progress->begin_ns = now_ns();
+    progress->begin_ns = monotonic_ns();
 }
 
 /* "38 of 357 M": both in the unit that the total has. */
@@ -65,7 +57,7 @@ void progress_step(void *context, const char *stage, uint64_t done, uint64_t tot
     if (!progress->is_on) {
         return;
     }
-    now = now_ns();
+    now = monotonic_ns();
     if (progress->stage == NULL || strcmp(progress->stage, stage) != 0) {
         progress->stage = stage;
         progress->stage_ns = now;

@@ -144,6 +144,19 @@ static bool is_text(struct text text, const char *name)
     return text.count == strlen(name) && memcmp(text.bytes, name, text.count) == 0;
 }
 
+/* No control characters. */
+static bool is_plain(struct text text)
+{
+    for (size_t i = 0; i < text.count; i++) {
+        unsigned char byte = (unsigned char)text.bytes[i];
+
+        if (byte < ' ' || byte == 0x7f) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static enum column column_of(struct text name)
 {
     for (size_t i = 0; i < sizeof(column_names) / sizeof(column_names[0]); i++) {
@@ -240,18 +253,6 @@ static void add_buffer(struct buffer_file *file, struct text id, const struct pl
     memcpy(file->texts + file->text_bytes, id.bytes, id.count);
     file->text_bytes += id.count;
     file->texts[file->text_bytes++] = '\0';
-}
-
-static bool is_plain(struct text text)
-{
-    for (size_t i = 0; i < text.count; i++) {
-        unsigned char byte = (unsigned char)text.bytes[i];
-
-        if (byte < ' ' || byte == 0x7f) {
-            return false;
-        }
-    }
-    return true;
 }
 
 static int take_buffer(struct reader *reader, struct text line)
@@ -354,11 +355,9 @@ bool buffer_file_recognise(const char *path)
         return false;
     }
     is_one = next_line(&reader, &line) == VARVE_OK && line.bytes != NULL &&
-             memchr(line.bytes, ',', line.count) != NULL;
+             memchr(line.bytes, ',', line.count) != NULL && is_plain(line);
     for (size_t i = 0; is_one && i < line.count; i++) {
-        unsigned char byte = (unsigned char)line.bytes[i];
-
-        is_one = byte >= ' ' && byte != 0x7f && byte != '{' && byte != '[' && byte != '(';
+        is_one = line.bytes[i] != '{' && line.bytes[i] != '[' && line.bytes[i] != '(';
     }
     input_stream_close(reader.input);
     return is_one;

@@ -6,9 +6,10 @@
 #ifndef VARVE_ANALYSIS_PLACEMENT_CLOCK_H
 #define VARVE_ANALYSIS_PLACEMENT_CLOCK_H
 
+#include "analysis/base/monotonic.h"
+
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
 
 #define PLACEMENT_STEPS_PER_SECOND 1e6
 
@@ -28,13 +29,7 @@ static inline void placement_clock_step(struct placement_clock *clock)
 /* Seconds since some moment. */
 static inline double placement_clock_now(const struct placement_clock *clock)
 {
-    struct timespec now;
-
-    if (clock->by_steps) {
-        return (double)clock->steps / PLACEMENT_STEPS_PER_SECOND;
-    }
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+    return clock->by_steps ? (double)clock->steps / PLACEMENT_STEPS_PER_SECOND : monotonic_seconds();
 }
 
 #endif

@@ -200,8 +200,7 @@ int placement_solve(struct placement_buffer *buffers, size_t count, const struct
     uint64_t alignment = options->alignment > 1 ? options->alignment : 1;
     struct placement_instance instance;
     struct placement_clock clock = {.by_steps = options->by_steps};
-    const struct placement_clock wall = {.by_steps = false};
-    double begin = placement_clock_now(&wall);
+    double begin = monotonic_seconds();
     struct solution solution;
     uint64_t *offsets;
     int error = check_input(buffers, count, alignment, message);
@@ -219,7 +218,7 @@ int placement_solve(struct placement_buffer *buffers, size_t count, const struct
         .height = solution.portfolio.height,
         .optimal = solution.portfolio.height == solution.bound,
         .method = solution.portfolio.method,
-        .seconds = placement_clock_now(&wall) - begin,
+        .seconds = monotonic_seconds() - begin,
     };
     for (size_t i = 0; i < count; i++) {
         buffers[i].offset = 0; /* of those of size 0 */

@@ -4,6 +4,7 @@
  */
 #include "analysis/replay/replay.h"
 
+#include "analysis/base/monotonic.h"
 #include "analysis/replay/compare.h"
 #include "analysis/replay/infer/contradiction.h"
 #include "analysis/replay/history_writer.h"
@@ -16,21 +17,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct replay_inference {
     const struct history *history;
     size_t device_count;
     struct replay_device *devices;
 };
-
-static double now_seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
 
 _Static_assert(sizeof(struct varve_alloc_stats) % sizeof(int64_t) == 0, "statistics are int64_t throughout");
 
@@ -293,7 +285,7 @@ int replay_infer(const struct history *history, const struct replay_options *opt
 {
     struct replay_options silent = *options;
     struct replay_inference *inference = calloc(1, sizeof(*inference));
-    double begin = now_seconds();
+    double begin = monotonic_seconds();
     int error;
 
     *inference_out = NULL;
@@ -320,7 +312,7 @@ int replay_infer(const struct history *history, const struct replay_options *opt
     if (error == VARVE_OK && result->mismatches > 0 && history->stream_count > 1) {
         infer_again_with_pools(inference, &silent, result);
     }
-    result->seconds = now_seconds() - begin;
+    result->seconds = monotonic_seconds() - begin;
     if (error != VARVE_OK) {
         replay_inference_free(inference);
         return error;
@@ -346,7 +338,7 @@ void replay_inference_free(struct replay_inference *inference)
 int replay_play(const struct replay_inference *inference, const struct replay_options *options,
                 struct replay_result *result, struct varve_message *message)
 {
-    double begin = now_seconds();
+    double begin = monotonic_seconds();
     int error = VARVE_OK;
 
     *result = (struct replay_result){.segments_equal = true};
@@ -363,7 +355,7 @@ int replay_play(const struct replay_inference *inference, const struct replay_op
             fail_device(inference->history, i, error, &reason, message);
         }
     }
-    result->seconds = now_seconds() - begin;
+    result->seconds = monotonic_seconds() - begin;
     return error;
 }
 
@@ -371,7 +363,7 @@ int replay_run(const struct history *history, const struct replay_options *optio
                struct replay_result *result, struct varve_message *message)
 {
     struct replay_inference *inference;
-    double begin = now_seconds();
+    double begin = monotonic_seconds();
     int error = replay_infer(history, options, &inference, result, message);
 
     if (error != VARVE_OK) {
@@ -381,6 +373,6 @@ int replay_run(const struct history *history, const struct replay_options *optio
         error = replay_play(inference, options, result, message);
     }
     replay_inference_free(inference);
-    result->seconds = now_seconds() - begin;
+    result->seconds = monotonic_seconds() - begin;
     return error;
 }

@@ -6,6 +6,8 @@
  */
 #include "analysis/cli/doctor/program.h"
 
+#include "analysis/base/monotonic.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -16,27 +18,20 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
+#define NS_PER_MS 1000000
 
 /* What comes until the other end is closed; false if nothing comes for `limit_ms`. */
 static bool read_all(int input, int limit_ms, char *text, size_t bytes, size_t *used_out)
 {
-    int64_t end_ms = now_ms() + limit_ms;
+    int64_t end_ms = monotonic_ns() / NS_PER_MS + limit_ms;
     size_t used = 0;
     bool has_ended = false;
 
     while (!has_ended && used + 1 < bytes) {
         struct pollfd ready = {.fd = input, .events = POLLIN};
-        int64_t left_ms = end_ms - now_ms();
+        int64_t left_ms = end_ms - monotonic_ns() / NS_PER_MS;
         ssize_t got;
 
         if (left_ms <= 0 || (poll(&ready, 1, (int)left_ms) <= 0 && errno != EINTR)) {
@@ -45,7 +40,7 @@ static bool read_all(int input, int limit_ms, char *text, size_t bytes, size_t *
         got = ready.revents != 0 ? read(input, text + used, bytes - used - 1) : 0;
         has_ended = ready.revents != 0 && got <= 0;
         used += got > 0 ? (size_t)got : 0;
-        end_ms = got > 0 ? now_ms() + limit_ms : end_ms;
+        end_ms = got > 0 ? monotonic_ns() / NS_PER_MS + limit_ms : end_ms;
     }
     text[used] = '\0';
     *used_out = used;
