@@ -24,6 +24,7 @@
 #define ALWAYS 0
 #define FIGURE_COLUMNS 11
 #define TEXT_COLUMNS_MIN 20
+#define FUNCTION_COLUMNS 24
 
 const char *const page_order_names[] = {"live", "allocated", "rate", NULL};
 static const char *const order_keys[] = {"live_bytes", "bytes", "bytes_per_s"};
@@ -33,8 +34,7 @@ static const char *const order_titles[] = {"by live bytes", "by bytes allocated"
 struct page_column {
     const char *title;
     const char *sql;
-    char
-        kind; /* c count, b bytes, C and B per second, n number, % share, t text, s call site, from user_function on */
+    char kind; /* c count, b bytes, C and B per second, n number, % share, t text, f function, s call site */
     size_t from; /* shown on screens at least so wide */
 };
 
@@ -74,10 +74,15 @@ static const struct page_column process_columns[] = {
 };
 
 static const struct page_column callsite_columns[] = {
-    {"live", "live_bytes", 'b', ALWAYS},      {"bytes/s", "bytes_per_s", 'B', ALWAYS},
-    {"allocated", "bytes", 'b', 80},          {"allocs/s", "allocations_per_s", 'C', 100},
-    {"allocations", "allocations", 'c', 120}, {"live count", "live_allocations", 'c', 140},
-    {"peak", "peak_bytes", 'b', 110},         {"domain", "domain", 't', 70},
+    {"live", "live_bytes", 'b', ALWAYS},
+    {"bytes/s", "bytes_per_s", 'B', ALWAYS},
+    {"allocated", "bytes", 'b', 80},
+    {"allocs/s", "allocations_per_s", 'C', 100},
+    {"allocations", "allocations", 'c', 120},
+    {"live count", "live_allocations", 'c', 140},
+    {"peak", "peak_bytes", 'b', 110},
+    {"domain", "domain", 't', 70},
+    {"innermost frame", "iif(function IS user_function, NULL, function)", 'f', 100},
     {"where", "user_function", 's', ALWAYS},
 };
 
@@ -113,7 +118,7 @@ static void cell_add(struct table *table, struct cursor *cursor, int column, cha
         return;
     }
     if (cursor_is_null(cursor, column)) {
-        table_add(table, "-");
+        table_add(table, kind == 'f' ? "" : "-");
         return;
     }
     switch (kind) {
@@ -134,6 +139,9 @@ static void cell_add(struct table *table, struct cursor *cursor, int column, cha
         break;
     case 'n':
         snprintf(text, sizeof(text), "%" PRId64, number);
+        break;
+    case 'f':
+        format_function(text, sizeof(text), cursor_name(cursor, column), FUNCTION_COLUMNS);
         break;
     default:
         format_head(text, sizeof(text), cursor_name(cursor, column), columns);
@@ -178,7 +186,7 @@ static int64_t section_print(FILE *out, struct database *database, const struct 
 
         if (page->columns >= column->from) {
             fprintf(text, "%s%s", count == 0 ? "SELECT " : ", ", column->sql);
-            titles[count] = (struct table_column){column->title, column->kind != 't' && column->kind != 's'};
+            titles[count] = (struct table_column){column->title, strchr("tsf", column->kind) == NULL};
             shown[count++] = column;
         }
     }

@@ -16,11 +16,13 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
+#define COLUMNS_MAX TERMINAL_COLUMNS_MAX
 #define LOOK_EVERY_NS INT64_C(250000000)
 #define FIGURES_WITHIN_NS INT64_C(10000000000)
-#define COLUMNS_MAX TERMINAL_COLUMNS_MAX
+#define NICE 10
 #define LINES_FOR_LIST 5 /* that allocators leave to the list, where there are so many */
 
 int top_refresh(struct top *top, struct varve_message *message)
@@ -137,6 +139,15 @@ static const char *const help_lines[] = {
     "allocated: all bytes that were ever asked for; /s: over the last second",
 };
 
+/* A text without control characters, cut to the screen. */
+static void put_line(const struct show *show, size_t line, const char *text, enum screen_style style)
+{
+    char cut[4 * COLUMNS_MAX + 8];
+
+    format_head(cut, sizeof(cut), text, show->page->columns);
+    screen_line(line, cut, strlen(cut), style);
+}
+
 /* Lines of a text, from line `skip` on, onto the screen from line `at` to before `end`; returns the line after the last. */
 static size_t put_text(const char *text, size_t skip, size_t at, size_t end)
 {
@@ -175,10 +186,10 @@ static char *make_text(void (*print)(FILE *out, struct database *database, const
     return text;
 }
 
-static void draw_help(size_t lines)
+static void draw_help(const struct show *show, size_t lines)
 {
     for (size_t i = 0; i < sizeof(help_lines) / sizeof(help_lines[0]) && i + 1 < lines; i++) {
-        screen_line(i, help_lines[i], strlen(help_lines[i]), SCREEN_PLAIN);
+        put_line(show, i, help_lines[i], SCREEN_PLAIN);
     }
 }
 
@@ -210,12 +221,8 @@ static void draw_list(struct show *show, const char *list, size_t at, size_t end
 
 static void draw_waiting(const struct show *show)
 {
-    static const char waiting[] = "waiting for figures";
-    char text[4 * COLUMNS_MAX + 8];
-
-    format_head(text, sizeof(text), show->page->state, show->page->columns);
-    screen_line(0, text, strlen(text), SCREEN_PLAIN);
-    screen_line(1, waiting, strlen(waiting), SCREEN_PLAIN);
+    put_line(show, 0, show->page->state, SCREEN_BOLD);
+    put_line(show, 1, "waiting for figures", SCREEN_PLAIN);
 }
 
 static void draw_figures(struct show *show, size_t lines)
@@ -247,7 +254,7 @@ static int draw(struct show *show, struct varve_message *message)
     show->page->state = state;
     screen_clear();
     if (show->has_help) {
-        draw_help(lines);
+        draw_help(show, lines);
     } else if (show->top->figures == NULL) {
         draw_waiting(show);
     } else {
@@ -257,9 +264,8 @@ static int draw(struct show *show, struct varve_message *message)
         }
     }
     if (lines > 1) {
-        const char *foot = show->is_paused ? paused : keys;
-
-        screen_line(lines - 1, foot, strnlen(foot, columns), show->is_paused ? SCREEN_BOLD : SCREEN_PLAIN);
+        put_line(show, lines - 1, show->is_paused ? paused : keys,
+                 show->is_paused ? SCREEN_BOLD : SCREEN_PLAIN);
     }
     screen_show();
     return VARVE_OK;
@@ -334,24 +340,30 @@ static void on_key(struct show *show, int key)
 /* Until the user or a signal ends it. */
 static int loop(struct show *show, int64_t every_ns, struct varve_message *message)
 {
+    enum varve_watch_state shown = VARVE_WATCH_RECORDING;
     int64_t next_ns = 0; /* when the picture changes by itself */
+    bool must_draw = true;
     int error = VARVE_OK;
 
     while (error == VARVE_OK && !show->has_ended && screen_signal() == 0) {
+        const enum varve_watch_state state = varve_watch_state(show->top->watch);
         const int64_t now_ns = monotonic_ns();
+        const int64_t seen = show->top->seen;
         int key;
 
-        if (!show->is_paused &&
-            (now_ns >= next_ns || varve_watch_state(show->top->watch) != VARVE_WATCH_RECORDING)) {
-            const int64_t seen = show->top->seen;
-
+        if (!show->is_paused && (now_ns >= next_ns || state != VARVE_WATCH_RECORDING)) {
             error = top_refresh(show->top, message);
-            next_ns = show->top->seen != seen ? now_ns + every_ns - LOOK_EVERY_NS : next_ns;
         }
-        if (error == VARVE_OK) {
+        if (show->top->seen != seen) {
+            next_ns = now_ns + every_ns - LOOK_EVERY_NS;
+            must_draw = true;
+        }
+        if (error == VARVE_OK && (must_draw || state != shown)) {
             error = draw(show, message);
+            shown = state;
         }
         key = error == VARVE_OK ? screen_wait(LOOK_EVERY_NS) : SCREEN_NO_KEY;
+        must_draw = key != SCREEN_NO_KEY;
         on_key(show, key);
     }
     return error;
@@ -367,6 +379,7 @@ int top_show(struct top *top, struct page *page, int64_t every_ns, int *signal_o
     if (error != VARVE_OK) {
         return error;
     }
+    setpriority(PRIO_PROCESS, 0, NICE); /* who watches gives way to the program, where CPUs are short */
     error = loop(&show, every_ns, message);
     *signal_out = screen_signal();
     screen_end();

@@ -13,8 +13,8 @@
 #include "trace/collector/ring_reader.h"
 #include "trace/collector/session/watch.h"
 #include "trace/error.h"
-#include "trace/model/layout/islands.h"
-#include "trace/model/layout/layout.h"
+#include "trace/model/derive/blocks.h"
+#include "trace/model/domain.h"
 #include "trace/model/state.h"
 #include "trace/store/live.h"
 #include "trace/store/resume.h"
@@ -54,21 +54,20 @@ static int allocators_store(struct live *live, uint32_t process_id, const struct
     int error = VARVE_OK;
 
     for (unsigned i = 0; process->devices != NULL && i < DEVICE_LIMIT && error == VARVE_OK; i++) {
-        const struct derive_device *device = process->devices[i];
-        struct live_allocator row = {.process_id = process_id, .device = i};
+        struct total **found = process_total(process, slot_of(DOMAIN_BLOCK, i));
 
-        if (device == NULL || device->layout == NULL) {
-            continue;
+        if (process->devices[i] != NULL && found != NULL && *found != NULL) {
+            const struct total *total = *found;
+            struct live_allocator row = {.process_id = process_id,
+                                         .device = i,
+                                         .reserved = total->extra.reserved,
+                                         .active = total->extra.active,
+                                         .allocated = total->live_bytes,
+                                         .requested = total->extra.requested};
+
+            derive_device_now(process->devices[i], &row.segments, &row.cached);
+            error = live_allocator(live, &row);
         }
-        for (uint32_t k = 0; k < device->layout->segment_limit; k++) {
-            row.segments += device->layout->segments[k].mapped > 0;
-        }
-        row.reserved = device->layout->sums.reserved;
-        row.active = device->layout->sums.active;
-        row.allocated = device->layout->sums.allocated;
-        row.requested = device->layout->sums.requested;
-        row.cached = device->islands != NULL ? islands_ladder(device->islands).bytes[LADDER_CACHED] : 0;
-        error = live_allocator(live, &row);
     }
     return error;
 }
