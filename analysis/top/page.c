@@ -105,14 +105,14 @@ static char *site_name(struct cursor *cursor, int column, size_t columns)
     return callsite_entry_name(&row, GROUP_BY_LINE, columns);
 }
 
-static void cell_add(struct table *table, struct cursor *cursor, int column, char kind, size_t columns)
+static void cell_add(struct table *table, struct cursor *cursor, int column, char kind, size_t site_columns)
 {
     const int64_t number = cursor_integer(cursor, column);
     char text[4 * TERMINAL_COLUMNS_MAX + 8] = "";
     char *name;
 
     if (kind == 's') {
-        name = site_name(cursor, column, columns);
+        name = site_name(cursor, column, site_columns);
         table_add(table, name);
         free(name);
         return;
@@ -144,7 +144,7 @@ static void cell_add(struct table *table, struct cursor *cursor, int column, cha
         format_function(text, sizeof(text), cursor_name(cursor, column), FUNCTION_COLUMNS);
         break;
     default:
-        format_head(text, sizeof(text), cursor_name(cursor, column), columns);
+        format_head(text, sizeof(text), cursor_name(cursor, column), TERMINAL_COLUMNS_MAX);
         break;
     }
     table_add(table, text);
@@ -160,8 +160,8 @@ struct section {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* What the columns of figures leave of a line, about. */
-static size_t text_columns(const struct page *page, size_t columns)
+/* What the columns of figures leave of a line, about: a name is cut where that hurts least, before the table cuts its end. */
+static size_t site_columns(const struct page *page, size_t columns)
 {
     const size_t figures = (columns - 1) * FIGURE_COLUMNS;
 
@@ -200,7 +200,7 @@ static int64_t section_print(FILE *out, struct database *database, const struct 
     while (cursor_next(&cursor)) {
         rows++;
         for (size_t i = 0; i < count; i++) {
-            cell_add(&table, &cursor, (int)i, shown[i]->kind, text_columns(page, count));
+            cell_add(&table, &cursor, (int)i, shown[i]->kind, site_columns(page, count));
         }
     }
     cursor_close(&cursor);
