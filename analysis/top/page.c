@@ -22,7 +22,7 @@
 
 #define SECTION_COLUMNS_MAX 12
 #define ALWAYS 0
-#define FIGURE_COLUMNS 11
+#define FIGURE_COLUMNS 12
 #define TEXT_COLUMNS_MIN 20
 #define FUNCTION_COLUMNS 24
 
@@ -82,7 +82,7 @@ static const struct page_column callsite_columns[] = {
     {"live count", "live_allocations", 'c', 140},
     {"peak", "peak_bytes", 'b', 110},
     {"domain", "domain", 't', 70},
-    {"innermost frame", "iif(function IS user_function, NULL, function)", 'f', 100},
+    {"innermost frame", "iif(function IS user_function, NULL, function)", 'f', 120},
     {"where", "user_function", 's', ALWAYS},
 };
 
