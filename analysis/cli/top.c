@@ -25,6 +25,7 @@
 
 #define RECORDINGS_MAX 8 /* named in a line */
 #define ROWS_DEFAULT 20
+#define EVERY_NS_MIN INT64_C(1000000000)
 #define ALLOCATORS_ONCE 16
 
 struct values {
@@ -36,7 +37,7 @@ struct values {
     bool json;
 };
 
-static const struct values defaults = {.every_ns = INT64_C(1000000000)};
+static const struct values defaults = {.every_ns = EVERY_NS_MIN};
 
 static const struct option_spec options[] = {
     {"once", 0, OPTION_FLAG, NULL, "print one screen as text and end; without a terminal that is the default",
@@ -44,7 +45,7 @@ static const struct option_spec options[] = {
     {"json", 0, OPTION_FLAG, NULL, "print one JSON object and end", offsetof(struct values, json), 0, 0,
      NULL},
     {"every", 0, OPTION_SECONDS, "SECONDS", "between two pictures (default 1; figures come once a second)",
-     offsetof(struct values, every_ns), INT64_C(1000000000), INT64_C(3600000000000), NULL},
+     offsetof(struct values, every_ns), 0, 0, NULL},
     {"top", 'n', OPTION_INTEGER, "N", "rows of a list (default: on a screen all that there are, else 20)",
      offsetof(struct values, top), 1, 100000, NULL},
     {"sort", 0, OPTION_CHOICE, "ORDER",
@@ -201,6 +202,13 @@ static void end_by(int number)
     }
 }
 
+static const char *check(const void *values_untyped)
+{
+    const struct values *values = values_untyped;
+
+    return values->every_ns < EVERY_NS_MIN ? "--every is at least 1 second: figures come no faster" : NULL;
+}
+
 static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
 {
     const struct values *values = values_untyped;
@@ -253,5 +261,6 @@ const struct command command_top = {
     .values_bytes = sizeof(defaults),
     .operands_max = 1,
     .streams = true, /* onto a screen */
+    .check = check,
     .run = run,
 };

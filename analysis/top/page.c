@@ -22,8 +22,8 @@
 
 #define SECTION_COLUMNS_MAX 12
 #define ALWAYS 0
-#define FIGURE_COLUMNS 12
-#define TEXT_COLUMNS_MIN 20
+#define GAP 2 /* of a table */
+#define NAME_COLUMNS_MIN 20
 #define FUNCTION_COLUMNS 24
 
 const char *const page_order_names[] = {"live", "allocated", "rate", NULL};
@@ -105,20 +105,17 @@ static char *site_name(struct cursor *cursor, int column, size_t columns)
     return callsite_entry_name(&row, GROUP_BY_LINE, columns);
 }
 
-static void cell_add(struct table *table, struct cursor *cursor, int column, char kind, size_t site_columns)
+static void cell_add(struct table *table, struct cursor *cursor, int column, char kind)
 {
     const int64_t number = cursor_integer(cursor, column);
     char text[4 * TERMINAL_COLUMNS_MAX + 8] = "";
-    char *name;
 
-    if (kind == 's') {
-        name = site_name(cursor, column, site_columns);
-        table_add(table, name);
-        free(name);
+    if (kind == 's' || (kind == 'f' && cursor_is_null(cursor, column))) {
+        table_add(table, ""); /* a call site's name comes later */
         return;
     }
     if (cursor_is_null(cursor, column)) {
-        table_add(table, kind == 'f' ? "" : "-");
+        table_add(table, "-");
         return;
     }
     switch (kind) {
@@ -160,12 +157,25 @@ struct section {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* What the columns of figures leave of a line, about: a name is cut where that hurts least, before the table cuts its end. */
-static size_t site_columns(const struct page *page, size_t columns)
+/* The last column, once it is known what the others leave of a line: names are cut where that hurts least, which is not their end. */
+static void sites_add(struct table *table, struct cursor *cursor, size_t columns)
 {
-    const size_t figures = (columns - 1) * FIGURE_COLUMNS;
+    const size_t last = table->column_count - 1;
+    size_t room = columns;
 
-    return page->columns > figures + TEXT_COLUMNS_MIN ? page->columns - figures : TEXT_COLUMNS_MIN;
+    for (size_t i = 0; i < last; i++) {
+        room -= room > table->widths[i] + GAP ? table->widths[i] + GAP : room;
+    }
+    room = room > NAME_COLUMNS_MIN ? room : NAME_COLUMNS_MIN;
+    cursor_reset(cursor);
+    for (size_t cell = last; cell < table->cell_count && cursor_next(cursor); cell += table->column_count) {
+        char *name = site_name(cursor, (int)last, room);
+        const size_t width = format_width(name);
+
+        free(table->cells[cell]);
+        table->cells[cell] = name;
+        table->widths[last] = width > table->widths[last] ? width : table->widths[last];
+    }
 }
 
 /* Returns the number of rows; nothing is printed if there are none. */
@@ -200,8 +210,11 @@ static int64_t section_print(FILE *out, struct database *database, const struct 
     while (cursor_next(&cursor)) {
         rows++;
         for (size_t i = 0; i < count; i++) {
-            cell_add(&table, &cursor, (int)i, shown[i]->kind, site_columns(page, count));
+            cell_add(&table, &cursor, (int)i, shown[i]->kind);
         }
+    }
+    if (shown[count - 1]->kind == 's') {
+        sites_add(&table, &cursor, page->columns);
     }
     cursor_close(&cursor);
     if (rows > 0) {

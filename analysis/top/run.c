@@ -16,13 +16,11 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 
 #define COLUMNS_MAX TERMINAL_COLUMNS_MAX
 #define LOOK_EVERY_NS INT64_C(250000000)
 #define FIGURES_WITHIN_NS INT64_C(10000000000)
-#define NICE 10
 #define LINES_FOR_LIST 5 /* that allocators leave to the list, where there are so many */
 
 int top_refresh(struct top *top, struct varve_message *message)
@@ -379,7 +377,6 @@ int top_show(struct top *top, struct page *page, int64_t every_ns, int *signal_o
     if (error != VARVE_OK) {
         return error;
     }
-    setpriority(PRIO_PROCESS, 0, NICE); /* who watches gives way to the program, where CPUs are short */
     error = loop(&show, every_ns, message);
     *signal_out = screen_signal();
     screen_end();
