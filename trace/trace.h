@@ -32,6 +32,9 @@ extern "C" {
  */
 #define VARVE_DATABASE_APPLICATION_ID 0x56525645
 #define VARVE_DATABASE_SCHEMA_VERSION 4
+/* The same ("VRVL") of what a recording under way says of itself (trace/store/live.sql). */
+#define VARVE_LIVE_APPLICATION_ID 0x5652564c
+#define VARVE_LIVE_SCHEMA_VERSION 1
 
 /* ---- Emitting, inside the recorded process (libvarve_trace.so) ---- */
 
@@ -383,6 +386,33 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
 
 /// End this process as the recorded program ended: same exit status, or same signal, without a core file.
 void varve_collect_exit_like(int wait_status) __attribute__((noreturn));
+
+/* ---- Watching a recording under way, from another process (varve_collect) ---- */
+
+enum varve_watch_state {
+    VARVE_WATCH_RECORDING,
+    VARVE_WATCH_FINISHING, /* the program is over, its database is being written */
+    VARVE_WATCH_ENDED,     /* the directory is gone: the database is complete, or nothing was kept */
+    VARVE_WATCH_DEAD,      /* nobody works on the directory: it wants varve_collect_recover */
+};
+
+struct varve_watch;
+
+/// Watch the recording in `directory` (TRACE.db.d): from here on its collector writes figures once a second, until the last watcher
+/// is closed, or has died. Nothing in the directory is changed. Owner of the result: the caller, until varve_watch_close. Threads:
+/// one. Errors: VARVE_ERROR_NOT_FOUND, PERMISSION (another user's), FORMAT (no recording directory), VERSION, UNSUPPORTED (it has
+/// no database, and no figures).
+int varve_watch_open(const char *directory, struct varve_watch **watch_out, struct varve_message *message);
+enum varve_watch_state varve_watch_state(const struct varve_watch *watch);
+/// The newest figures: an SQLite database (trace/store/live.sql) of `*bytes_out` bytes. Owner: the caller, by free. NULL: there are
+/// none now. From whom they are is checked, what they are is not.
+void *varve_watch_read(const struct varve_watch *watch, size_t *bytes_out);
+const char *varve_watch_directory(const struct varve_watch *watch); /* absolute */
+void varve_watch_close(struct varve_watch *watch);
+
+/// Directories in which processes of this user record now; with `pid` that of this process alone, which may be the collector or a
+/// program that it records. At most `limit`; the result is how many there are. Owner of each path: the caller, by free.
+size_t varve_watch_find(int32_t pid, char **paths, size_t limit);
 
 /* ---- Results that are there whole or not at all (varve_collect) ---- */
 

@@ -11,6 +11,7 @@
 #include "trace/collector/clock.h"
 #include "trace/collector/exec.h"
 #include "trace/collector/keep.h"
+#include "trace/collector/live.h"
 #include "trace/collector/session/liveness.h"
 #include "trace/collector/merge.h"
 #include "trace/collector/process.h"
@@ -125,6 +126,7 @@ static void keep_house(struct collector *collector, uint64_t now_ns)
         collect_processes_check(collector);
     }
     collect_rss_round(collector, now_ns);
+    collect_live_round(collector, now_ns);
 }
 
 /* The clock of a round may serve as watermark once it is ROUND_MIN_NS old: see merge.c. */
@@ -431,6 +433,7 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
 {
     int error = collector_commit(collector, message);
 
+    collect_live_end(collector);
     if (error == VARVE_OK && !collector->is_unstored) {
         store_settle(collector->store);
     }
@@ -577,6 +580,7 @@ void collector_close(struct collector *collector)
         store_close(collector->store);
     }
     series_free(&collector->rss.series);
+    collect_live_close(collector);
     collect_clock_close(&collector->clock);
     collect_sink_close(collector);
 }

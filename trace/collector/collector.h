@@ -12,6 +12,7 @@
 
 #include "trace/collector/allocator.h"
 #include "trace/collector/clock.h"
+#include "trace/collector/live.h"
 #include "trace/collector/process.h"
 #include "trace/collector/rss.h"
 #include "trace/collector/session/directory.h"
@@ -96,6 +97,7 @@ struct collector {
     struct reaped reaped[REAPED_KEPT]; /* the newest ones, a circle */
     uint32_t reaped_count;
     struct collect_rss rss;
+    struct collect_live live;
     uint32_t process_limit;   /* like attach_limit, for process numbers */
     uint64_t process_seen_ns; /* like traced_process.attach_seen_ns */
     uint64_t process_bound;

@@ -230,6 +230,25 @@ static void add_to_sums(struct collector *collector, const struct ring_reader *r
     collector->sum.uncommitted += sums.uncommitted;
 }
 
+uint64_t collect_lost(const struct collector *collector)
+{
+    uint64_t lost =
+        collector->sum.lost + collector->sum.unattached +
+        collect_plausible(__atomic_load_n(&collector->directory.counts->unattached, __ATOMIC_RELAXED));
+
+    for (size_t i = 0; i < collector->reader_count; i++) {
+        lost += sums_of(collector->readers[i]).lost;
+    }
+    for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
+        const struct traced_process *process = collector->processes[i];
+
+        if (process != NULL && !process->is_closed) {
+            lost += collect_plausible(__atomic_load_n(&process->control->unattached, __ATOMIC_RELAXED));
+        }
+    }
+    return lost;
+}
+
 /* When its thread ended, or wrote its last record at least. */
 static int64_t reader_end_ns(struct collector *collector, const struct ring_reader *reader)
 {

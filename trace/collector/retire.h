@@ -22,6 +22,8 @@ int collect_processes_retire(struct collector *collector);
 uint64_t collect_plausible(uint64_t count);
 /// Executable and arguments as rows show them: ends with NUL, arguments separated by blanks.
 void collect_process_command(const struct process_control *control, char *text, size_t bytes);
+/// Events lost so far, as far as rings and pages say.
+uint64_t collect_lost(const struct collector *collector);
 int collect_process_row(struct collector *collector, struct traced_process *process);
 int collect_thread_row(struct collector *collector, const struct ring_reader *reader, int64_t end_ns);
 

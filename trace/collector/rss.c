@@ -90,6 +90,7 @@ static uint64_t sample(struct collector *collector, struct traced_process *proce
 {
     uint64_t bytes = look(&process->rss);
 
+    process->rss.now_bytes = bytes;
     if (bytes > 0) {
         add(&process->rss.series, SERIES_POINTS_PROCESS, collector->rss.samples, ts_ns, bytes);
     }
@@ -129,6 +130,7 @@ void collect_rss_round(struct collector *collector, uint64_t now_ns)
             sum += sample(collector, process, ts_ns);
         }
     }
+    rss->now_bytes = sum;
     if (sum > 0) {
         add(&rss->series, SERIES_POINTS_ALL, rss->samples, ts_ns, sum);
     }

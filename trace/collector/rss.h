@@ -19,6 +19,7 @@ struct process_rss {
     int folder_fd; /* its folder in /proc, which stays its own when the pid is given out anew; -1: not to be had */
     bool is_sought; /* all of /proc was searched for it */
     bool is_stored;
+    uint64_t now_bytes;  /* of the last sample; 0: unknown, or it has ended */
     uint64_t peak_bytes; /* the largest that the kernel reported; 0: unknown */
     uint64_t
         ended_peak_bytes; /* of waitpid, its waited-for children and earlier images included; 0: unknown */
@@ -28,6 +29,7 @@ struct process_rss {
 /* Of all of them. */
 struct collect_rss {
     struct series series; /* sums over those that live */
+    uint64_t now_bytes;   /* the last one */
     uint64_t samples;
     uint64_t next_ns, next_search_ns;
     uint64_t

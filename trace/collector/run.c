@@ -13,6 +13,7 @@
 #include "trace/collector/launch/check.h"
 #include "trace/collector/process.h"
 #include "trace/collector/session/directory.h"
+#include "trace/collector/session/watch.h"
 #include "trace/collector/launch/variables.h"
 #include "trace/error.h"
 #include "trace/format/ring.h"
@@ -234,6 +235,9 @@ static int prepare(struct recording *recording, struct varve_message *message)
     collector->is_unstored = recording->options->no_sqlite;
     collector->keep = recording->options->keep;
     collector->bytes_max = recording->options->bytes_max;
+    if (!collector->is_unstored) {
+        watch_allow(&collector->directory);
+    }
     error = collector_open(collector, STORE_CREATE, message);
     if (error == VARVE_OK && recording->options->lttng) {
         error = collect_lttng_start(collector, recording->options, message);

@@ -19,6 +19,8 @@
  *                               ends with the trace id, and no other one is accepted
  *     ring/session              struct session_control; programs can only read it
  *     ring/counts               struct session_counts; programs write it
+ *     ring/watch                locked by who watches (collector/session/watch.h)
+ *     ring/live.db              figures, while somebody does
  *     ring/p<N>                 struct process_control of the N-th process image that recorded something
  *     ring/p<N>.r<K>            its K-th ring (ring.h); K = 0 is the shared ring of late events
  *     ring/p<N>.r<K>.spill<M>   its M-th piece: records that did not fit the ring, packed (record_pack.c)

@@ -135,7 +135,7 @@ static int vocabulary_insert(sqlite3 *db, const char *sql, unsigned code, const 
     return result == SQLITE_DONE ? VARVE_OK : VARVE_ERROR_DATABASE;
 }
 
-static int vocabulary_fill(sqlite3 *db)
+int schema_domains(sqlite3 *db)
 {
     static const char *const domains[DOMAIN_LIMIT][3] = {
         [DOMAIN_HEAP] = {"heap", "the malloc family"},
@@ -152,6 +152,15 @@ static int vocabulary_fill(sqlite3 *db)
         [DOMAIN_PYTHON] = {"python", "objects and buffers of Python interpreters: cut from heap and mmap",
                            "heap"},
     };
+    int error = VARVE_OK;
+    for (unsigned i = 1; i < DOMAIN_LIMIT && error == VARVE_OK; i++) {
+        error = vocabulary_insert(db, "INSERT INTO domain VALUES (?1, ?2, ?3, ?4)", i, domains[i], 3);
+    }
+    return error;
+}
+
+static int vocabulary_fill(sqlite3 *db)
+{
 #define ELEMENT_ROW(code, NAME, name, bytes) [code] = {name, TEXT(bytes)},
     static const char *const elements[][2] = {VARVE_ELEMENT_LIST(ELEMENT_ROW)};
 #undef ELEMENT_ROW
@@ -174,8 +183,8 @@ static int vocabulary_fill(sqlite3 *db)
             error = vocabulary_insert(db, "INSERT INTO event_cause VALUES (?1, ?2)", i, &text, 1);
         }
     }
-    for (unsigned i = 1; i < DOMAIN_LIMIT && error == VARVE_OK; i++) {
-        error = vocabulary_insert(db, "INSERT INTO domain VALUES (?1, ?2, ?3, ?4)", i, domains[i], 3);
+    if (error == VARVE_OK) {
+        error = schema_domains(db);
     }
     for (unsigned i = 0; i < sizeof(elements) / sizeof(elements[0]) && error == VARVE_OK; i++) {
         error = vocabulary_insert(db, "INSERT INTO element_type VALUES (?1, ?2, CAST(?3 AS INTEGER))", i,

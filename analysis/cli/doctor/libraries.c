@@ -5,6 +5,8 @@
  */
 #include "analysis/cli/doctor/doctor.h"
 
+#include "analysis/top/screen.h"
+
 #include <glob.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -110,9 +112,20 @@ static void check_debug_files(struct doctor_lines *lines)
     globfree(&found);
 }
 
+static void check_screen(struct doctor_lines *lines)
+{
+    if (screen_missing() == NULL) {
+        doctor_add(lines, "top_screen", DOCTOR_OK, "", "", "built with ncurses");
+    } else {
+        doctor_add(lines, "top_screen", DOCTOR_MISSING, "varve top prints single screens only (--once)",
+                   "apt install libncurses-dev, then build varve again", "built without ncurses");
+    }
+}
+
 void doctor_check_libraries(struct doctor_lines *lines)
 {
     doctor_check_library(lines, "elfutils", "libdw.so.1", "call sites have addresses instead of names",
                          "apt install libdw1");
     check_debug_files(lines);
+    check_screen(lines);
 }

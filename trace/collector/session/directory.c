@@ -212,7 +212,8 @@ bool session_file_parse(const char *name, struct session_file *file_out)
 /* What a recording leaves in its folders, but for the lock and the database. */
 static bool is_scrap(const char *name)
 {
-    static const char *const names[] = {"session", "counts", "allocations"};
+    static const char *const names[] = {"session", "counts",  "allocations",
+                                        "watch",   "live.db", "live.db.new"};
     struct session_file file;
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -400,7 +401,7 @@ static int make_folder(struct session_directory *directory, struct varve_message
 static void begin(struct session_directory *directory)
 {
     memset(directory, 0, sizeof(*directory));
-    directory->fd = directory->rings_fd = directory->owner_fd = -1;
+    directory->fd = directory->rings_fd = directory->owner_fd = directory->watch_fd = -1;
 }
 
 int session_directory_create(struct session_directory *directory, const char *database_path,
@@ -474,10 +475,17 @@ static bool is_database(const char *name)
     return false;
 }
 
-/* What is there before anything is recorded. */
+/* What is there before anything is recorded, and what is only for who watches. */
 static bool is_frame(const char *name)
 {
-    return strcmp(name, "owner") == 0 || strcmp(name, "session") == 0 || strcmp(name, "counts") == 0;
+    static const char *const names[] = {"owner", "session", "counts", "watch", "live.db", "live.db.new"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* What a recording has names for must be what a recording makes; what else lies there is not touched.
@@ -614,11 +622,9 @@ static int explain_refusal(const struct session_directory *directory, struct var
     }
 }
 
-int session_directory_adopt(struct session_directory *directory, const char *path,
-                            struct varve_message *message)
+/* The folder itself, of this user. */
+static int open_existing(struct session_directory *directory, const char *path, struct varve_message *message)
 {
-    int error;
-
     begin(directory);
     if (absolute_path(path, directory->path, sizeof(directory->path) - 16) != VARVE_OK) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the path %.200s is too long", path);
@@ -630,6 +636,38 @@ int session_directory_adopt(struct session_directory *directory, const char *pat
     directory->fd = open_folder(AT_FDCWD, directory->path);
     if (directory->fd < 0) {
         return explain_refusal(directory, message);
+    }
+    return VARVE_OK;
+}
+
+int session_directory_look(struct session_directory *directory, const char *path,
+                           struct varve_message *message)
+{
+    int error = open_existing(directory, path, message);
+
+    if (error == VARVE_OK) {
+        directory->owner_fd = open_below(directory->fd, "owner", O_RDONLY);
+        if (directory->owner_fd < 0 || !read_owner(directory)) {
+            error = refuse(directory, "it was not made by varve record", message);
+        }
+        session_descriptor_close(&directory->owner_fd);
+    }
+    if (error == VARVE_OK) {
+        error = open_rings(directory, message);
+    }
+    if (error != VARVE_OK) {
+        session_directory_close(directory);
+    }
+    return error;
+}
+
+int session_directory_adopt(struct session_directory *directory, const char *path,
+                            struct varve_message *message)
+{
+    int error = open_existing(directory, path, message);
+
+    if (error != VARVE_OK) {
+        return error;
     }
     error = adopt(directory, message);
     if (error != VARVE_OK) {
@@ -747,5 +785,6 @@ void session_directory_close(struct session_directory *directory)
     unmap_session(directory);
     session_descriptor_close(&directory->rings_fd);
     session_descriptor_close(&directory->fd);
+    session_descriptor_close(&directory->watch_fd);
     session_descriptor_close(&directory->owner_fd);
 }

@@ -21,6 +21,7 @@ struct session_directory {
     char rings[DIRECTORY_PATH_BYTES]; /* where the mapped files are; not a link */
     int fd, rings_fd;                 /* of the two; -1 */
     int owner_fd;                     /* holds the lock; -1 */
+    int watch_fd;                     /* watch.h; -1: it can't be watched */
     uint64_t trace_id;                /* as `owner` has it */
     bool is_empty;                    /* adopted: nothing was recorded, or nothing is left to be done */
     struct session_control *control;
@@ -80,6 +81,11 @@ int session_directory_scan(const struct session_directory *directory, struct ses
 /// VERSION, BUSY.
 int session_directory_adopt(struct session_directory *directory, const char *path,
                             struct varve_message *message);
+
+/// Open the directory of a living recording, or of one that nobody works on, to read in it: no lock is taken, nothing is changed, and
+/// `control` and `counts` stay NULL. Errors: VARVE_ERROR_NOT_FOUND, PERMISSION, FORMAT.
+int session_directory_look(struct session_directory *directory, const char *path,
+                           struct varve_message *message);
 
 /// Remove all that a finished database does not need: what is left is trace.db and the lock.
 void session_directory_clear(struct session_directory *directory);

@@ -326,7 +326,7 @@ static int collector_begin(struct rebuild_end *end, struct varve_message *messag
         return rebuild_no_memory(message);
     }
     collector->is_recovering = collector->quiet = true;
-    collector->directory.rings_fd = collector->directory.owner_fd = -1;
+    collector->directory.rings_fd = collector->directory.owner_fd = collector->directory.watch_fd = -1;
     collector->directory.fd = open(rebuild->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     memcpy(collector->directory.path, rebuild->folder, sizeof(rebuild->folder));
     memcpy(collector->directory.rings, rebuild->folder, sizeof(rebuild->folder));

@@ -369,6 +369,15 @@ bool derive_block_is_out_of_order(const struct derive *derive, const struct deri
     return event->dev_seq > (device != NULL ? device->dev_seq : 0) + 1;
 }
 
+void derive_device_now(const struct derive_device *device, uint32_t *segments_out, uint64_t *cached_out)
+{
+    *segments_out = 0;
+    for (uint32_t i = 0; i < device->layout->segment_limit; i++) {
+        *segments_out += device->layout->segments[i].mapped > 0;
+    }
+    *cached_out = islands_ladder(device->islands).bytes[LADDER_CACHED];
+}
+
 /* ---- the walker ---- */
 
 struct walk {

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 struct store;
+struct store_symbol;
 struct varve_message;
 
 struct callsites;
@@ -48,6 +49,11 @@ int callsites_resume(struct callsites *callsites, struct store *store, struct va
 /// up in a thread of low priority. `*more_out`: there is more that could be done at once. What goes wrong, callsites_finish says.
 /// Not by who continues a recording.
 void callsites_step(struct callsites *callsites, struct store *store, bool *more_out);
+/// While the program runs: the frames that a call site is known by, as far as callsites_step has come: `user_out`, the innermost that is
+/// not plumbing, and `symbol_out`, the innermost that is no allocation function. Texts are borrowed until the next call of any
+/// function here. False: not yet, or not now, while the thread that looks names up is at it.
+bool callsites_symbols(struct callsites *callsites, uint32_t callsite, struct store_symbol *user_out,
+                       struct store_symbol *symbol_out);
 /// After the last event, before callsites_finish: the remaining names are looked up in a thread while the caller goes on.
 int callsites_hurry(struct callsites *callsites, struct varve_message *message);
 /// Before the first event: rows of call sites wait until callsites_join has said which are kept.

@@ -238,6 +238,34 @@ void callsites_step(struct callsites *callsites, struct store *store, bool *more
     }
 }
 
+bool callsites_symbols(struct callsites *callsites, uint32_t callsite, struct store_symbol *user_out,
+                       struct store_symbol *symbol_out)
+{
+    struct callsites_output *output = callsites->output;
+    uint32_t line = 0;
+    uint32_t user, symbol;
+
+    if (output == NULL || output->error != VARVE_OK || callsite == 0 || callsite > output->stacks ||
+        !resolver_rests(output->resolver)) {
+        return false;
+    }
+    output_merge_set(callsites, &output->merge, !output->is_held);
+    if (callsites_merge_stack(&output->merge, callsites->stacks.pairs[callsite - 1], &line) != VARVE_OK) {
+        return false; /* merged before, it has the line that it had, and no new ones */
+    }
+    symbol = callsites_line_symbol(output->merge.lines, line);
+    user = callsites_line_user(output->merge.lines, line);
+    *symbol_out = *user_out = (struct store_symbol){0};
+    if (symbol != 0) {
+        resolver_symbol(output->resolver, symbol, symbol_out);
+        *user_out = *symbol_out;
+    }
+    if (user != 0) {
+        resolver_symbol(output->resolver, user, user_out);
+    }
+    return true;
+}
+
 int callsites_hurry(struct callsites *callsites, struct varve_message *message)
 {
     int error = output_open(callsites, message);

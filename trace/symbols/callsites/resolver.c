@@ -649,6 +649,11 @@ int resolver_wait(struct resolver *resolver, struct resolved_frames *resolved, s
     return batch_take(resolver, resolved);
 }
 
+bool resolver_rests(const struct resolver *resolver)
+{
+    return __atomic_load_n(&resolver->state, __ATOMIC_ACQUIRE) != STATE_BUSY;
+}
+
 uint32_t resolver_symbol_count(const struct resolver *resolver)
 {
     return resolver->symbol_count;

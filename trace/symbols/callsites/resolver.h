@@ -43,6 +43,9 @@ int resolver_hurry(struct resolver *resolver, const struct callsites *callsites,
 int resolver_wait(struct resolver *resolver, struct resolved_frames *resolved, store_progress progress,
                   void *context);
 
+/// The thread has no batch: resolver_symbol may be called for what is in `resolved`, until the next resolver_step.
+bool resolver_rests(const struct resolver *resolver);
+
 /// After resolver_wait: the symbols that occur, from 1, each once; texts are borrowed until resolver_close.
 uint32_t resolver_symbol_count(const struct resolver *resolver);
 void resolver_symbol(const struct resolver *resolver, uint32_t number, struct store_symbol *symbol_out);

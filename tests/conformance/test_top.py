@@ -1,0 +1,288 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""varve top beside recordings: its figures are those that the finished database has, the screen follows keys and sizes of a real
+terminal (tmux), and leaves it as it was.
+
+Slow: figures come once a second.
+Only with an unsanitized command: programs are recorded.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+
+TOTALS = ("allocations", "frees", "bytes", "live_allocations", "live_bytes", "peak_bytes", "peak_allocations", "temporary", "failed")
+SITES = ("allocations", "frees", "bytes", "live_allocations", "live_bytes", "peak_bytes", "peak_allocations", "temporary")
+
+
+class Still:
+    """A recording of a program that does what it is told, and nothing in between."""
+
+    def __init__(self, case, *options):
+        self.case = case
+        self.process = subprocess.Popen(case.record_command(recording.program("stands_still"), options=options),
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        start_new_session=True)
+        case.addCleanup(self.abandon)
+        self.await_ready()
+
+    def await_ready(self):
+        line = self.process.stdout.readline()
+        self.case.assertEqual(line, "ready\n", "" if line else self.process.communicate()[1])
+
+    def tell(self, *lines):
+        for line in lines:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+            self.await_ready()
+
+    def end(self):
+        self.process.stdin.close()
+        self.case.assertEqual(self.process.wait(recording.TIMEOUT_S), 0, self.process.stderr.read())
+
+    def abandon(self):
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            stream.close()
+
+
+class Top(recording.Case):
+    def figures(self, *arguments):
+        return json.loads(self.varve("top", "--json", *(arguments or (self.path,))).out)
+
+    def still(self):
+        """The figures once the names of all call sites have been looked up, a second after the last event."""
+        def look():
+            figures = self.figures("-n", "1000", self.path)["figures"]
+            is_named = all(site["is_named"] for site in figures["callsites"] if site["callsite_id"])
+            return figures if is_named and figures["recording"]["events_per_s"] == 0 else None
+        return recording.wait_until(look, what="names of all call sites, and no event for a second")
+
+    def check_equal(self, figures, keep="events"):
+        """The database that came of the recording has the same."""
+        recorded = {(row["domain"], row["device"]): row for row in figures["totals"]}
+        rows = json.loads(self.varve("query", "--json", self.path, "SELECT * FROM total").out)
+        self.assertEqual({(row["domain"], row["device"]) for row in rows}, set(recorded))
+        for row in rows:
+            self.assertEqual({key: row[key] for key in TOTALS},
+                             {key: recorded[row["domain"], row["device"]][key] for key in TOTALS})
+        report = json.loads(self.varve("report", "--json", self.path).out)
+        for row in report["totals"]:
+            self.assertEqual({key: row[key] for key in TOTALS},
+                             {key: recorded[row["domain"], row["device"]][key] for key in TOTALS})
+        self.assertEqual(report["events"], figures["recording"]["events"])
+        if keep == "totals":
+            return  # small call sites are put together at the end
+        sites = {(site["domain"], site["callsite_id"]): site for site in figures["callsites"]}
+        rows = json.loads(self.varve("query", "--json", self.path, "SELECT * FROM callsite_total").out)
+        self.assertEqual({(row["domain"], row["callsite_id"]) for row in rows}, set(sites))
+        names = ("user_function", "user_file", "user_line", "user_module", "function", "file", "line", "module")
+        for row in rows:
+            site = sites[row["domain"], row["callsite_id"]]
+            self.assertEqual({key: row[key] for key in SITES}, {key: site[key] for key in SITES})
+            if row["callsite_id"]:
+                self.assertEqual([row[key] for key in names], [site[key] for key in names])
+
+    def check_still(self, *options, keep="events"):
+        program = Still(self, *options)
+        before = self.figures()["figures"]
+        program.tell("keep 100 1000", "drop 40 5000", "thread 7 333", "map 3 65536", "keep 1 2000000")
+        after = self.still()
+        self.assertEqual(before["totals"], [])
+        heap = {row["domain"]: row for row in after["totals"]}["heap"]
+        # the thread's own memory comes on top
+        self.assertGreaterEqual(heap["live_bytes"], 100 * 1000 + 7 * 333 + 2000000)
+        self.assertLess(heap["live_bytes"], 100 * 1000 + 7 * 333 + 2000000 + 5000)
+        kept = [site for site in after["callsites"] if site["user_function"] == "keep"]
+        self.assertEqual(sum(site["live_bytes"] for site in kept), 100 * 1000 + 7 * 333 + 2000000)
+        dropped = [site for site in after["callsites"] if site["user_function"] == "drop"]
+        self.assertEqual([(site["allocations"], site["live_bytes"], site["bytes"]) for site in dropped], [(40, 0, 200000)])
+        mapped = [site for site in after["callsites"] if site["user_function"] == "map"]
+        self.assertEqual([(site["domain"], site["live_bytes"]) for site in mapped], [("mmap", 3 * 65536)])
+        self.assertEqual({row["bytes_per_s"] for row in after["totals"] + after["callsites"]}, {0})
+        self.assertEqual(after["recording"]["processes_running"], 1)
+        self.assertEqual([process["heap_bytes"] for process in after["processes"]], [heap["live_bytes"]])
+        self.assertGreater(after["processes"][0]["rss_bytes"], 100000)
+        program.end()
+        self.check_equal(after, keep)
+
+    def test_figures_are_those_of_the_report(self):
+        self.check_still()
+
+    def test_with_totals_alone(self):
+        self.check_still("--keep", "totals")
+
+    def test_orders_and_domains(self):
+        program = Still(self)
+        program.tell("keep 10 1000", "drop 100 9000", "map 2 1000000")
+        by = {order: self.figures("--sort", order, "-n", "1", "-d", "heap", self.path)["figures"]["callsites"]
+              for order in ("live", "allocated", "rate")}
+        self.assertEqual([len(rows) for rows in by.values()], [1, 1, 1])
+        self.assertEqual(by["allocated"][0]["bytes"], 900000)
+        self.assertEqual({site["domain"] for site in self.figures("-d", "mmap", self.path)["figures"]["callsites"]}, {"mmap"})
+        program.end()
+
+    def test_how_a_recording_is_named(self):
+        program = Still(self)
+        pid = recording.wait_until(lambda: recording.program_of(program.process, "stands_still"))
+        for name in (self.path, self.path + ".d", str(program.process.pid), str(pid)):
+            self.assertEqual(self.figures(name)["directory"], self.path + ".d")
+        self.assertIn("stands_still", self.varve("top", "--once", self.path).out)
+        program.end()
+
+    def test_without_anybody_nothing_is_written(self):
+        program = Still(self)
+        rings = os.path.join(self.path + ".d", "ring")
+        self.assertEqual([name for name in os.listdir(rings) if name.startswith("live")], [])
+        self.figures()
+        recording.wait_until(lambda: not [name for name in os.listdir(rings) if name.startswith("live")], what="no figures")
+        program.end()
+
+
+@unittest.skipUnless(shutil.which("tmux"), "no tmux here")
+class Screen(recording.Case):
+    def setUp(self):
+        super().setUp()
+        self.socket = os.path.join(self.folder, "tmux")
+        self.addCleanup(self.tmux, "kill-server", check=False)
+
+    def tmux(self, *arguments, check=True):
+        environment = {name: value for name, value in os.environ.items() if name not in ("TMUX", "LC_ALL")}
+        environment.update(LANG="C.UTF-8", TERM="xterm-256color")
+        return subprocess.run(["tmux", "-f", "/dev/null", "-S", self.socket, *arguments], env=environment, text=True, check=check,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+
+    def begin(self, columns=100, lines=24):
+        """A shell that says how varve top ended, and what the terminal's settings are before and after."""
+        command = f"stty -a > {self.folder}/before; {recording.VARVE} top {self.path}; echo status=$?;" \
+                  f" stty -a > {self.folder}/after; sleep 600"
+        self.tmux("new-session", "-d", "-x", str(columns), "-y", str(lines), command)
+
+    def screen(self):
+        return self.tmux("capture-pane", "-p").splitlines()
+
+    def await_screen(self, pattern, what=None):
+        def look():
+            lines = self.screen()
+            return lines if re.search(pattern, "\n".join(lines)) else None
+        try:
+            return recording.wait_until(look, what=what or pattern)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n" + "\n".join(self.screen())) from None
+
+    def key(self, *keys):
+        self.tmux("send-keys", *keys)
+
+    def settings(self, name):
+        with open(os.path.join(self.folder, name), encoding="ascii") as file:
+            return re.sub(r"rows \d+; columns \d+;", "", file.read())
+
+    def test_keys(self):
+        program = Still(self)
+        program.tell("keep 50 1000", "drop 100 9000", "map 2 1000000")
+        self.begin()
+        self.await_screen(r"call sites by live bytes\n.*\n.* map .*stands_still\.c")
+        self.key("s")
+        self.await_screen("call sites by bytes allocated\n")
+        self.key(">")
+        self.await_screen("call sites by bytes allocated per second")
+        self.key("<")
+        lines = self.await_screen("call sites by bytes allocated\n")
+        first = lines[next(i for i, line in enumerate(lines) if line.startswith("call sites")) + 2]
+        self.assertRegex(first, "map .*stands_still")
+        self.key("d")
+        lines = self.await_screen("call sites of heap by bytes allocated\n")
+        self.assertRegex(lines[next(i for i, line in enumerate(lines) if line.startswith("call sites")) + 2], "drop .*stands_still")
+        self.key("d")
+        self.await_screen("call sites of mmap")
+        self.key("d")
+        self.await_screen("call sites by")
+        self.key("Tab")
+        self.await_screen(r"processes that run, by RSS\n.*\n *\d+ .*/")
+        self.key("h")
+        self.await_screen("PgUp PgDn")
+        self.key("h")
+        self.await_screen("processes that run")
+        self.key("Tab")
+        self.key("q")
+        self.await_screen("status=0")
+        self.assertEqual(self.settings("before"), self.settings("after"))
+        program.end()
+
+    def test_pause_and_go_on(self):
+        program = Still(self)
+        self.begin()
+        self.await_screen("call sites by live bytes")
+        self.key("p")
+        self.await_screen("paused")
+        program.tell("keep 10 100000000")
+        with self.assertRaises(AssertionError):
+            recording.wait_until(lambda: re.search("953 MiB", "\n".join(self.screen())), timeout=2.5)
+        self.key("p")
+        self.await_screen("953 MiB|954 MiB")
+        program.end()
+        self.await_screen(f"ended: varve report {re.escape(self.path)[:30]}")
+        self.await_screen("953 MiB|954 MiB")
+        self.key("q")
+        self.await_screen("status=0")
+
+    def test_sizes(self):
+        program = Still(self)
+        program.tell("keep 50 1000", "map 2 1000000")
+        self.begin(80, 24)
+        for columns, lines in ((80, 24), (200, 50), (60, 15), (140, 40), (60, 5), (100, 24)):
+            self.tmux("resize-window", "-x", str(columns), "-y", str(lines))
+            wide = columns >= 80
+            self.await_screen("allocations" if wide else "(?s)recording(?!.*allocations)", f"a screen of {columns} columns")
+            shown = self.screen()
+            self.assertLessEqual(max(len(line) for line in shown), columns)
+            if lines >= 15:
+                self.assertIn("q end", shown[lines - 1])
+                self.await_screen(r"B/s .*\bmap\b", "a call site")
+        self.key("q")
+        program.end()
+
+    def test_scrolling(self):
+        program = Still(self)
+        program.tell("keep 3 1000", "drop 3 900", "thread 3 800", "map 1 700")
+        self.begin(80, 13)
+        self.await_screen("call sites")
+        top = self.screen()
+        self.key("End")
+        recording.wait_until(lambda: self.screen()[8:12] != top[8:12], what="another part of the list")
+        self.key("Home")
+        recording.wait_until(lambda: self.screen()[8:12] == top[8:12], what="the beginning of the list")
+        self.key("q")
+        program.end()
+
+    def test_signals_leave_the_terminal_as_it_was(self):
+        program = Still(self)
+        for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)):
+            self.begin()
+            self.await_screen("call sites")
+            pane = int(self.tmux("display-message", "-p", "#{pane_pid}"))
+            if number == signal.SIGINT:
+                self.key("C-c")
+            else:
+                os.kill(recording.wait_until(lambda: recording.children_of(pane))[0], number)
+            if number != signal.SIGINT:  # which ends the shell as well
+                self.await_screen(f"status={status}")
+                self.assertEqual(self.settings("before"), self.settings("after"))
+            self.tmux("kill-server", check=False)
+        program.end()
+
+
+if __name__ == "__main__":
+    recording.main()

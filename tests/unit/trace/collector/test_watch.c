@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Watching a recording, with both sides in one process, whose descriptors have locks of their own: figures are written while somebody
+ * watches and at no other time, say what the collector knows, and what became of the recording is told apart.
+ */
+#include "support/collector.h"
+#include "trace/collector/live.h"
+#include "trace/collector/session/watch.h"
+#include "trace/trace.h"
+
+#include <sys/stat.h>
+
+static void round_now(struct lab *lab)
+{
+    uint64_t moved;
+
+    lab->collector->live.next_ns = lab->collector->live.next_moment_ns = 0;
+    LAB_OK(lab, collector_round(lab->collector, false, &moved, &lab->message));
+}
+
+static bool has_figures(const struct lab *lab)
+{
+    struct stat status;
+
+    return fstatat(lab->collector->directory.rings_fd, "live.db", &status, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* The one integer that a query of the newest figures gives. */
+static int64_t figure(const struct varve_watch *watch, const char *sql)
+{
+    size_t count;
+    void *bytes = varve_watch_read(watch, &count);
+    unsigned char *copy = sqlite3_malloc64(count + 1);
+    sqlite3 *db;
+
+    assert_non_null(bytes);
+    memcpy(copy, bytes, count);
+    free(bytes);
+    assert_int_equal(sqlite3_open(":memory:", &db), SQLITE_OK);
+    assert_int_equal(sqlite3_deserialize(db, "main", copy, (sqlite3_int64)count, (sqlite3_int64)count,
+                                         SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY),
+                     SQLITE_OK);
+    return database_take_integer(db, sql);
+}
+
+static struct varve_watch *watch(struct lab *lab)
+{
+    struct varve_watch *made = NULL;
+
+    LAB_OK(lab, varve_watch_open(lab->collector->directory.path, &made, &lab->message));
+    return made;
+}
+
+static void emit(struct lab *lab, struct ring_header *ring, uint64_t first, uint64_t last)
+{
+    for (uint64_t at = first; at <= last; at++) {
+        hand_emit(ring, VARVE_KIND_HEAP_ALLOC, lab->begin + at, 0x1000 + 32 * at, at);
+    }
+}
+
+static void settle(struct lab *lab)
+{
+    for (int i = 0; i < 5; i++) {
+        usleep(1000); /* a watermark of its own for each round */
+        round_now(lab);
+    }
+}
+
+static void test_only_while_watched(void **state)
+{
+    struct lab *lab = lab_begin();
+    struct varve_watch *first, *second;
+
+    (void)state;
+    watch_allow(&lab->collector->directory);
+    round_now(lab);
+    assert_false(has_figures(lab));
+    first = watch(lab);
+    second = watch(lab);
+    round_now(lab);
+    assert_true(has_figures(lab));
+    varve_watch_close(first);
+    round_now(lab);
+    assert_int_equal(figure(second, "SELECT number FROM recording"), 2);
+    varve_watch_close(second);
+    round_now(lab);
+    assert_false(has_figures(lab));
+    assert_null(lab->collector->live.store);
+    lab_end(lab);
+}
+
+static void test_figures(void **state)
+{
+    struct lab *lab = lab_begin();
+    struct varve_watch *top;
+    struct ring_header *ring;
+
+    (void)state;
+    watch_allow(&lab->collector->directory);
+    hand_process(lab, lab_living(lab));
+    ring = hand_ring(lab, 1, 1024);
+    top = watch(lab);
+    round_now(lab);
+    assert_int_equal(figure(top, "SELECT events_per_s IS NULL FROM recording"), 1);
+    emit(lab, ring, 1, 100);
+    ring->lost = 7;
+    ring->emitted += 7;
+    settle(lab);
+    assert_int_equal(figure(top, "SELECT events FROM recording"), 100);
+    assert_int_equal(figure(top, "SELECT lost FROM recording"), 7);
+    assert_int_equal(figure(top, "SELECT processes_running FROM recording"), 1);
+    assert_int_equal(figure(top, "SELECT live_bytes FROM total WHERE domain = 'heap'"), 1600);
+    assert_int_equal(figure(top, "SELECT allocations FROM callsite_total WHERE callsite_id = 0"), 100);
+    assert_int_equal(figure(top, "SELECT heap_bytes FROM process_total"), 1600);
+    assert_int_equal(figure(top, "SELECT command_line = 'hand made' FROM process_total"), 1);
+    assert_int_equal(figure(top, "SELECT bytes_per_s = 0 FROM total"), 1);
+    hand_emit(ring, VARVE_KIND_HEAP_FREE, lab->begin + 101, 0x1000 + 32, 101);
+    settle(lab);
+    assert_int_equal(figure(top, "SELECT live_bytes FROM total"), 1584);
+    assert_int_equal(figure(top, "SELECT peak_bytes FROM total"), 1600);
+    varve_watch_close(top);
+    lab_end(lab);
+}
+
+static void emit_block(struct lab *lab, struct ring_header *ring, enum varve_kind kind, uint64_t number,
+                       uint64_t addr, uint64_t size)
+{
+    struct varve_record record = hand_record(kind, lab->begin + number, addr, 0);
+
+    record.dev_seq_kind_flags = varve_record_tag(number, kind, 0);
+    record.id_stream = number;
+    record.arg = kind == VARVE_KIND_ALLOC ? UINT64_C(2048) << 32 | 1 : number; /* cut from all of segment 1 */
+    record.size = size;
+    record.requested = size - (kind == VARVE_KIND_ALLOC ? 100 : 0);
+    record.device = 1;
+    hand_begin(ring);
+    hand_commit(ring, &record);
+}
+
+/* Two segments of a caching allocator, a block in one of them. */
+static void test_allocator(void **state)
+{
+    struct lab *lab = lab_begin();
+    struct varve_watch *top;
+    struct ring_header *ring;
+
+    (void)state;
+    watch_allow(&lab->collector->directory);
+    hand_process(lab, lab_living(lab))->rank = 5;
+    ring = hand_ring(lab, 1, 1024);
+    top = watch(lab);
+    emit_block(lab, ring, VARVE_KIND_SEGMENT_ALLOC, 1, 0x700000000, 1 << 20);
+    emit_block(lab, ring, VARVE_KIND_SEGMENT_ALLOC, 2, 0x710000000, 1 << 21);
+    emit_block(lab, ring, VARVE_KIND_ALLOC, 3, 0x700000000, 4096);
+    settle(lab);
+    assert_int_equal(figure(top, "SELECT count(*) FROM allocator WHERE rank = 5 AND device = 1"), 1);
+    assert_int_equal(figure(top, "SELECT segments FROM allocator"), 2);
+    assert_int_equal(figure(top, "SELECT reserved FROM allocator"), 3 << 20);
+    assert_int_equal(figure(top, "SELECT allocated FROM allocator"), 4096);
+    assert_int_equal(figure(top, "SELECT requested FROM allocator"), 3996);
+    assert_int_equal(figure(top, "SELECT cached FROM allocator"), 2 << 20);
+    assert_int_equal(figure(top, "SELECT live_bytes FROM total WHERE domain = 'block' AND device = 1"), 4096);
+    varve_watch_close(top);
+    lab_end(lab);
+}
+
+static void test_what_becomes_of_it(void **state)
+{
+    struct lab *lab = lab_begin();
+    struct varve_watch *top;
+
+    (void)state;
+    watch_allow(&lab->collector->directory);
+    top = watch(lab);
+    assert_int_equal(varve_watch_state(top), VARVE_WATCH_RECORDING);
+    round_now(lab);
+    lab->collector->directory.control->state = SESSION_STATE_CLOSED;
+    assert_int_equal(varve_watch_state(top), VARVE_WATCH_FINISHING);
+    LAB_OK(lab, collector_finish(lab->collector, NULL, NULL, &lab->message));
+    assert_int_equal(figure(top, "SELECT is_over FROM recording"), 1);
+    LAB_OK(lab, collector_publish(lab->collector, lab->database, &lab->message));
+    assert_false(has_figures(lab));
+    assert_int_equal(varve_watch_state(top), VARVE_WATCH_FINISHING); /* its lock goes last */
+    session_directory_remove(&lab->collector->directory);
+    assert_int_equal(varve_watch_state(top), VARVE_WATCH_ENDED);
+    varve_watch_close(top);
+    lab_end(lab);
+}
+
+static void test_died(void **state)
+{
+    struct lab *lab = lab_begin();
+    struct varve_watch *top;
+
+    (void)state;
+    watch_allow(&lab->collector->directory);
+    top = watch(lab);
+    round_now(lab);
+    lab_drop_collector(lab);
+    assert_int_equal(varve_watch_state(top), VARVE_WATCH_DEAD);
+    assert_true(figure(top, "SELECT number FROM recording") == 1);
+    varve_watch_close(top);
+    lab_end(lab);
+}
+
+static void test_refused(void **state)
+{
+    struct lab *lab = lab_begin();
+    struct varve_watch *made = NULL;
+
+    (void)state;
+    /* nothing allows it: a recording without a database */
+    assert_int_equal(varve_watch_open(lab->collector->directory.path, &made, &lab->message),
+                     VARVE_ERROR_UNSUPPORTED);
+    assert_int_equal(varve_watch_open(lab->folder, &made, &lab->message), VARVE_ERROR_FORMAT);
+    assert_int_equal(varve_watch_open("/nonexistent", &made, &lab->message), VARVE_ERROR_NOT_FOUND);
+    watch_allow(&lab->collector->directory);
+    lab->collector->directory.control->version++;
+    assert_int_equal(varve_watch_open(lab->collector->directory.path, &made, &lab->message),
+                     VARVE_ERROR_VERSION);
+    lab->collector->directory.control->version--;
+    assert_null(made);
+    lab_end(lab);
+}
+
+/* Names of a directory, with this one among them if the recording is of this process. */
+static bool is_found(const struct lab *lab, int32_t pid)
+{
+    char *paths[64];
+    const size_t count = varve_watch_find(pid, paths, 64);
+    bool is_there = false;
+
+    for (size_t i = 0; i < count; i++) {
+        is_there = is_there || strcmp(paths[i], lab->collector->directory.path) == 0;
+        free(paths[i]);
+    }
+    return is_there;
+}
+
+static void test_found(void **state)
+{
+    struct lab *lab = lab_begin();
+
+    (void)state;
+    assert_true(is_found(lab, 0));
+    assert_true(is_found(lab, (int32_t)getpid()));
+    assert_false(is_found(lab, 1));
+    lab_end(lab);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_only_while_watched),
+        cmocka_unit_test(test_figures),
+        cmocka_unit_test(test_allocator),
+        cmocka_unit_test(test_what_becomes_of_it),
+        cmocka_unit_test(test_died),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_found),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The call sites that lead, after random events of two domains and two devices, against figures that are added up event by event:
+ * nobody who is left out has more than who is in, in any order, and each has what it had at the look before.
+ */
+#include "support/derive/lab.h"
+#include "support/random.h"
+
+#include "trace/model/leaders.h"
+
+#define EVENTS 3000U
+#define LOOK_EVERY 250U
+#define MOST 4U
+#define SITES 30U
+#define ADDRESSES 64U
+
+struct naive {
+    uint64_t allocations, bytes, live_bytes;
+    uint64_t allocations_before, bytes_before;
+};
+
+struct model {
+    struct naive sites[2][SITES + 1]; /* of the heap, of both devices */
+    struct {
+        uint64_t size;
+        uint32_t site; /* 0: free */
+    } blocks[2][ADDRESSES];
+};
+
+static void step(struct lab *lab, struct model *model, uint64_t *random)
+{
+    const unsigned d = (unsigned)random_below(random, 2);
+    const size_t i = (size_t)random_below(random, ADDRESSES);
+    struct event event =
+        d == 0 ? (struct event){.addr = 0x10000 + 64 * i} : free_of(0x7f0000000000 + 0x100000 * i);
+
+    event.device = d == 0 ? 0 : (uint8_t)(i % 2);
+    if (model->blocks[d][i].site == 0) {
+        const uint32_t site = 1 + (uint32_t)random_below(random, SITES);
+        const uint64_t size = 1 + random_below(random, 2000);
+
+        event.kind = d == 0 ? VARVE_KIND_HEAP_ALLOC : VARVE_KIND_DEV_ALLOC;
+        event.cause = d == 0 ? VARVE_CAUSE_MALLOC : VARVE_CAUSE_CUDA_MALLOC;
+        event.pool = d == 0 ? 0 : KIND_OF(VARVE_MEMORY_DEVICE, 1);
+        event.size = size;
+        event.callsite = site;
+        model->blocks[d][i].site = site;
+        model->blocks[d][i].size = size;
+        model->sites[d][site].allocations++;
+        model->sites[d][site].bytes += size;
+        model->sites[d][site].live_bytes += size;
+    } else {
+        event.kind = d == 0 ? VARVE_KIND_HEAP_FREE : VARVE_KIND_DEV_FREE;
+        event.cause = d == 0 ? VARVE_CAUSE_FREE : VARVE_CAUSE_CUDA_FREE;
+        model->sites[d][model->blocks[d][i].site].live_bytes -= model->blocks[d][i].size;
+        model->blocks[d][i].site = 0;
+    }
+    take(lab, event);
+}
+
+static uint64_t key_of(const struct naive *site, unsigned order)
+{
+    return order == 0 ? site->live_bytes : order == 1 ? site->bytes : site->bytes - site->bytes_before;
+}
+
+static const struct leader *find(const struct leaders *leaders, unsigned domain, uint32_t site)
+{
+    for (size_t i = 0; i < leaders->count; i++) {
+        if (leaders->rows[i].domain == domain && leaders->rows[i].callsite == site) {
+            return &leaders->rows[i];
+        }
+    }
+    return NULL;
+}
+
+/* Who is left out has at least MOST others before or beside it in each order. */
+static void expect_order(const struct leaders *leaders, const struct naive *sites, unsigned domain,
+                         unsigned order)
+{
+    for (uint32_t n = 1; n <= SITES; n++) {
+        unsigned before = 0;
+
+        for (uint32_t k = 1; k <= SITES; k++) {
+            before += k != n && key_of(&sites[k], order) >= key_of(&sites[n], order);
+        }
+        if (find(leaders, domain, n) == NULL && key_of(&sites[n], order) > 0) {
+            assert_true(before >= MOST);
+        }
+    }
+}
+
+static void expect_leaders(const struct leaders *leaders, struct model *model)
+{
+    static const unsigned domains[] = {DOMAIN_HEAP, DOMAIN_DEVICE};
+
+    assert_true(leaders->count <= 2 * 3 * MOST);
+    for (unsigned d = 0; d < 2; d++) {
+        for (unsigned order = 0; order < 3; order++) {
+            expect_order(leaders, model->sites[d], domains[d], order);
+        }
+        for (uint32_t n = 1; n <= SITES; n++) {
+            const struct leader *leader = find(leaders, domains[d], n);
+            struct naive *site = &model->sites[d][n];
+
+            if (leader != NULL) {
+                assert_int_equal(leader->total.allocations, site->allocations);
+                assert_int_equal(leader->total.bytes, site->bytes);
+                assert_int_equal(leader->total.live_bytes, site->live_bytes);
+                assert_int_equal(leader->allocations_before, site->allocations_before);
+                assert_int_equal(leader->bytes_before, site->bytes_before);
+            }
+            site->allocations_before = site->allocations;
+            site->bytes_before = site->bytes;
+        }
+    }
+}
+
+static void test_random(void **state)
+{
+    struct lab *lab = *state;
+    struct model model = {0};
+    struct leaders leaders = {0};
+    uint64_t random = test_first_seed(20261);
+
+    for (unsigned i = 1; i <= EVENTS; i++) {
+        step(lab, &model, &random);
+        if (i % LOOK_EVERY == 0) {
+            assert_int_equal(leaders_look(&leaders, lab->derive, MOST), VARVE_OK);
+            expect_leaders(&leaders, &model);
+        }
+    }
+    leaders_free(&leaders);
+}
+
+static void test_nothing(void **state)
+{
+    struct lab *lab = *state;
+    struct leaders leaders = {0};
+
+    assert_int_equal(leaders_look(&leaders, lab->derive, MOST), VARVE_OK);
+    assert_int_equal(leaders.count, 0);
+    leaders_free(&leaders);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_nothing, lab_begin, lab_end),
+        cmocka_unit_test_setup_teardown(test_random, lab_begin, lab_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
