@@ -158,7 +158,7 @@ void csv_text(FILE *out, const char *text, size_t bytes)
     bool is_plain = bytes > 0;
 
     for (size_t i = 0; i < bytes && is_plain; i++) {
-        is_plain = strchr("\",\r\n", text[i]) == NULL || text[i] == '\0';
+        is_plain = text[i] != '"' && text[i] != ',' && text[i] != '\r' && text[i] != '\n';
     }
     if (is_plain) {
         fwrite(text, 1, bytes, out);
