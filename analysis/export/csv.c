@@ -101,16 +101,31 @@ static void put_byte(struct row_buffer *buffer, char byte)
     buffer->text[buffer->used++] = byte;
 }
 
+static void put_text(struct row_buffer *buffer, const struct value *value)
+{
+    if (buffer->used + value->bytes > sizeof(buffer->text)) {
+        flush(buffer);
+    }
+    if (value->bytes <= sizeof(buffer->text) && csv_is_plain(value->text, value->bytes)) {
+        memcpy(buffer->text + buffer->used, value->text, value->bytes);
+        buffer->used += value->bytes;
+    } else {
+        flush(buffer);
+        csv_text(buffer->out, value->text, value->bytes);
+    }
+}
+
 static void put_value(struct row_buffer *buffer, struct cursor *cursor, int column)
 {
     struct value value;
+    int64_t integer;
     char *digits;
 
-    switch (cursor_type(cursor, column)) {
+    switch (cursor_scalar(cursor, column, &integer)) {
     case VALUE_NULL:
         return;
     case VALUE_INTEGER:
-        put_integer(buffer, cursor_integer(cursor, column));
+        put_integer(buffer, integer);
         return;
     case VALUE_BLOB:
         flush(buffer);
@@ -121,9 +136,8 @@ static void put_value(struct row_buffer *buffer, struct cursor *cursor, int colu
         return;
     case VALUE_REAL:
     case VALUE_TEXT:
-        flush(buffer);
         value = cursor_value(cursor, column);
-        csv_text(buffer->out, value.text, value.bytes);
+        put_text(buffer, &value);
         return;
     }
 }

@@ -582,9 +582,9 @@ const char *cursor_column_name(struct cursor *cursor, int column)
     return name != NULL ? name : "";
 }
 
-enum value_type cursor_type(struct cursor *cursor, int column)
+static enum value_type type_of(int sqlite_type)
 {
-    switch (sqlite3_column_type(cursor->statement, column)) {
+    switch (sqlite_type) {
     case SQLITE_INTEGER:
         return VALUE_INTEGER;
     case SQLITE_FLOAT:
@@ -598,10 +598,22 @@ enum value_type cursor_type(struct cursor *cursor, int column)
     }
 }
 
+/* One call that locks, where a type and an integer asked for one after the other were two. */
+enum value_type cursor_scalar(struct cursor *cursor, int column, int64_t *integer_out)
+{
+    sqlite3_value *value = sqlite3_column_value(cursor->statement, column);
+    enum value_type type = type_of(sqlite3_value_type(value));
+
+    if (type == VALUE_INTEGER) {
+        *integer_out = sqlite3_value_int64(value);
+    }
+    return type;
+}
+
 struct value cursor_value(struct cursor *cursor, int column)
 {
     struct sqlite3_stmt *statement = cursor->statement;
-    struct value value = {.type = cursor_type(cursor, column)};
+    struct value value = {.type = type_of(sqlite3_column_type(statement, column))};
 
     switch (value.type) {
     case VALUE_INTEGER:

@@ -9,6 +9,8 @@ import os
 import sqlite3
 import sys
 
+csv.field_size_limit(1 << 24)
+
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from export_databases import Case, recording  # noqa: E402
@@ -66,7 +68,7 @@ class Csv(Case):
     def test_recording(self):
         self.heap()
         rows = self.assert_folder()
-        self.assertGreater(rows["events.csv"], 100)
+        self.assertGreater(rows["events.csv"], 40)
         self.assertGreater(rows["callsite_total_process.csv"], 10)
 
     def test_gpu(self):
@@ -114,7 +116,7 @@ class Csv(Case):
             connection.execute("DROP VIEW rss")
         connection.close()
         self.assert_refused(recording.varve("export", self.path, "--to", "csv", "-o", os.path.join(self.folder, "t")), "rss")
-        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("t.") or name == "t"], ["trace.db"][:0])
+        self.assertEqual([name for name in os.listdir(self.folder) if not name.startswith("trace.db")], [])
 
 
 if __name__ == "__main__":
