@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Slow: records and replays a dozen programs.
 """`varve export --to perfetto`, read by Google's protocol buffers. Perfetto's own trace_processor is in no package: what it demands of a
 trace is checked here instead. Tracks are described before their events, interned texts before their use and after the state was
 cleared; slices of a track begin and end in turn and nest; flows have two ends; and every figure is that of the views."""
 
 import collections
 import os
+import sqlite3
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -254,6 +256,28 @@ class Perfetto(Case):
         self.assertIn("the largest 17 are drawn", self.said)
         self.assertEqual(self.assert_blocks(timeline, 17), 17)
         self.assertEqual(self.timeline("--blocks", "0").of("block"), [])
+
+    def test_driver_call_to_segment(self):
+        """A call of the driver belongs to the segment that is the next thing at its address."""
+        self.snapshot("multistream_record")
+        segments = self.open().execute("SELECT id, addr, alloc_seq, alloc_ns, process_id FROM segment ORDER BY id LIMIT 5").fetchall()
+        thread = self.one("SELECT min(id) FROM thread")
+        self.connection.close()
+        with sqlite3.connect(self.path) as connection:
+            for number, (_, addr, _, ns, _) in enumerate(segments):
+                for late in (0, 1):  # the first of two calls at an address got something else
+                    seq = -100 + 2 * number + late
+                    connection.execute(
+                        "INSERT INTO event_row(seq, ts_ns, kind, cause, addr, size, padding, flags, thread_id, device) SELECT ?, ?, 37, min(code),"
+                        " ?, 512, 512 - 1, 0, ?, 0 FROM event_cause WHERE text = 'cuMemAlloc'", (seq, ns, addr, thread))
+                    connection.execute("INSERT INTO device_event VALUES (?, 37)", (seq,))
+        connection.close()
+        timeline = self.timeline()
+        calls = [one for one in timeline.of("driver") if one.flows]
+        self.assertEqual(sorted(flow for one in calls for flow in one.flows), [row[0] for row in segments])
+        self.assertEqual(len(timeline.of("driver")), 2 * len(segments))
+        for one in calls:
+            self.assertIn((one.flows[0], one.arguments["addr"]), [row[:2] for row in segments])
 
     def test_out_of_memory(self):
         """Less memory than it was recorded with: chains of stages, those that failed and those that did not."""

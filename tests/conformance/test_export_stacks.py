@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Slow: records two dozen programs.
 """Call sites in files of other profilers: speedscope's JSON, pprof's profile.proto, folded stacks. Each is read by somebody else's reader,
 and what it adds up to is what the views say: in all, by line, by process."""
 
@@ -206,6 +207,19 @@ class Stacks(Case):
             expected[tuple(frames[callsite])] += allocations
         self.assertEqual(stacks, expected)
         self.assertTrue(any(len(location.line) > 1 for location in profile.location), "nothing was inlined")
+
+    def test_random_recordings(self):
+        """Threads that allocate at random: totals of every format and every domain are those of the views."""
+        for seed in range(1, 4):
+            self.record(recording.program("churn"), "--ops", "3000", "--seed", str(seed), "--threads", str(seed), "--leak",
+                        options=["--heap", "--quiet", "--force"])
+            self.open()
+            for domain in ("heap", "mmap"):
+                self.speedscope(domain)
+                self.pprof(domain)
+                for metric, column in (("peak", "peak_bytes"), ("allocated", "bytes"), ("leaked", "live_bytes"), ("temporary", "temporary")):
+                    lines = self.export("folded", "--domain", domain, "--metric", metric)[0].decode().splitlines()
+                    self.assertEqual(sum(int(line.rsplit(" ", 1)[1]) for line in lines), self.total(column, domain))
 
     # ---- what a database may lack, or hold ----
 

@@ -13,7 +13,8 @@ struct lane {
     int64_t free_ns; /* the end of the outermost one */
 };
 
-void lanes_begin(struct lanes *lanes, struct track_writer *writer, uint64_t parent, const char *name, bool nests)
+void lanes_begin(struct lanes *lanes, struct track_writer *writer, uint64_t parent, const char *name,
+                 bool nests)
 {
     *lanes = (struct lanes){.writer = writer, .parent = parent, .name = name, .nests = nests};
 }
@@ -75,8 +76,8 @@ static void add_lane(struct lanes *lanes, int64_t end_ns)
 {
     lanes->items = memory_grow(lanes->items, &lanes->capacity, lanes->count, sizeof(*lanes->items));
     lanes->heap = memory_grow(lanes->heap, &lanes->heap_capacity, lanes->count, sizeof(*lanes->heap));
-    lanes->items[lanes->count] = (struct lane){
-        .track = track_of_slices(lanes->writer, lanes->parent, lanes->name), .free_ns = end_ns};
+    lanes->items[lanes->count] =
+        (struct lane){.track = track_of_slices(lanes->writer, lanes->parent, lanes->name), .free_ns = end_ns};
     lanes->heap[lanes->count] = lanes->count;
     lanes->last = lanes->count++;
     sift_up(lanes, lanes->count - 1);

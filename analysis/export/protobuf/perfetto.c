@@ -20,7 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHAIN_FLOWS (UINT64_C(1) << 48) /* flows of out-of-memory chains are numbered from here on, those of segments below */
+#define CHAIN_FLOWS \
+    (UINT64_C(1) << 48) /* flows of out-of-memory chains are numbered from here on, those of segments below */
 #define NAME_BYTES 96
 
 struct timeline {
@@ -45,8 +46,9 @@ static void write_processes(struct timeline *timeline)
 {
     struct cursor cursor;
 
-    open(&cursor, timeline,
-         "SELECT id, pid, coalesce(command_line, executable, 'process'), start_ns FROM process WHERE ?1 IN (0, id) ORDER BY id");
+    open(
+        &cursor, timeline,
+        "SELECT id, pid, coalesce(command_line, executable, 'process'), start_ns FROM process WHERE ?1 IN (0, id) ORDER BY id");
     while (cursor_next(&cursor)) {
         map_put(&timeline->processes, (uint64_t)cursor_integer(&cursor, 0),
                 track_process(&timeline->writer, cursor_integer(&cursor, 1), cursor_name(&cursor, 2),
@@ -83,11 +85,12 @@ static void write_counters(struct timeline *timeline)
     char group[NAME_BYTES] = "";
     struct cursor cursor;
 
-    open(&cursor, timeline,
-         "SELECT process_id, domain || iif(domain IN ('block', 'device', 'managed', 'pinned'), ', GPU ' || device, ''), ts_ns, "
-         "allocated, iif(domain = 'block', active, NULL), iif(domain = 'block', reserved, NULL), "
-         "iif(domain = 'block', requested, NULL) FROM timeline_process "
-         "WHERE ?1 IN (0, process_id) AND (?2 IS NULL OR domain = ?2) ORDER BY process_id, domain, device, seq");
+    open(
+        &cursor, timeline,
+        "SELECT process_id, domain || iif(domain IN ('block', 'device', 'managed', 'pinned'), ', GPU ' || device, ''), ts_ns, "
+        "allocated, iif(domain = 'block', active, NULL), iif(domain = 'block', reserved, NULL), "
+        "iif(domain = 'block', requested, NULL) FROM timeline_process "
+        "WHERE ?1 IN (0, process_id) AND (?2 IS NULL OR domain = ?2) ORDER BY process_id, domain, device, seq");
     cursor_bind_text(&cursor, 2, timeline->request->domain);
     while (cursor_next(&cursor)) {
         char name[NAME_BYTES + 16];
@@ -106,7 +109,8 @@ static void write_counters(struct timeline *timeline)
                 snprintf(name, sizeof(name), "%s: %s", group, names[i]);
                 tracks[i] = track_of_bytes(&timeline->writer, track_of(&timeline->processes, process), name);
             }
-            track_count(&timeline->writer, tracks[i], cursor_integer(&cursor, 2), cursor_integer(&cursor, 3 + i));
+            track_count(&timeline->writer, tracks[i], cursor_integer(&cursor, 2),
+                        cursor_integer(&cursor, 3 + i));
         }
         timeline->is_empty = false;
     }
@@ -119,12 +123,14 @@ static void write_rss(struct timeline *timeline)
     int64_t process = 0;
     struct cursor cursor;
 
-    open(&cursor, timeline,
-         "SELECT process_id, ts_ns, rss_bytes FROM rss WHERE ?1 IN (0, process_id) ORDER BY process_id, ts_ns");
+    open(
+        &cursor, timeline,
+        "SELECT process_id, ts_ns, rss_bytes FROM rss WHERE ?1 IN (0, process_id) ORDER BY process_id, ts_ns");
     while (cursor_next(&cursor)) {
         if (track == TRACK_NONE || cursor_integer(&cursor, 0) != process) {
             process = cursor_integer(&cursor, 0);
-            track = track_of_bytes(&timeline->writer, track_of(&timeline->processes, process), "resident memory");
+            track =
+                track_of_bytes(&timeline->writer, track_of(&timeline->processes, process), "resident memory");
         }
         track_count(&timeline->writer, track, cursor_integer(&cursor, 1), cursor_integer(&cursor, 2));
         timeline->is_empty = false;
@@ -139,13 +145,14 @@ static void read_calls(struct timeline *timeline)
 {
     struct cursor cursor;
 
-    open(&cursor, timeline,
-         "SELECT call, segment_id FROM (SELECT segment_id, lag(seq) OVER w AS call, lag(segment_id) OVER w AS before FROM "
-         "(SELECT t.process_id, e.addr, e.seq, NULL AS segment_id FROM device_event d CROSS JOIN event e ON e.seq = d.seq "
-         "JOIN thread t ON t.id = e.thread_id WHERE d.kind IN (37, 39, 43) AND e.flags & 9 = 0 "
-         "UNION ALL SELECT process_id, addr, alloc_seq, id FROM segment) "
-         "WHERE ?1 IN (0, process_id) WINDOW w AS (PARTITION BY process_id, addr ORDER BY seq)) "
-         "WHERE segment_id IS NOT NULL AND call IS NOT NULL AND before IS NULL");
+    open(
+        &cursor, timeline,
+        "SELECT call, segment_id FROM (SELECT segment_id, lag(seq) OVER w AS call, lag(segment_id) OVER w AS before FROM "
+        "(SELECT t.process_id, e.addr, e.seq, NULL AS segment_id FROM device_event d CROSS JOIN event e ON e.seq = d.seq "
+        "JOIN thread t ON t.id = e.thread_id WHERE d.kind IN (37, 39, 43) AND e.flags & 9 = 0 "
+        "UNION ALL SELECT process_id, addr, alloc_seq, id FROM segment) "
+        "WHERE ?1 IN (0, process_id) WINDOW w AS (PARTITION BY process_id, addr ORDER BY seq)) "
+        "WHERE segment_id IS NOT NULL AND call IS NOT NULL AND before IS NULL");
     while (cursor_next(&cursor)) {
         map_put(&timeline->calls, (uint64_t)cursor_integer(&cursor, 0), (uint64_t)cursor_integer(&cursor, 1));
     }
@@ -173,17 +180,17 @@ static struct lanes *lanes_of(struct stream_lanes *streams, struct cursor *curso
         lanes_end(&streams->lanes);
         memcpy(streams->key, key, sizeof(key));
         streams->is_open = true;
-        snprintf(streams->name, sizeof(streams->name), "GPU %" PRId64 ", stream %" PRId64 ": %s", key[1], key[2],
-                 streams->what);
-        lanes_begin(&streams->lanes, &streams->timeline->writer, track_of(&streams->timeline->processes, key[0]),
-                    streams->name, false);
+        snprintf(streams->name, sizeof(streams->name), "GPU %" PRId64 ", stream %" PRId64 ": %s", key[1],
+                 key[2], streams->what);
+        lanes_begin(&streams->lanes, &streams->timeline->writer,
+                    track_of(&streams->timeline->processes, key[0]), streams->name, false);
     }
     return &streams->lanes;
 }
 
 /* An event on a thread, with the flow of a segment. */
-static void write_segment_step(struct timeline *timeline, int64_t thread, int64_t ns, const struct track_event *segment,
-                               const char *name, bool ends_flow)
+static void write_segment_step(struct timeline *timeline, int64_t thread, int64_t ns,
+                               const struct track_event *segment, const char *name, bool ends_flow)
 {
     struct track_event event = *segment;
     uint64_t track = track_of(&timeline->threads, thread);
@@ -229,13 +236,14 @@ static void write_segments(struct timeline *timeline)
     struct stream_lanes streams = {.timeline = timeline, .what = "segments"};
     struct cursor cursor;
 
-    open(&cursor, timeline,
-         "SELECT s.process_id, s.device, s.stream, s.id, s.pool, s.addr, s.size, s.alloc_ns, s.free_ns, "
-         "coalesce(s.is_expandable, 0), x.text, a.thread_id, f.thread_id, y.function, coalesce(y.file, y.module), y.line "
-         "FROM segment s LEFT JOIN event_cause x ON x.code = s.cause LEFT JOIN event a ON a.seq = s.alloc_seq "
-         "LEFT JOIN event f ON f.seq = s.free_seq LEFT JOIN callsite c ON c.id = a.callsite_id "
-         "LEFT JOIN symbol y ON y.id = coalesce(c.user_symbol_id, c.symbol_id) WHERE ?1 IN (0, s.process_id) "
-         "ORDER BY s.process_id, s.device, s.stream, s.alloc_ns, s.id");
+    open(
+        &cursor, timeline,
+        "SELECT s.process_id, s.device, s.stream, s.id, s.pool, s.addr, s.size, s.alloc_ns, s.free_ns, "
+        "coalesce(s.is_expandable, 0), x.text, a.thread_id, f.thread_id, y.function, coalesce(y.file, y.module), y.line "
+        "FROM segment s LEFT JOIN event_cause x ON x.code = s.cause LEFT JOIN event a ON a.seq = s.alloc_seq "
+        "LEFT JOIN event f ON f.seq = s.free_seq LEFT JOIN callsite c ON c.id = a.callsite_id "
+        "LEFT JOIN symbol y ON y.id = coalesce(c.user_symbol_id, c.symbol_id) WHERE ?1 IN (0, s.process_id) "
+        "ORDER BY s.process_id, s.device, s.stream, s.alloc_ns, s.id");
     while (cursor_next(&cursor)) {
         write_segment(timeline, lanes_of(&streams, &cursor), &cursor);
         timeline->is_empty = false;
@@ -265,22 +273,25 @@ static void write_block(struct timeline *timeline, struct lanes *lanes, struct c
     track_event_pointer(&event, "addr", cursor_integer(cursor, 5));
     track_event_number(&event, "size", cursor_integer(cursor, 6));
     track_event_number(&event, "requested", cursor_integer(cursor, 7));
-    lanes_add(lanes, cursor_integer(cursor, 8), is_freed ? cursor_integer(cursor, 9) : timeline->end_ns, &event);
+    lanes_add(lanes, cursor_integer(cursor, 8), is_freed ? cursor_integer(cursor, 9) : timeline->end_ns,
+              &event);
 }
 
 static void write_blocks(struct timeline *timeline)
 {
     struct stream_lanes streams = {.timeline = timeline, .what = "blocks"};
     struct database *database = timeline->request->database;
-    int64_t blocks = database_integer(database, "SELECT sum(allocations) FROM total WHERE domain = 'block'", 0);
+    int64_t blocks =
+        database_integer(database, "SELECT sum(allocations) FROM total WHERE domain = 'block'", 0);
     struct cursor cursor;
 
-    open(&cursor, timeline,
-         "SELECT a.process_id, a.device, a.stream, a.id, a.segment_id, a.addr, a.size, a.requested, a.alloc_ns, a.free_ns, "
-         "y.function, coalesce(y.file, y.module), y.line FROM (SELECT * FROM allocation WHERE domain = 4 AND "
-         "?1 IN (0, process_id) ORDER BY size DESC, id LIMIT ?2) a LEFT JOIN callsite c ON c.id = a.callsite_id "
-         "LEFT JOIN symbol y ON y.id = coalesce(c.user_symbol_id, c.symbol_id) "
-         "ORDER BY a.process_id, a.device, a.stream, a.alloc_ns, a.id");
+    open(
+        &cursor, timeline,
+        "SELECT a.process_id, a.device, a.stream, a.id, a.segment_id, a.addr, a.size, a.requested, a.alloc_ns, a.free_ns, "
+        "y.function, coalesce(y.file, y.module), y.line FROM (SELECT * FROM allocation WHERE domain = 4 AND "
+        "?1 IN (0, process_id) ORDER BY size DESC, id LIMIT ?2) a LEFT JOIN callsite c ON c.id = a.callsite_id "
+        "LEFT JOIN symbol y ON y.id = coalesce(c.user_symbol_id, c.symbol_id) "
+        "ORDER BY a.process_id, a.device, a.stream, a.alloc_ns, a.id");
     cursor_bind_integer(&cursor, 2, timeline->request->blocks);
     while (cursor_next(&cursor)) {
         write_block(timeline, lanes_of(&streams, &cursor), &cursor);
@@ -297,8 +308,8 @@ static void write_blocks(struct timeline *timeline)
 /* ---- what threads did ---- */
 
 /* Slices of threads that nest, by the thread of column 0. */
-static struct lanes *thread_lanes(struct timeline *timeline, struct lanes *lanes, int64_t *thread, int64_t now,
-                                  const char *name)
+static struct lanes *thread_lanes(struct timeline *timeline, struct lanes *lanes, int64_t *thread,
+                                  int64_t now, const char *name)
 {
     if (lanes->count == 0 || *thread != now) {
         lanes_end(lanes);
@@ -314,10 +325,11 @@ static void write_marks(struct timeline *timeline)
     int64_t thread = 0;
     struct cursor cursor;
 
-    open(&cursor, timeline,
-         "SELECT coalesce(t.id, 0), m.name, m.begin_ns, coalesce(m.end_ns, max(m.begin_ns, ?2)), m.end_ns IS NULL FROM mark m "
-         "LEFT JOIN thread t ON t.process_id = m.process_id AND t.tid = m.tid WHERE ?1 IN (0, m.process_id) "
-         "GROUP BY m.id ORDER BY 1, 3, 4 DESC, m.id");
+    open(
+        &cursor, timeline,
+        "SELECT coalesce(t.id, 0), m.name, m.begin_ns, coalesce(m.end_ns, max(m.begin_ns, ?2)), m.end_ns IS NULL FROM mark m "
+        "LEFT JOIN thread t ON t.process_id = m.process_id AND t.tid = m.tid WHERE ?1 IN (0, m.process_id) "
+        "GROUP BY m.id ORDER BY 1, 3, 4 DESC, m.id");
     cursor_bind_integer(&cursor, 2, timeline->end_ns);
     while (cursor_next(&cursor)) {
         struct track_event event = {.category = "mark", .name = cursor_name(&cursor, 1)};
@@ -339,14 +351,15 @@ static void write_calls(struct timeline *timeline)
     int64_t thread = 0;
     struct cursor cursor;
 
-    open(&cursor, timeline,
-         "SELECT e.thread_id, e.seq, e.ts_ns, e.requested, coalesce(c.text, k.name), k.name, e.device, e.stream, e.addr, e.size, "
-         "e.flags & 1, e.arg, y.function, coalesce(y.file, y.module), y.line FROM device_event d "
-         "CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id "
-         "LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause "
-         "LEFT JOIN callsite s ON s.id = e.callsite_id LEFT JOIN symbol y ON y.id = coalesce(s.user_symbol_id, s.symbol_id) "
-         "WHERE (d.kind BETWEEN 37 AND 48 OR d.kind BETWEEN 54 AND 56) AND coalesce(e.flags, 0) & 8 = 0 AND "
-         "?1 IN (0, t.process_id) ORDER BY e.thread_id, e.ts_ns - e.requested, e.ts_ns DESC, e.seq");
+    open(
+        &cursor, timeline,
+        "SELECT e.thread_id, e.seq, e.ts_ns, e.requested, coalesce(c.text, k.name), k.name, e.device, e.stream, e.addr, e.size, "
+        "e.flags & 1, e.arg, y.function, coalesce(y.file, y.module), y.line FROM device_event d "
+        "CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id "
+        "LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause "
+        "LEFT JOIN callsite s ON s.id = e.callsite_id LEFT JOIN symbol y ON y.id = coalesce(s.user_symbol_id, s.symbol_id) "
+        "WHERE (d.kind BETWEEN 37 AND 48 OR d.kind BETWEEN 54 AND 56) AND coalesce(e.flags, 0) & 8 = 0 AND "
+        "?1 IN (0, t.process_id) ORDER BY e.thread_id, e.ts_ns - e.requested, e.ts_ns DESC, e.seq");
     while (cursor_next(&cursor)) {
         int64_t end_ns = cursor_integer(&cursor, 2);
         int64_t took_ns = cursor_integer(&cursor, 3);
@@ -383,13 +396,14 @@ static void write_chains(struct timeline *timeline)
 {
     struct cursor cursor;
 
-    open(&cursor, timeline,
-         "SELECT thread_id, seq, ts_ns, kind, stage, size, requested, arg, addr, device, sum(coalesce(ended, 0)) OVER (w ROWS "
-         "UNBOUNDED PRECEDING) AS chain, lag(ended, 1, 1) OVER w, lead(1) OVER w IS NOT NULL AND ended = 0 "
-         "FROM (SELECT e.thread_id, e.seq, e.ts_ns, e.kind, c.text AS stage, e.size, e.requested, e.arg, e.addr, e.device, "
-         "e.kind = 12 OR e.arg = 1 AS ended FROM event e LEFT JOIN thread t ON t.id = e.thread_id LEFT JOIN event_cause c ON "
-         "c.code = e.cause WHERE e.kind IN (11, 12) AND ?1 IN (0, t.process_id)) "
-         "WINDOW w AS (PARTITION BY thread_id ORDER BY seq) ORDER BY thread_id, seq");
+    open(
+        &cursor, timeline,
+        "SELECT thread_id, seq, ts_ns, kind, stage, size, requested, arg, addr, device, sum(coalesce(ended, 0)) OVER (w ROWS "
+        "UNBOUNDED PRECEDING) AS chain, lag(ended, 1, 1) OVER w, lead(1) OVER w IS NOT NULL AND ended = 0 "
+        "FROM (SELECT e.thread_id, e.seq, e.ts_ns, e.kind, c.text AS stage, e.size, e.requested, e.arg, e.addr, e.device, "
+        "e.kind = 12 OR e.arg = 1 AS ended FROM event e LEFT JOIN thread t ON t.id = e.thread_id LEFT JOIN event_cause c ON "
+        "c.code = e.cause WHERE e.kind IN (11, 12) AND ?1 IN (0, t.process_id)) "
+        "WINDOW w AS (PARTITION BY thread_id ORDER BY seq) ORDER BY thread_id, seq");
     for (uint64_t flow = CHAIN_FLOWS; cursor_next(&cursor);) {
         uint64_t track = track_of(&timeline->threads, cursor_integer(&cursor, 0));
         bool is_oom = cursor_integer(&cursor, 3) == 12;
@@ -424,11 +438,12 @@ static void note_what_lacks(struct timeline *timeline)
 
     report_kept_words(kept, sizeof(kept), database);
     if (timeline->is_empty) {
-        varve_message_set(timeline->request->note, VARVE_OK, "%s: nothing was allocated: the timeline has processes only",
+        varve_message_set(timeline->request->note, VARVE_OK,
+                          "%s: nothing was allocated: the timeline has processes only",
                           database_path(database));
     } else if (!report_keeps_events(database) && timeline->request->note->text[0] == '\0') {
-        varve_message_set(timeline->request->note, VARVE_OK, "%s: %s: the timeline lacks what needs the others",
-                          database_path(database), kept);
+        varve_message_set(timeline->request->note, VARVE_OK,
+                          "%s: %s: the timeline lacks what needs the others", database_path(database), kept);
     }
 }
 

@@ -20,7 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINES_MAX 256           /* of a location: functions inlined into each other */
+#define LINES_MAX \
+    64 /* of a location: functions inlined into each other; more of them are a location of their own */
 #define FRAMES_MAX 65536        /* of a stack, as view `frame` has them */
 #define MODULE_ALIGNMENT 0x1000 /* of the addresses that modules are given */
 #define ADDRESS_MAX (INT64_C(1) << 47)
@@ -50,6 +51,7 @@ struct frame {
 struct location {
     uint32_t frame;
     uint32_t outer; /* the location that it was inlined into, and is part of; 0: none */
+    uint32_t lines; /* of both */
 };
 
 struct node {
@@ -270,7 +272,7 @@ static void put_location(struct writer *writer, uint32_t number)
     Perftools__Profiles__Line *line_list[LINES_MAX];
 
     location.id = number;
-    for (uint32_t at = number; at != 0 && location.n_line < LINES_MAX; at = writer->locations[at].outer) {
+    for (uint32_t at = number; at != 0; at = writer->locations[at].outer) {
         const struct frame *frame = &writer->frames[writer->locations[at].frame];
         const struct symbol *symbol = &writer->symbols[frame->symbol];
 
@@ -304,7 +306,8 @@ static uint32_t find_location(struct writer *writer, uint32_t frame, uint32_t ou
     number = (uint32_t)++writer->location_count;
     writer->locations =
         memory_grow(writer->locations, &writer->location_capacity, number, sizeof(*writer->locations));
-    writer->locations[number] = (struct location){.frame = frame, .outer = outer};
+    writer->locations[number] = (struct location){
+        .frame = frame, .outer = outer, .lines = outer != 0 ? writer->locations[outer].lines + 1 : 1};
     map_put(&writer->location_numbers, key, number);
     put_location(writer, number);
     return number;
@@ -337,6 +340,18 @@ static void read_frames(struct writer *writer)
     cursor_close(&cursor);
 }
 
+static struct node make_node(struct writer *writer, uint32_t frame, uint32_t caller)
+{
+    const struct node *outer = &writer->nodes[caller];
+    bool is_inlined = writer->symbols[writer->frames[frame].symbol].is_inlined;
+
+    if (is_inlined && outer->location != 0 && writer->locations[outer->location].lines < LINES_MAX) {
+        return (struct node){.location = find_location(writer, frame, outer->location),
+                             .caller = outer->caller};
+    }
+    return (struct node){.location = find_location(writer, frame, 0), .caller = caller};
+}
+
 /* A caller that does not come before its frame is as good as none, so that no file can make a circle. */
 static void read_nodes(struct writer *writer)
 {
@@ -357,16 +372,8 @@ static void read_nodes(struct writer *writer)
         uint32_t frame = frame_id > 0 && frame_id < (int64_t)writer->frame_limit ? (uint32_t)frame_id : 0;
         uint32_t caller = parent > 0 && parent < id ? (uint32_t)parent : 0;
 
-        if (id >= (int64_t)writer->node_limit) {
-            continue;
-        }
-        if (caller != 0 && writer->nodes[caller].location != 0 &&
-            writer->symbols[writer->frames[frame].symbol].is_inlined) {
-            writer->nodes[id] =
-                (struct node){.location = find_location(writer, frame, writer->nodes[caller].location),
-                              .caller = writer->nodes[caller].caller};
-        } else {
-            writer->nodes[id] = (struct node){.location = find_location(writer, frame, 0), .caller = caller};
+        if (id < (int64_t)writer->node_limit) {
+            writer->nodes[id] = make_node(writer, frame, caller);
         }
     }
     cursor_close(&cursor);
