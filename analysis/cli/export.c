@@ -78,7 +78,7 @@ static const struct option_spec options[] = {
     {"domain", 'd', OPTION_TEXT, "NAME",
      "of stacks, " DOMAIN_HELP "; of perfetto the counters (default: all)",
      offsetof(struct export_values, domain), 0, 0, NULL},
-    {"pid", 0, OPTION_INTEGER, "PID", "one process (default: all; not csv)",
+    {"pid", 'p', OPTION_INTEGER, "PID", "one process (default: all; not csv)",
      offsetof(struct export_values, pid), 1, INT32_MAX, NULL},
     {"metric", 0, OPTION_CHOICE, "WHAT",
      "folded: peak (default), allocated, leaked or temporary; speedscope: which of them is shown first",

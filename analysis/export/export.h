@@ -9,6 +9,7 @@
 
 #include "analysis/history/history.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -44,8 +45,8 @@ int export_perfetto(const void *request, FILE *out, struct varve_message *messag
 /// CSV of request->view, or of every table and view of the contract in an empty folder, NAME.csv each.
 int export_csv(const void *request, FILE *out, struct varve_message *message);
 int export_csv_folder(const void *request, const char *folder, struct varve_message *message);
-/// Why pprof and Perfetto can't be written by this build; NULL: they can.
-const char *export_protobuf_missing(void);
+/// Does this build write pprof and Perfetto? It needs protobuf-c; where that was not there, these answer VARVE_ERROR_UNSUPPORTED.
+bool export_has_protobuf(void);
 
 #ifdef __cplusplus
 }

@@ -4,22 +4,29 @@
 
 #include "trace/trace.h"
 
-const char *export_protobuf_missing(void)
+bool export_has_protobuf(void)
 {
-    return "varve was built without protobuf-c; apt install libprotobuf-c-dev protobuf-c-compiler, then build varve again";
+    return false;
+}
+
+static int refuse(const char *format, struct varve_message *message)
+{
+    return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                             "--to %s: varve was built without protobuf-c; apt install libprotobuf-c-dev "
+                             "protobuf-c-compiler, then build varve again",
+                             format);
 }
 
 int export_pprof(const void *request, FILE *out, struct varve_message *message)
 {
     (void)request;
     (void)out;
-    return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "--to pprof: %s", export_protobuf_missing());
+    return refuse("pprof", message);
 }
 
 int export_perfetto(const void *request, FILE *out, struct varve_message *message)
 {
     (void)request;
     (void)out;
-    return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "--to perfetto: %s",
-                             export_protobuf_missing());
+    return refuse("perfetto", message);
 }

@@ -5,6 +5,8 @@
  */
 #include "analysis/cli/doctor/doctor.h"
 
+#include "analysis/export/export.h"
+
 #include <glob.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -115,4 +117,11 @@ void doctor_check_libraries(struct doctor_lines *lines)
     doctor_check_library(lines, "elfutils", "libdw.so.1", "call sites have addresses instead of names",
                          "apt install libdw1");
     check_debug_files(lines);
+    if (export_has_protobuf()) {
+        doctor_add(lines, "exports", DOCTOR_OK, "", "", "pprof and Perfetto too: built with protobuf-c");
+    } else {
+        doctor_add(lines, "exports", DOCTOR_MISSING, "varve export does not write pprof and Perfetto",
+                   "apt install libprotobuf-c-dev protobuf-c-compiler, then build varve again",
+                   "built without protobuf-c");
+    }
 }

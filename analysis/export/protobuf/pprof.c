@@ -448,9 +448,9 @@ static void put_samples(struct writer *writer)
     export_note_stacks(writer->request, is_empty, has_stacks);
 }
 
-const char *export_protobuf_missing(void)
+bool export_has_protobuf(void)
 {
-    return NULL;
+    return true;
 }
 
 int export_pprof(const void *request, FILE *out, struct varve_message *message)

@@ -49,7 +49,7 @@ static void check_format(const char *script, const char *format)
     char *bytes;
     size_t count;
 
-    if (is_protobuf(format) && export_protobuf_missing() != NULL) {
+    if (is_protobuf(format) && !export_has_protobuf()) {
         command_refused(outcome, format, "protobuf-c");
         return;
     }
