@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/stat.h>
 
 int output_file(const char *path, bool may_replace, output_writer *write, const void *subject,
                 struct varve_message *message)
@@ -30,6 +31,37 @@ int output_file(const char *path, bool may_replace, output_writer *write, const 
     }
     if (error == VARVE_OK) {
         error = varve_publish_move(whole, path, may_replace, message);
+    }
+    varve_publish_folder_remove(folder);
+    return error;
+}
+
+int output_folder(const char *path, output_folder_writer *write, const void *subject,
+                  struct varve_message *message)
+{
+    char place[4096];
+    char folder[4096];
+    struct stat status;
+    size_t length = strlen(path);
+    int error;
+
+    while (length > 1 && path[length - 1] == '/') {
+        length--;
+    }
+    if (snprintf(place, sizeof(place), "%.*s", (int)length, path) >= (int)sizeof(place)) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "the path %.200s is too long", path);
+    }
+    if (lstat(place, &status) == 0) {
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "%.300s: exists already; name another folder, which will be made", path);
+    }
+    error = varve_publish_folder_make(place, false, folder, sizeof(folder), message);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = write(subject, folder, message);
+    if (error == VARVE_OK) {
+        error = varve_publish_move(folder, place, false, message);
     }
     varve_publish_folder_remove(folder);
     return error;

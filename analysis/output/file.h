@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file of a command's answer, which is there whole or not at all.
+ * A file of a command's answer, or a folder of files, which is there whole or not at all.
  */
 #ifndef VARVE_ANALYSIS_OUTPUT_FILE_H
 #define VARVE_ANALYSIS_OUTPUT_FILE_H
@@ -20,6 +20,13 @@ typedef int output_writer(const void *subject, FILE *out, struct varve_message *
 /// Errors: those of `write`, of varve_publish_folder_make and _move; VARVE_ERROR_IO.
 int output_file(const char *path, bool may_replace, output_writer *write, const void *subject,
                 struct varve_message *message);
+
+/// The same of files, which it makes in `folder`.
+typedef int output_folder_writer(const void *subject, const char *folder, struct varve_message *message);
+
+/// A folder where nothing is yet: `write` fills one beside `path`, which then moves there. Errors: as of output_file.
+int output_folder(const char *path, output_folder_writer *write, const void *subject,
+                  struct varve_message *message);
 
 #ifdef __cplusplus
 }

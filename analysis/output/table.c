@@ -153,14 +153,19 @@ void table_free(struct table *table)
     *table = (struct table){0};
 }
 
-void csv_text(FILE *out, const char *text, size_t bytes)
+bool csv_is_plain(const char *text, size_t bytes)
 {
     bool is_plain = bytes > 0;
 
     for (size_t i = 0; i < bytes && is_plain; i++) {
-        is_plain = strchr("\",\r\n", text[i]) == NULL || text[i] == '\0';
+        is_plain = text[i] != '"' && text[i] != ',' && text[i] != '\r' && text[i] != '\n';
     }
-    if (is_plain) {
+    return is_plain;
+}
+
+void csv_text(FILE *out, const char *text, size_t bytes)
+{
+    if (csv_is_plain(text, bytes)) {
         fwrite(text, 1, bytes, out);
         return;
     }

@@ -36,6 +36,7 @@ void table_add(struct table *table, const char *text); /* copied; the next cell 
 void table_print(struct table *table, FILE *out, bool with_titles);
 void table_free(struct table *table);
 
+bool csv_is_plain(const char *text, size_t bytes);        /* it stands as it is */
 void csv_text(FILE *out, const char *text, size_t bytes); /* quoted where RFC 4180 wants it */
 void csv_field(FILE *out, const char *text);              /* the same of all of it; NULL: nothing */
 

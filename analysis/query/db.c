@@ -627,29 +627,53 @@ const char *cursor_column_name(struct cursor *cursor, int column)
     return name != NULL ? name : "";
 }
 
+static enum value_type type_of(int sqlite_type)
+{
+    switch (sqlite_type) {
+    case SQLITE_INTEGER:
+        return VALUE_INTEGER;
+    case SQLITE_FLOAT:
+        return VALUE_REAL;
+    case SQLITE_BLOB:
+        return VALUE_BLOB;
+    case SQLITE_TEXT:
+        return VALUE_TEXT;
+    default:
+        return VALUE_NULL;
+    }
+}
+
+/* One call that locks, where a type and an integer asked for one after the other were two. */
+enum value_type cursor_scalar(struct cursor *cursor, int column, int64_t *integer_out)
+{
+    sqlite3_value *value = sqlite3_column_value(cursor->statement, column);
+    enum value_type type = type_of(sqlite3_value_type(value));
+
+    if (type == VALUE_INTEGER) {
+        *integer_out = sqlite3_value_int64(value);
+    }
+    return type;
+}
+
 struct value cursor_value(struct cursor *cursor, int column)
 {
     struct sqlite3_stmt *statement = cursor->statement;
-    struct value value = {.type = VALUE_NULL};
+    struct value value = {.type = type_of(sqlite3_column_type(statement, column))};
 
-    switch (sqlite3_column_type(statement, column)) {
-    case SQLITE_INTEGER:
-        value.type = VALUE_INTEGER;
+    switch (value.type) {
+    case VALUE_INTEGER:
         value.integer = sqlite3_column_int64(statement, column);
         break;
-    case SQLITE_FLOAT:
-        value.type = VALUE_REAL;
+    case VALUE_REAL:
         value.real = sqlite3_column_double(statement, column);
         break;
-    case SQLITE_BLOB:
-        value.type = VALUE_BLOB;
+    case VALUE_BLOB:
         value.text = sqlite3_column_blob(statement, column);
         value.bytes = (size_t)sqlite3_column_bytes(statement, column);
         return value;
-    case SQLITE_TEXT:
-        value.type = VALUE_TEXT;
+    case VALUE_TEXT:
         break;
-    default:
+    case VALUE_NULL:
         return value;
     }
     value.text = (const char *)sqlite3_column_text(statement, column);

@@ -113,6 +113,8 @@ int cursor_open_user(struct cursor *cursor, struct database *database, const cha
 int cursor_column_count(struct cursor *cursor);
 const char *cursor_column_name(struct cursor *cursor, int column);
 struct value cursor_value(struct cursor *cursor, int column);
+/// The type of a column, and its value if that is an integer, which most are: quicker than cursor_value.
+enum value_type cursor_scalar(struct cursor *cursor, int column, int64_t *integer_out);
 struct cJSON *value_json(const struct value *value); /* of a blob: its bytes in hexadecimal */
 const char *database_library_version(void);
 

@@ -122,12 +122,16 @@ class Sizes(Hostile):
                 connection.commit()
                 connection.close()
                 with self.subTest(number=number, far=far):
-                    for command in (["replay", self.path], ["export", self.path, "--force", "-o", self.name("out")],
+                    for command in (["replay", self.path], *self.exports(),
                                     ["segments", self.path], ["report", self.path], ["tree", self.path],
                                     ["tree", "--inverted", self.path], ["flamegraph", "-o", "-", self.path],
                                     ["diff", self.path, self.path], ["diff", "--by", "stack", self.path, self.path],
                                     ["diff", "--events", self.path, self.path]):
                         self.assertIn(self.run_limited(*command).returncode, (0, 1, 2), command)
+
+    def exports(self):
+        for to in ("pytorch", "speedscope", "folded", "pprof", "perfetto"):
+            yield ["export", self.path, "--to", to, "--force", "-o", self.name("out")]
 
     def test_stacks_without_an_end(self):
         """Callers that lead back, or nowhere: every reader comes to an end, and says what there is."""
@@ -154,7 +158,7 @@ class Sizes(Hostile):
             with self.subTest(sql):
                 outcome = self.run_limited("query", "--no-header", self.path, "SELECT count(*) FROM frame")
                 self.assertEqual((outcome.returncode, outcome.out.strip()), (0, str(frames)), outcome)
-                for command in (["replay", self.path], ["export", self.path, "--force", "-o", self.name("out")],
+                for command in (["replay", self.path], *self.exports(),
                                 ["report", self.path], ["leaks", "--json", self.path], ["tree", self.path],
                                 ["tree", "--inverted", self.path], ["flamegraph", "--folded", self.path],
                                 ["diff", self.path, self.path], ["diff", "--by", "stack", self.path, self.path],

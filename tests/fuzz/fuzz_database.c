@@ -42,6 +42,9 @@ static const char *const questions[][5] = {
     {"query", NULL, "SELECT * FROM frame"},
     {"diff", NULL, database_path},
     {"replay", NULL},
+    {"export", NULL, "--to=speedscope", "--output=-"},
+    {"export", NULL, "--to=pprof", "--output=-"},
+    {"export", NULL, "--to=perfetto", "--output=-"},
 };
 
 static char *whole[DATABASES];

@@ -6,6 +6,7 @@
 #include "analysis/cli/doctor/doctor.h"
 
 #include "analysis/top/screen.h"
+#include "analysis/export/export.h"
 
 #include <glob.h>
 #include <limits.h>
@@ -128,4 +129,11 @@ void doctor_check_libraries(struct doctor_lines *lines)
                          "apt install libdw1");
     check_debug_files(lines);
     check_screen(lines);
+    if (export_has_protobuf()) {
+        doctor_add(lines, "exports", DOCTOR_OK, "", "", "pprof and Perfetto too: built with protobuf-c");
+    } else {
+        doctor_add(lines, "exports", DOCTOR_MISSING, "varve export does not write pprof and Perfetto",
+                   "apt install libprotobuf-c-dev protobuf-c-compiler, then build varve again",
+                   "built without protobuf-c");
+    }
 }

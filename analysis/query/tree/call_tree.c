@@ -199,25 +199,35 @@ static uint32_t find_callsite(struct builder *builder, struct map *numbers, uint
     return number;
 }
 
-#define CALLSITES(bytes, allocations)                                                                          \
-    "SELECT c.node_id, coalesce(c.user_symbol_id, c.symbol_id), " bytes ", " allocations                       \
-    " FROM callsite_stat t LEFT JOIN callsite c ON c.id = t.callsite_id WHERE t.domain = (SELECT d.code FROM " \
-    "domain d WHERE d.name = ?1)"
+/* Of all processes, and of the process ?2. The view of processes has its domains by name. */
+#define CALLSITES(bytes, allocations)                                                                              \
+    {                                                                                                              \
+        "SELECT c.node_id, coalesce(c.user_symbol_id, c.symbol_id), " bytes ", " allocations                       \
+        " FROM callsite_stat t LEFT JOIN callsite c ON c.id = t.callsite_id WHERE t.domain = (SELECT d.code FROM " \
+        "domain d WHERE d.name = ?1)",                                                                             \
+            "SELECT c.node_id, coalesce(c.user_symbol_id, c.symbol_id), " bytes ", " allocations                   \
+            " FROM callsite_total_process t LEFT JOIN callsite c ON c.id = t.callsite_id WHERE t.domain = ?1 AND " \
+            "t.process_id = ?2"                                                                                    \
+    }
 
 /* False: figures that can't be. */
 static bool read_callsites(struct builder *builder, struct map *numbers, const uint32_t *nodes, int64_t limit)
 {
-    static const char *const sql[] = {
+    static const char *const sql[][2] = {
         [CALL_TREE_PEAK] = CALLSITES("t.peak_bytes", "t.peak_allocations"),
         [CALL_TREE_ALLOCATED] = CALLSITES("t.bytes", "t.allocations"),
         [CALL_TREE_LEAKED] = CALLSITES("t.live_bytes", "t.live_allocations"),
         [CALL_TREE_TEMPORARY] = CALLSITES("0", "t.temporary"),
     };
+    const struct call_tree_options *options = &builder->tree->options;
     struct cursor cursor;
     bool is_right = true;
 
-    cursor_open(&cursor, builder->database, sql[builder->tree->options.metric]);
-    cursor_bind_text(&cursor, 1, builder->tree->options.domain);
+    cursor_open(&cursor, builder->database, sql[options->metric][options->process_id != 0]);
+    cursor_bind_text(&cursor, 1, options->domain);
+    if (options->process_id != 0) {
+        cursor_bind_integer(&cursor, 2, options->process_id);
+    }
     while (is_right && cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         uint32_t node = id > 0 && id < limit ? nodes[id] : ROOT;
@@ -420,7 +430,7 @@ static void read_frame(const struct builder *builder, uint32_t key, struct call_
 {
     struct cursor cursor;
 
-    *frame = (struct call_tree_frame){.is_missing = key == NO_FRAME};
+    *frame = (struct call_tree_frame){.symbol = key, .is_missing = key == NO_FRAME};
     if (key == NO_FRAME) {
         return;
     }

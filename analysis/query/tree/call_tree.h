@@ -37,6 +37,7 @@ enum call_tree_figure {
 
 struct call_tree_options {
     const char *domain;
+    int64_t process_id; /* 0: all processes; of one, what it had at the peak of all of them together */
     enum call_tree_metric metric;
     enum call_tree_figure figure; /* by which nodes are ordered and left out */
     bool is_inverted;
@@ -47,6 +48,7 @@ struct call_tree_options {
 };
 
 struct call_tree_frame {
+    uint32_t symbol; /* row of table symbol; the same in every tree of a database; 0: no frame */
     char *function, *file, *module; /* NULL: unknown */
     int64_t line;                   /* 0: unknown */
     bool is_python;

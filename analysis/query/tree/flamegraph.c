@@ -9,6 +9,7 @@
 #include "analysis/output/format.h"
 #include "analysis/query/db.h"
 #include "analysis/query/tree/call_tree.h"
+#include "analysis/query/tree/frame_name.h"
 #include "analysis/query/tree/tree_print.h"
 
 #include <inttypes.h>
@@ -17,58 +18,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAME_COLUMNS 400
-#define NAME_BYTES (4 * NAME_COLUMNS + 8)
-#define TITLE_BYTES (3 * NAME_BYTES)
-
 #define WIDTH 1200
 #define MARGIN 10
 #define TOP 62
 #define ROW 17
 #define LETTER 7.2 /* width of one */
 
-/* ---- names ---- */
-
-static void put_name(char *text, size_t bytes, const struct call_tree_frame *frame)
-{
-    char module[NAME_BYTES];
-
-    if (frame->is_missing) {
-        snprintf(text, bytes, "(no stack)");
-    } else if (frame->function != NULL) {
-        format_head(text, bytes, frame->function, NAME_COLUMNS);
-    } else {
-        format_head(module, sizeof(module),
-                    frame->module != NULL ? format_base_name(frame->module) : "unresolved", NAME_COLUMNS);
-        snprintf(text, bytes, "[%s]", module);
-    }
-}
-
-/* Where it is: "file:line", or the module; "" if nothing is known. */
-static void put_location(char *text, size_t bytes, const struct call_tree_frame *frame)
-{
-    char path[NAME_BYTES];
-
-    text[0] = '\0';
-    if (frame->file != NULL) {
-        format_tail(path, sizeof(path), frame->file, NAME_COLUMNS);
-        snprintf(text, bytes, frame->line > 0 ? "%s:%" PRId64 : "%s", path, frame->line);
-    } else if (frame->module != NULL && frame->function != NULL) {
-        format_tail(path, sizeof(path), format_base_name(frame->module), NAME_COLUMNS);
-        snprintf(text, bytes, "%s", path);
-    }
-}
-
 /* ---- folded stacks ---- */
 
 static char *folded_name(const struct call_tree_frame *frame)
 {
-    char name[NAME_BYTES + 2];
-    char location[NAME_BYTES + 32];
+    char name[FRAME_NAME_BYTES];
+    char location[FRAME_NAME_BYTES];
     char text[sizeof(name) + sizeof(location) + 8];
 
-    put_name(name, sizeof(name), frame);
-    put_location(location, sizeof(location), frame);
+    frame_name(name, frame);
+    frame_location(location, frame);
     snprintf(text, sizeof(text), location[0] != '\0' ? "%s (%s)" : "%s", name, location);
     for (char *at = text; *at != '\0'; at++) {
         *at = *at == ';' ? ':' : *at;
@@ -150,15 +115,15 @@ static void write_box(FILE *out, const struct call_tree *tree, size_t number, do
     struct call_tree_frame root = {.function = NULL};
     const struct call_tree_frame *frame = number > 0 ? &tree->frames[node->frame] : &root;
     size_t letters = width > LETTER ? (size_t)((width - 4) / LETTER) : 0;
-    char name[NAME_BYTES + 2] = "all";
-    char location[NAME_BYTES + 32] = "";
-    char label[NAME_BYTES];
+    char name[FRAME_NAME_BYTES] = "all";
+    char location[FRAME_NAME_BYTES] = "";
+    char label[FRAME_NAME_BYTES];
     char colour[48];
     unsigned y = TOP + node->depth * ROW;
 
     if (number > 0) {
-        put_name(name, sizeof(name), frame);
-        put_location(location, sizeof(location), frame);
+        frame_name(name, frame);
+        frame_location(location, frame);
     }
     put_colour(colour, sizeof(colour), frame);
     fputs("<g><title>", out);
@@ -228,7 +193,7 @@ static void write_head(FILE *out, struct database *database, const struct call_t
     unsigned height = TOP + (depth + 1) * ROW + MARGIN;
     int64_t figures[CALL_TREE_FIGURES];
     size_t left_out = call_tree_left_out(tree, figures);
-    char path[NAME_BYTES];
+    char path[FRAME_NAME_BYTES];
 
     fprintf(out,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"

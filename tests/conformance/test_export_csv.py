@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`varve export --to csv`, read by Python's csv: each file is its view row by row, hostile texts too, and a folder is there whole or
+not at all."""
+
+import csv
+import io
+import os
+import sqlite3
+import sys
+
+csv.field_size_limit(1 << 24)
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from export_databases import Case, recording  # noqa: E402
+
+CONTRACT = ("events", "allocations", "segment", "callsite_total", "timeline", "timeline_process", "mark", "oom", "oom_retry", "process",
+            "thread", "device", "callsite", "stack_node", "symbol", "block_op", "storages", "op", "fragmentation", "meta")
+
+
+def text_of(value):
+    """As varve query --csv has it; NULL is no text at all."""
+    if value is None:
+        return b""
+    if isinstance(value, float):
+        return None  # compared as a number
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+class Csv(Case):
+    def assert_rows(self, data, view):
+        cursor = self.connection.execute(f'SELECT * FROM "{view}"')
+        # Bytes are read as Latin-1, so that nothing is lost whatever encoding a text has.
+        rows = csv.reader(io.StringIO(data.decode("latin-1"), newline=""), strict=True)
+        self.assertEqual(next(rows), [column[0] for column in cursor.description])
+        count = 0
+        for expected in cursor:
+            row = next(rows)
+            self.assertEqual(len(row), len(expected))
+            for cell, value in zip(row, expected):
+                if isinstance(value, float):
+                    self.assertAlmostEqual(float(cell), value, delta=1e-12 * abs(value))
+                else:
+                    self.assertEqual(cell.encode("latin-1"), text_of(value), (view, count))
+            count += 1
+        self.assertEqual(list(rows), [], view)
+        return count
+
+    def folder_of(self, name="tables"):
+        target = os.path.join(self.folder, name)
+        outcome = self.varve("export", self.path, "--to", "csv", "-o", target + "/")
+        self.assertEqual((outcome.out, outcome.err), ("", ""))
+        names = sorted(os.listdir(target))
+        self.assertLessEqual({f"{view}.csv" for view in CONTRACT}, set(names))
+        self.assertEqual([entry for entry in os.listdir(self.folder) if entry.startswith(name + ".")], [])
+        return target, names
+
+    def assert_folder(self):
+        self.connect()
+        target, names = self.folder_of()
+        rows = {}
+        for name in names:
+            with open(os.path.join(target, name), "rb") as stream:
+                rows[name] = self.assert_rows(stream.read(), name.removesuffix(".csv"))
+        return rows
+
+    def test_recording(self):
+        self.heap()
+        rows = self.assert_folder()
+        self.assertGreater(rows["events.csv"], 40)
+        self.assertGreater(rows["callsite_total_process.csv"], 10)
+
+    def test_gpu(self):
+        self.snapshot("multistream_record")
+        self.assertGreater(self.assert_folder()["segment.csv"], 10)
+
+    def test_hostile_texts(self):
+        self.heap()
+        with sqlite3.connect(self.path) as connection:
+            for i, text in enumerate((b'a"b', b"a,b", b"a\nb", b"a\rb", b"", b"a\x00b", b"\xff\xfe", b"y" * (1 << 20), b'"', b",", b"=1+1")):
+                connection.execute("UPDATE symbol SET function = CAST(? AS TEXT) WHERE id = ?", (text, i + 1))
+            connection.execute("INSERT INTO meta VALUES ('blob', ?), ('least', ?), ('real', 0.1)", (b"\x00\x01", -(1 << 63)))
+        connection.close()
+        self.connect()
+        data, _ = self.export("csv", "--view", "symbol")
+        if sys.version_info >= (3, 11):  # before, csv does not read NUL
+            self.assert_rows(data, "symbol")
+        meta, _ = self.export("csv", "--view", "meta")
+        self.assertIn(b"\nblob,X'0001'\nleast,-9223372036854775808\nreal,0.1\n", meta)
+
+    def test_one_view(self):
+        self.heap()
+        self.connect()
+        data, _ = self.export("csv", "--view", "peak")
+        self.assert_rows(data, "peak")
+        there = self.varve("export", self.path, "--to", "csv", "--view", "peak", "-o", "-").out
+        self.assertEqual(there.encode(), data)
+        self.assertEqual(self.varve("query", "--csv", self.path, "SELECT * FROM peak").out.encode(), data)
+
+    def test_refusals(self):
+        self.heap()
+        taken = os.path.join(self.folder, "taken")
+        os.mkdir(taken)
+        for options, word in ((["-o", taken], "exists already"), (["-o", taken, "--force"], "exists already"),
+                              (["-o", "-"], "name it with --view"), (["--view", "nothing", "-o", taken + "2"], "has no table or view"),
+                              (["--view", 'a" UNION', "-o", taken + "2"], "has no table or view"),
+                              (["-o", os.path.join(self.folder, "no", "where")], "cannot be written"), ([], "-o FILE is required"),
+                              (["-o", taken + "2", "--domain", "heap"], "--domain")):
+            self.assert_refused(recording.varve("export", self.path, "--to", "csv", *options), word)
+        self.assertEqual((os.listdir(taken), [name for name in os.listdir(self.folder) if name.startswith("taken")]), ([], ["taken"]))
+
+    def test_damage_leaves_nothing(self):
+        self.heap()
+        with sqlite3.connect(self.path) as connection:
+            connection.execute("DROP VIEW rss")
+        connection.close()
+        self.assert_refused(recording.varve("export", self.path, "--to", "csv", "-o", os.path.join(self.folder, "t")), "rss")
+        self.assertEqual([name for name in os.listdir(self.folder) if not name.startswith("trace.db")], [])
+
+
+if __name__ == "__main__":
+    recording.main()
