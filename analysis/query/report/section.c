@@ -12,14 +12,14 @@
 
 #include <stdlib.h>
 
-static int64_t count_rows(struct database *database, const char *sql)
+int64_t report_section_rows(struct database *database, const struct report_section *section)
 {
     char *text;
     size_t bytes;
     FILE *statement = memory_stream(&text, &bytes);
     int64_t count;
 
-    fprintf(statement, "SELECT count(*), ?1 FROM (%s)", sql);
+    fprintf(statement, "SELECT count(*), ?1 FROM (%s)", section->table.sql);
     memory_stream_end(statement, &text);
     count = database_integer_of(database, text, -1);
     free(text);
@@ -28,7 +28,7 @@ static int64_t count_rows(struct database *database, const char *sql)
 
 void report_section_table(FILE *out, struct database *database, const struct report_section *section)
 {
-    int64_t all = count_rows(database, section->table.sql);
+    int64_t all = report_section_rows(database, section);
 
     if (all == 0) {
         return;
