@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve report`: where the memory went. Reads the small tables only, so that ten million events take no
- * longer than ten thousand.
+ * `varve report`: where the memory went. As text and JSON it reads the small tables only, so that ten million events take no
+ * longer than ten thousand; the page of --html has each allocation.
  */
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
+#include "analysis/output/file.h"
 #include "analysis/output/json.h"
+#include "analysis/output/progress.h"
 #include "analysis/output/terminal.h"
 #include "analysis/query/db.h"
+#include "analysis/query/page/page.h"
 #include "analysis/query/report/report.h"
 #include "trace/trace.h"
+
+#include <string.h>
+
+#define STDOUT "-"
 
 struct values {
     int64_t top;
@@ -21,6 +28,8 @@ struct values {
     bool all;
     bool full_names;
     bool json;
+    const char *html;
+    bool force;
 };
 
 static const struct values defaults = {.top = -1, .frames = -1, .stacks = -1};
@@ -43,8 +52,56 @@ static const struct option_spec options[] = {
      offsetof(struct values, width), TERMINAL_COLUMNS_MIN, TERMINAL_COLUMNS_MAX, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object with every figure", offsetof(struct values, json), 0, 0,
      NULL},
+    {"html", 0, OPTION_TEXT, "FILE",
+     "a page to look at, in one file that needs no other: memory over time, what was live when, flame graph, map of "
+     "addresses, every table; - is standard output",
+     offsetof(struct values, html), 0, 0, NULL},
+    {"force", 'f', OPTION_FLAG, NULL, "replace FILE if it exists", offsetof(struct values, force), 0, 0,
+     NULL},
     {.kind = OPTION_END},
 };
+
+static const char *check(const void *values_untyped)
+{
+    const struct values *values = values_untyped;
+
+    return values->html != NULL && values->json ? "--html and --json exclude each other" : NULL;
+}
+
+struct page_source {
+    struct database *database;
+    struct progress *progress;
+};
+
+static int write_page(const void *source_untyped, FILE *out, struct varve_message *message)
+{
+    const struct page_source *source = source_untyped;
+
+    return page_write(out, source->database, source->progress, message);
+}
+
+static int answer_page(struct command_context *context, struct database *database,
+                       const struct values *values, struct varve_message *message)
+{
+    bool is_file = strcmp(values->html, STDOUT) != 0;
+    int error = page_check(message);
+    struct progress progress;
+    const struct page_source source = {database, &progress};
+
+    if (error == VARVE_OK && is_file) {
+        error = varve_publish_check(values->html, values->force, message);
+    }
+    if (error != VARVE_OK) {
+        return error;
+    }
+    command_progress(context, &progress, false);
+    context->is_exact = !is_file;
+    error = is_file ? output_file(values->html, values->force, write_page, &source, message)
+                    : write_page(&source, context->out, message);
+    database_on_progress(database, NULL, NULL);
+    progress_end(&progress);
+    return error;
+}
 
 static int answer(struct command_context *context, struct database *database, const void *values_untyped,
                   struct varve_message *message)
@@ -55,9 +112,10 @@ static int answer(struct command_context *context, struct database *database, co
         .by = (enum group_by)values->by,
         .stacks = {.frames = values->frames, .stacks = values->stacks, .is_all = values->all},
     };
-    int error = groups_check(database, report.by, message);
+    int error = values->html != NULL ? answer_page(context, database, values, message)
+                                     : groups_check(database, report.by, message);
 
-    if (error != VARVE_OK) {
+    if (error != VARVE_OK || values->html != NULL) {
         return error;
     }
     if (values->width > 0) {
@@ -85,9 +143,11 @@ const struct command command_report = {
     .examples = "  varve report trace.db\n"
                 "  varve report --by function --top 20 trace.db\n"
                 "  varve report --all trace.db | less\n"
+                "  varve report --html report.html trace.db\n"
                 "  varve report --json trace.db | jq '.domains[] | {domain, peaks}'\n",
     .options = options,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
+    .check = check,
     .answer = answer,
 };

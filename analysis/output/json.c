@@ -123,6 +123,13 @@ void json_real(struct cJSON *object, const char *key, double value)
     json_add(object, key, json_real_value(value));
 }
 
+struct cJSON *json_member(struct cJSON *object, const char *key)
+{
+    struct cJSON *found = cJSON_GetObjectItemCaseSensitive(object, key);
+
+    return found != NULL ? found : checked(cJSON_AddObjectToObject(object, key));
+}
+
 /* Keys may be names of a database as well, and of those cJSON escapes only what JSON itself forbids. */
 static void print_shown(const char *text, FILE *out)
 {

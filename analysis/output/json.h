@@ -29,7 +29,9 @@ void json_bool(struct cJSON *object, const char *key, bool value);
 void json_real(struct cJSON *object, const char *key, double value);
 void json_add(struct cJSON *object, const char *key, struct cJSON *value); /* takes `value` */
 void json_append(struct cJSON *array, struct cJSON *value);                /* takes `value` */
-void json_print(struct cJSON *value, FILE *out);                           /* frees `value` */
+/// The object that is the member `key` of an object, added as an empty one where there is none yet.
+struct cJSON *json_member(struct cJSON *object, const char *key);
+void json_print(struct cJSON *value, FILE *out); /* frees `value` */
 
 /* ---- reading ---- */
 

@@ -11,6 +11,7 @@
 #include "analysis/query/db.h"
 #include "analysis/query/print.h"
 #include "analysis/query/report/rule.h"
+#include "analysis/query/report/section.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -89,15 +90,17 @@ bool report_cupti_agrees(struct database *database)
     return database_integer(database, "SELECT count(*) FROM cupti_difference", 0) == 0;
 }
 
-void report_cupti_print(FILE *out, struct database *database)
+void report_cupti_text(FILE *out, struct database *database, const struct report_section *section,
+                       const struct report_options *options)
 {
     bool is_checked = report_cupti_is_checked(database);
     struct cursor cursor;
 
+    (void)options;
     if (!is_checked && database_integer(database, "SELECT EXISTS (SELECT 1 FROM cupti_state)", 0) == 0) {
         return;
     }
-    report_rule_print(out, "CUPTI");
+    report_rule_print(out, section->title);
     cursor_open(&cursor, database,
                 "SELECT state, " HAS_BEGUN
                 " AS has_begun, count(DISTINCT process_id), sum(arg), max(arg) FROM "
@@ -112,11 +115,12 @@ void report_cupti_print(FILE *out, struct database *database)
     }
 }
 
-struct cJSON *report_cupti_json(struct database *database)
+struct cJSON *report_cupti_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *object = json_object();
     bool is_checked = report_cupti_is_checked(database);
 
+    (void)options;
     json_add(object, "states",
              query_json(database,
                         "SELECT process_id, pid, state, seq, ts_ns, arg, CASE WHEN state = 'cupti_refused' "

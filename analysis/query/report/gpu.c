@@ -3,7 +3,6 @@
  * Devices and who used them, memory by stream, time spent in the driver, segments against the blocks in them when most was
  * reserved, unattributed memory, requests that failed, and CUPTI. They appear only where there is something of
  * the kind. Figures are those of the views; how much was free in one piece is read from the layout, as segments --at does.
- * The table at the end has the sections.
  */
 #include "analysis/query/report/gpu.h"
 
@@ -14,8 +13,8 @@
 #include "analysis/query/callsites.h"
 #include "analysis/query/db.h"
 #include "analysis/query/print.h"
-#include "analysis/query/report/cupti.h"
 #include "analysis/query/report/rule.h"
+#include "analysis/query/report/section.h"
 #include "analysis/query/segments.h"
 #include "analysis/query/totals.h"
 #include "trace/trace.h"
@@ -25,28 +24,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS_SHOWN 20
-#define HOLES_SHOWN 10
 #define HOLES_JSON 100
 #define FAILURES_SHORT 2
 #define FAILURES_SHOWN 5
 #define FAILURE_FRAMES 4
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
-#define FAILURES_JSON 10000
 
 #define DEVICES_SQL                                                                               \
     "SELECT u.device, d.name, d.total_bytes, d.uuid FROM (SELECT id AS device FROM device UNION " \
     "SELECT device FROM device_process) u LEFT JOIN device d ON d.id = u.device ORDER BY 1"
-
-/* Per device: how often the driver was queried, its memory, the most in use and what was attributed of it then, and
- * the rest: the least, the most, the last. */
-#define UNATTRIBUTED_SQL                                                                                        \
-    "SELECT device, count(*) AS queries, max(total) AS total, max(used) AS most_used, "                         \
-    "(SELECT attributed FROM device_unattributed m WHERE m.device = u.device ORDER BY used DESC, seq LIMIT 1) " \
-    "AS attributed, min(unattributed) AS least, max(unattributed) AS most, "                                    \
-    "(SELECT unattributed FROM device_unattributed l WHERE l.device = u.device ORDER BY seq DESC LIMIT 1) "     \
-    "AS last FROM device_unattributed u GROUP BY device ORDER BY device"
 
 bool report_has_gpu(struct database *database)
 {
@@ -85,15 +72,17 @@ static void print_users(FILE *out, struct database *database, int64_t device)
     fputs(all > 0 ? "\n" : "", out);
 }
 
-static void print_devices(FILE *out, struct database *database)
+void report_devices_text(FILE *out, struct database *database, const struct report_section *section,
+                         const struct report_options *options)
 {
     struct cursor cursor;
     bool is_first = true;
 
+    (void)options;
     cursor_open(&cursor, database, DEVICES_SQL);
     while (cursor_next(&cursor)) {
         if (is_first) {
-            report_rule_print(out, "GPUs");
+            report_rule_print(out, section->title);
             is_first = false;
         }
         fprintf(out, "  GPU %" PRId64 "  ", cursor_integer(&cursor, 0));
@@ -111,11 +100,12 @@ static void print_devices(FILE *out, struct database *database)
     cursor_close(&cursor);
 }
 
-static struct cJSON *devices_json(struct database *database)
+struct cJSON *report_devices_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *devices = json_array();
     struct cursor cursor;
 
+    (void)options;
     cursor_open(&cursor, database, DEVICES_SQL);
     while (cursor_next(&cursor)) {
         struct cJSON *device = json_object();
@@ -136,40 +126,7 @@ static struct cJSON *devices_json(struct database *database)
     return devices;
 }
 
-/* ---- tables ---- */
-
-static void print_section(FILE *out, struct database *database, const char *title, const struct query *query,
-                          int64_t bound, const char *all_sql)
-{
-    int64_t all = database_integer(database, all_sql, 0);
-
-    if (all == 0) {
-        return;
-    }
-    report_rule_print(out, title);
-    query_print(out, database, query, bound);
-    if (all > ROWS_SHOWN) {
-        fprintf(out, "  and %s more (--json has all)\n", format_count(all - ROWS_SHOWN).text);
-    }
-}
-
-static void print_streams(FILE *out, struct database *database)
-{
-    static const struct table_column columns[] = {
-        {"GPU", true},   {"pid", true},   {"of", false},  {"stream", true},      {"allocations", true},
-        {"freed", true}, {"bytes", true}, {"peak", true}, {"never freed", true},
-    };
-    static const struct query query = {
-        .sql = "SELECT device, pid, domain, stream, allocations, frees, bytes, peak_bytes, live_bytes "
-               "FROM stream_total ORDER BY device, process_id, domain, bytes DESC, "
-               "stream LIMIT " TEXT(ROWS_SHOWN),
-        .columns = columns,
-        .kinds = "nntnccbbb",
-    };
-
-    print_section(out, database, "GPU memory by stream (0: the default stream)", &query, 0,
-                  "SELECT count(*) FROM stream_total");
-}
+/* ---- time ---- */
 
 static void print_time_sums(FILE *out, struct database *database, const char *before)
 {
@@ -194,29 +151,15 @@ static void print_time_sums(FILE *out, struct database *database, const char *be
     fputs(strcmp(before, ", ") == 0 ? "\n" : "", out);
 }
 
-static void print_times_short(FILE *out, struct database *database)
+void report_calls_text(FILE *out, struct database *database, const struct report_section *section,
+                       const struct report_options *options)
 {
-    print_time_sums(out, database, "\nTime in the CUDA driver, all threads: ");
-}
-
-static void print_times(FILE *out, struct database *database)
-{
-    static const struct table_column columns[] = {
-        {"GPU", true},  {"function", false}, {"calls", true}, {"failed", true},
-        {"time", true}, {"of run", true},    {"mean", true},  {"longest", true},
-    };
-    static const struct query query = {
-        .sql = "SELECT device, function, sum(calls), sum(failed), sum(total_ns), "
-               "CAST(1000.0 * sum(total_ns) / max(?1, 1) AS INTEGER), sum(total_ns) / max(sum(calls), 1), "
-               "max(max_ns) FROM device_call GROUP BY device, function ORDER BY sum(total_ns) DESC, function "
-               "LIMIT " TEXT(ROWS_SHOWN),
-        .columns = columns,
-        .kinds = "ntccd%dd",
-    };
-    print_section(out, database, "Time in the CUDA driver's memory calls and in waiting, all threads", &query,
-                  report_duration_ns(database),
-                  "SELECT count(*) FROM (SELECT DISTINCT device, function FROM device_call)");
-    print_time_sums(out, database, "  together ");
+    if (options->stacks.is_all) {
+        report_section_table(out, database, section);
+        print_time_sums(out, database, "  together ");
+    } else {
+        print_time_sums(out, database, "\nTime in the CUDA driver, all threads: ");
+    }
 }
 
 /* ---- segments of caching allocators ---- */
@@ -234,14 +177,12 @@ struct segments {
     size_t count;
 };
 
-#define LADDER_ORDER "ORDER BY reserved DESC, process_id, device"
-
 static const char segments_sql[] =
     "SELECT process_id, pid, device, reserved, live_requested + rounding + unsplit_remainder, "
     "live_requested + rounding + unsplit_remainder + stream_pending, seq, ts_ns, "
     "coalesce((SELECT a.allocated FROM timeline_process a WHERE a.process_id = m.process_id AND a.domain = 'device' "
     "AND a.device = m.device AND a.seq <= m.seq ORDER BY a.seq DESC LIMIT 1), -1) "
-    "FROM ladder_peak m " LADDER_ORDER " LIMIT ?1";
+    "FROM ladder_peak m " REPORT_LADDER_ORDER " LIMIT ?1";
 
 /* Leaves -1 where the layout is not known. */
 static void take_layout(struct segment_row *row, struct database *database)
@@ -307,7 +248,8 @@ static void segments_free(struct segments *segments)
     *segments = (struct segments){0};
 }
 
-static void print_segments(FILE *out, struct database *database)
+void report_segments_text(FILE *out, struct database *database, const struct report_section *section,
+                          const struct report_options *options)
 {
     static const struct table_column columns[] = {
         {"GPU", true},     {"pid", true},    {"from driver", true},  {"reserved", true}, {"allocated", true},
@@ -316,9 +258,10 @@ static void print_segments(FILE *out, struct database *database)
     struct segments segments;
     struct table table;
 
-    segments_load(&segments, database, ROWS_SHOWN);
+    (void)options;
+    segments_load(&segments, database, SECTION_ROWS_TEXT);
     if (segments.count > 0) {
-        report_rule_print(out, "Segments against blocks, when most was reserved");
+        report_rule_print(out, section->title);
         table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
         table.indent = "  ";
         for (size_t i = 0; i < segments.count; i++) {
@@ -346,11 +289,12 @@ static void print_segments(FILE *out, struct database *database)
     segments_free(&segments);
 }
 
-static struct cJSON *segments_json(struct database *database)
+struct cJSON *report_segments_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *array = json_array();
     struct segments segments;
 
+    (void)options;
     segments_load(&segments, database, INT64_MAX);
     for (size_t i = 0; i < segments.count; i++) {
         const struct segment_row *row = &segments.rows[i];
@@ -375,90 +319,46 @@ static struct cJSON *segments_json(struct database *database)
 
 /* ---- why segments were not used ---- */
 
-static void print_ladder(FILE *out, struct database *database)
-{
-    static const struct table_column columns[] = {
-        {"GPU", true},     {"pid", true},         {"live", true},    {"rounding", true}, {"unsplit", true},
-        {"quantum", true}, {"other pools", true}, {"pending", true}, {"cached", true},   {"holes", true},
-    };
-    static const struct query query = {
-        .sql =
-            "SELECT device, pid, live_requested, rounding, unsplit_remainder, segment_quantum, "
-            "pool_segregation, stream_pending, cached_segments, external_holes FROM ladder_peak " LADDER_ORDER
-            " LIMIT " TEXT(ROWS_SHOWN),
-        .columns = columns,
-        .kinds = "nnbbbbbbbb",
-    };
-
-    print_section(out, database, "Why reserved memory was not live, when most was reserved", &query, 0,
-                  "SELECT count(*) FROM ladder_peak");
-}
-
-/* Also which blocks keep the largest holes from growing. */
-static void print_ladder_all(FILE *out, struct database *database)
-{
-    static const struct table_column columns[] = {
-        {"GPU", true}, {"pid", true},          {"hole", true}, {"block before", true},
-        {"of", false}, {"block behind", true}, {"of", false},
-    };
-    static const struct query query = {
-        .sql =
-            "SELECT device, pid, size, before_size, before_function, behind_size, behind_function FROM peak_hole "
-            "LIMIT " TEXT(HOLES_SHOWN),
-        .columns = columns,
-        .kinds = "nnbbtbt",
-    };
-
-    print_ladder(out, database);
-    print_section(out, database, "The largest holes then, and the blocks beside them", &query, 0,
-                  "SELECT EXISTS (SELECT 1 FROM peak_hole)");
-}
-
-static struct cJSON *ladder_json(struct database *database)
+struct cJSON *report_ladder_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *object = json_object();
 
-    json_add(object, "peak", query_json(database, "SELECT * FROM ladder_peak " LADDER_ORDER, 0));
+    (void)options;
+    json_add(object, "peak", query_json(database, "SELECT * FROM ladder_peak " REPORT_LADDER_ORDER, 0));
     json_add(object, "holes", query_json(database, "SELECT * FROM peak_hole LIMIT " TEXT(HOLES_JSON), 0));
     return object;
 }
 
 /* ---- unattributed ---- */
 
-static void print_unattributed_short(FILE *out, struct database *database)
+static void print_unattributed_short(FILE *out, struct database *database, const char *title)
 {
     static const struct table_column columns[] = {
         {"GPU", true}, {"memory", true}, {"most used", true}, {"attributed", true}, {"unattributed", true},
     };
     static const struct query query = {
-        .sql = "SELECT device, total, most_used, attributed, most FROM (" UNATTRIBUTED_SQL ")",
+        .sql = "SELECT device, total, most_used, attributed, most FROM (" REPORT_UNATTRIBUTED_SQL ")",
         .columns = columns,
         .kinds = "nbbbb",
     };
 
     if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM device_unattributed)", 0) != 0) {
-        report_rule_print(out, "Unattributed device memory");
+        report_rule_print(out, title);
         query_print(out, database, &query, 0);
     }
 }
 
-static void print_unattributed(FILE *out, struct database *database)
+void report_unattributed_text(FILE *out, struct database *database, const struct report_section *section,
+                              const struct report_options *options)
 {
-    static const struct table_column columns[] = {
-        {"GPU", true},        {"queries", true}, {"memory", true}, {"most used", true},
-        {"attributed", true}, {"least", true},   {"most", true},   {"last", true},
-    };
-    static const struct query query = {
-        .sql = UNATTRIBUTED_SQL,
-        .columns = columns,
-        .kinds = "ncbbbbbb",
-    };
-
+    if (!options->stacks.is_all) {
+        print_unattributed_short(out, database, section->title);
+        return;
+    }
     if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM device_unattributed)", 0) == 0) {
         return;
     }
-    report_rule_print(out, "Unattributed device memory");
-    query_print(out, database, &query, 0);
+    report_section_table(out, database, section);
     fputs("  least, most, last: what the driver counts as used, without what was live of all recorded\n"
           "  processes at that moment. Usual: each process' CUDA context and kernels (some hundred MiB),\n"
           "  what libraries keep inside the driver, and processes that were not recorded.\n",
@@ -519,97 +419,26 @@ static void print_failure(FILE *out, struct database *database, struct cursor *c
     }
 }
 
-static void print_first_failures(FILE *out, struct database *database, int64_t shown, int64_t frames)
+void report_failures_text(FILE *out, struct database *database, const struct report_section *section,
+                          const struct report_options *options)
 {
+    int64_t shown = options->stacks.is_all ? FAILURES_SHOWN : FAILURES_SHORT;
     int64_t all = database_integer(database, "SELECT count(*) FROM device_failure", 0);
     struct cursor cursor;
 
     if (all == 0) {
         return;
     }
-    report_rule_print(out, "Allocations that the CUDA driver refused");
+    report_rule_print(out, section->title);
     cursor_open(&cursor, database,
                 "SELECT seq, ts_ns, pid, device, function, bytes, result, callsite_id FROM device_failure "
                 "ORDER BY seq LIMIT ?1");
     cursor_bind_integer(&cursor, 1, shown);
     while (cursor_next(&cursor)) {
-        print_failure(out, database, &cursor, frames);
+        print_failure(out, database, &cursor, options->stacks.is_all ? FAILURE_FRAMES : 0);
     }
     cursor_close(&cursor);
     if (all > shown) {
         fprintf(out, "  and %s more (--json has all)\n", format_count(all - shown).text);
     }
-}
-
-static void print_failures_short(FILE *out, struct database *database)
-{
-    print_first_failures(out, database, FAILURES_SHORT, 0);
-}
-
-static void print_failures(FILE *out, struct database *database)
-{
-    print_first_failures(out, database, FAILURES_SHOWN, FAILURE_FRAMES);
-}
-
-/* ---- the sections ---- */
-
-/* In the text a section is what `print` makes of it (without --all, `print_short`); in JSON a member `key`: of `json`, or the rows of a statement. */
-struct section {
-    const char *key;
-    void (*print)(FILE *out, struct database *database);
-    void (*print_short)(FILE *out, struct database *database); /* NULL: only with --all */
-    struct cJSON *(*json)(struct database *database);
-    const char *sql; /* ?1: the bound number */
-    int64_t bound;
-};
-
-static const struct section sections[] = {
-    {"devices", print_devices, print_devices, devices_json, NULL, 0},
-    {"streams", print_streams, NULL, NULL,
-     "SELECT process_id, pid, domain, device, stream, handle, allocations, frees, bytes, live_bytes, peak_bytes "
-     "FROM stream_total ORDER BY process_id, domain, device, stream",
-     0},
-    {"calls", print_times, print_times_short, NULL,
-     "SELECT process_id, pid, device, activity, function, calls, failed, total_ns, mean_ns, max_ns, bytes "
-     "FROM device_call ORDER BY process_id, device, function, activity",
-     0},
-    {"segments", print_segments, print_segments, segments_json, NULL, 0},
-    {"ladder", print_ladder_all, print_ladder, ladder_json, NULL, 0},
-    {"unattributed", print_unattributed, print_unattributed_short, NULL, UNATTRIBUTED_SQL, 0},
-    {"failures", print_failures, print_failures_short, NULL,
-     "SELECT seq, ts_ns, process_id, pid, tid, device, stream, kind, function, bytes, result, took_ns, callsite_id "
-     "FROM device_failure ORDER BY seq LIMIT ?1",
-     FAILURES_JSON},
-    {"cupti", report_cupti_print, report_cupti_print, report_cupti_json, NULL, 0},
-};
-
-#define SECTIONS (sizeof(sections) / sizeof(sections[0]))
-
-void report_gpu_text(FILE *out, struct database *database, bool is_all)
-{
-    if (!report_has_gpu(database)) {
-        return;
-    }
-    for (size_t i = 0; i < SECTIONS; i++) {
-        void (*print)(FILE * out, struct database * database) =
-            is_all ? sections[i].print : sections[i].print_short;
-
-        if (print != NULL) {
-            print(out, database);
-        }
-    }
-}
-
-struct cJSON *report_gpu_json(struct database *database)
-{
-    struct cJSON *object = json_object();
-
-    for (size_t i = 0; i < SECTIONS; i++) {
-        const struct section *section = &sections[i];
-
-        json_add(object, section->key,
-                 section->json != NULL ? section->json(database)
-                                       : query_json(database, section->sql, section->bound));
-    }
-    return object;
 }

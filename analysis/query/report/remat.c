@@ -11,6 +11,7 @@
 #include "analysis/query/db.h"
 #include "analysis/query/print.h"
 #include "analysis/query/report/rule.h"
+#include "analysis/query/report/section.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -18,9 +19,8 @@
 
 #define ROWS_SHOWN 5
 #define ROWS_JSON 1000
-#define NO_NAME "(no name)"
 
-static bool is_there(struct database *database)
+bool report_has_remat(struct database *database)
 {
     return database_integer(database, "SELECT EXISTS (SELECT 1 FROM operator_stat)", 0) != 0;
 }
@@ -93,26 +93,6 @@ static void print_evictions(FILE *out, struct database *database)
             format_bytes(bytes).text, format_count(wasted).text);
 }
 
-static void print_operators(FILE *out, struct database *database)
-{
-    static const struct table_column columns[] = {
-        {"operator", false}, {"runs", true}, {"time", true},   {"recomputed", true},
-        {"beside", true},    {"time", true}, {"of all", true}, {"in vain", true},
-    };
-    static const struct query query = {
-        .sql =
-            "SELECT coalesce(name, '" NO_NAME "') AS operator, sum(runs), sum(run_ns), sum(remats) AS again, "
-            "sum(collateral), sum(remat_ns) AS ns, "
-            "CAST(1000.0 * sum(remat_ns) / max((SELECT sum(remat_ns) FROM operator_stat), 1) AS INTEGER), sum(wasted) "
-            "FROM operator_stat GROUP BY operator HAVING again > 0 OR sum(collateral) > 0 "
-            "ORDER BY ns DESC, again DESC, operator LIMIT ?1",
-        .columns = columns,
-        .kinds = "tcdccd%c",
-    };
-
-    query_print(out, database, &query, ROWS_SHOWN);
-}
-
 static void print_storages(FILE *out, struct database *database)
 {
     static const struct table_column columns[] = {
@@ -120,7 +100,7 @@ static void print_storages(FILE *out, struct database *database)
         {"bytes", true},     {"recomputed", true}, {"time", true}, {"in vain", true},
     };
     static const struct query query = {
-        .sql = "SELECT evictions, number, pid, coalesce(operator, '" NO_NAME
+        .sql = "SELECT evictions, number, pid, coalesce(operator, '" REPORT_REMAT_NO_NAME
                "'), size, remats + collateral, remat_ns, wasted "
                "FROM remat_storage WHERE id IN (SELECT id FROM remat_storage_stat WHERE evictions > 0 "
                "ORDER BY evictions DESC, size DESC, id LIMIT ?1) ORDER BY evictions DESC, size DESC, id",
@@ -137,7 +117,7 @@ static void print_failure(FILE *out, struct database *database)
     static const struct table_column columns[] = {
         {"in the way: made by", false}, {"why", false}, {"storages", true}, {"bytes", true}};
     static const struct query query = {
-        .sql = "SELECT coalesce(operator, '" NO_NAME
+        .sql = "SELECT coalesce(operator, '" REPORT_REMAT_NO_NAME
                "'), cause, storages, bytes FROM remat_blocked WHERE failure_seq = "
                "(SELECT max(seq) FROM remat_failure_stat) ORDER BY bytes DESC, operator, cause LIMIT ?1",
         .columns = columns,
@@ -147,7 +127,7 @@ static void print_failure(FILE *out, struct database *database)
     struct cursor cursor;
 
     cursor_open(&cursor, database,
-                "SELECT seq, ts_ns, coalesce(operator, '" NO_NAME
+                "SELECT seq, ts_ns, coalesce(operator, '" REPORT_REMAT_NO_NAME
                 "'), needed, budget, blocked FROM remat_failure "
                 "ORDER BY seq DESC LIMIT 1");
     if (cursor_next(&cursor)) {
@@ -166,17 +146,15 @@ static void print_failure(FILE *out, struct database *database)
     query_print(out, database, &query, ROWS_SHOWN);
 }
 
-void report_remat_text(FILE *out, struct database *database, bool is_all)
+void report_remat_text(FILE *out, struct database *database, const struct report_section *section,
+                       const struct report_options *options)
 {
-    if (!is_there(database)) {
-        return;
-    }
-    report_rule_print(out, "Rematerialization");
+    report_rule_print(out, section->title);
     print_budget(out, database);
     print_costs(out, database);
     print_evictions(out, database);
-    if (is_all) {
-        print_operators(out, database);
+    if (options->stacks.is_all) {
+        query_print(out, database, &section->table, ROWS_SHOWN);
         print_storages(out, database);
     }
     print_failure(out, database);
@@ -206,14 +184,11 @@ static struct cJSON *failures_json(struct database *database)
     return failures;
 }
 
-struct cJSON *report_remat_json(struct database *database)
+struct cJSON *report_remat_json(struct database *database, const struct report_options *options)
 {
-    struct cJSON *object;
+    struct cJSON *object = json_object();
 
-    if (!is_there(database)) {
-        return NULL;
-    }
-    object = json_object();
+    (void)options;
     json_add(object, "totals", query_json(database, "SELECT * FROM remat_total ORDER BY process_id", 0));
     json_add(
         object, "evictions",

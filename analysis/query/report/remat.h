@@ -14,11 +14,19 @@ extern "C" {
 
 struct cJSON;
 struct database;
+struct report_options;
+struct report_section;
 
-/// Nothing where no planner ran. Without `is_all` no tables of operators and storages.
-void report_remat_text(FILE *out, struct database *database, bool is_all);
-/// NULL where none did.
-struct cJSON *report_remat_json(struct database *database);
+#define REPORT_REMAT_NO_NAME "(no name)"
+
+/// Did a planner run?
+bool report_has_remat(struct database *database);
+
+/* Functions of the section: see section.h. */
+
+void report_remat_text(FILE *out, struct database *database, const struct report_section *section,
+                       const struct report_options *options);
+struct cJSON *report_remat_json(struct database *database, const struct report_options *options);
 
 #ifdef __cplusplus
 }

@@ -1,447 +1,303 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * As text a screen or two: what was recorded, totals, and of the first domain the peak, what was allocated, what was live at the end and
- * what was temporary, a few entries each; of the other domains less. With --all every ranking with whole stacks. As JSON all of it with
- * every figure; keys are stable: they may be added to, never renamed; the manual page lists them.
+ * The table of sections, and the answers that are made of it: text of a screen or two (--all: everything), and JSON with every figure,
+ * whose keys are stable: they may be added to, never renamed; the manual page lists them. The page of --html is made of the same rows.
  */
 #include "analysis/query/report/report.h"
 
-#include "analysis/base/memory.h"
-#include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/table.h"
-#include "analysis/output/terminal.h"
 #include "analysis/query/db.h"
+#include "analysis/query/groups.h"
 #include "analysis/query/header.h"
 #include "analysis/query/loss.h"
-#include "analysis/query/print.h"
+#include "analysis/query/report/cupti.h"
+#include "analysis/query/report/domains.h"
 #include "analysis/query/report/gpu.h"
 #include "analysis/query/report/remat.h"
-#include "analysis/query/report/rule.h"
+#include "analysis/query/report/section.h"
 #include "analysis/query/report/storages.h"
-#include "analysis/query/totals.h"
+#include "analysis/query/storage/storage_summary.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#define COLUMNS(...) ((const struct table_column[]){__VA_ARGS__})
 
-#define PROCESSES_ALL 10
-#define PROCESSES_SHOWN 4
-#define ENTRIES_ALL 10
-#define ENTRIES_SHOWN 5
-#define ENTRIES_OTHERS 3 /* of domains that are not the first */
-
-static void add_total_cells(struct table *table, const struct report_total *row)
-{
-    table_add(table, format_bytes(row->bytes).text);
-    table_add(table, format_bytes(row->peak_bytes).text);
-    table_add(table, format_bytes(row->live_bytes).text);
-    table_add(table, format_count(row->allocations).text);
-    table_add(table, format_count(row->live_allocations).text);
-    table_add(table, format_share(row->temporary, row->allocations).text);
-}
-
-/* What the kernel counts beside what was allocated: more, by code and files, or less, where memory was never touched. */
-static void add_rss(struct table *table, struct database *database)
-{
-    int64_t peak = database_integer(database, "SELECT rss_bytes FROM rss_peak", -1);
-    int64_t last =
-        database_integer(database, "SELECT rss_bytes FROM rss_total ORDER BY ts_ns DESC LIMIT 1", -1);
-
-    if (peak >= 0) {
-        table_add(table, "RSS");
-        table_add(table, "");
-        table_add(table, format_bytes(peak).text);
-        table_add(table, last >= 0 ? format_bytes(last).text : "");
-        table_add(table, "");
-        table_add(table, "");
-        table_add(table, "");
-    }
-}
-
-static void print_failed(FILE *out, const struct report_totals *totals)
-{
-    for (size_t i = 0; i < totals->count; i++) {
-        const struct report_total *row = &totals->rows[i];
-
-        if (row->failed > 0) {
-            fprintf(out, "  %s allocation%s failed in %s%s\n", format_count(row->failed).text,
-                    row->failed == 1 ? "" : "s", report_total_name(totals, row).text,
-                    strcmp(row->domain, "block") == 0 ? ": varve oom says why" : "");
-        }
-    }
-}
-
-static void print_totals(FILE *out, struct database *database, const struct report_totals *totals)
-{
-    static const struct table_column columns[] = {
-        {"", false},           {"allocated", true},        {"peak", true},      {"live at the end", true},
-        {"allocations", true}, {"live allocations", true}, {"temporary", true},
-    };
-    struct table table;
-
-    report_rule_print(out, "Totals of all processes");
-    table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
-    table.indent = "  ";
-    table.columns_max = terminal_columns();
-    for (size_t i = 0; i < totals->count; i++) {
-        const struct report_total *row = &totals->rows[i];
-
-        table_add(&table, report_total_name(totals, row).text);
-        add_total_cells(&table, row);
-    }
-    add_rss(&table, database);
-    if (totals->count > 0) {
-        table_print(&table, out, true);
-    } else {
-        fputs("  no allocation was recorded\n", out);
-    }
-    table_free(&table);
-    if (database_integer(database, "SELECT images FROM recording", 0) > 1) {
-        fputs("  what a process had not freed counts here after its end too; below, each has its own peak\n",
-              out);
-    }
-    print_failed(out, totals);
-}
-
-/* Only where there are several: who of them needed most at its own peak. */
-static void print_processes(FILE *out, struct database *database, bool is_all)
-{
-    static const struct table_column columns[] = {
-        {"pid", true},  {"program", false},        {"domain", false},     {"allocated", true},
-        {"peak", true}, {"live at the end", true}, {"allocations", true},
-    };
-    static const struct query query = {
-        .sql =
-            "SELECT t.pid, replace(p.executable, rtrim(p.executable, replace(p.executable, '/', '')), ''), t.domain || CASE WHEN t.device > 0 THEN ', GPU ' || t.device "
-            "ELSE '' END, t.bytes, t.peak_bytes, t.live_bytes, t.allocations FROM total_process t JOIN process p "
-            "ON p.id = t.process_id ORDER BY t.peak_bytes DESC, t.process_id, t.domain LIMIT ?1",
-        .columns = columns,
-        .kinds = "nttbbbc",
-    };
-    int64_t processes = database_integer(database, "SELECT processes FROM recording", 0);
-
-    if (processes < 2) {
-        return;
-    }
-    report_rule_print(out, "Processes by peak");
-    query_print(out, database, &query, is_all ? PROCESSES_ALL : PROCESSES_SHOWN);
-    fprintf(out, "  %s processes in all; varve info lists them\n", format_count(processes).text);
-}
-
-static void print_peak(FILE *out, const struct report_totals *totals, const char *domain)
-{
-    for (size_t i = 0; i < totals->count; i++) {
-        const struct report_total *row = &totals->rows[i];
-
-        if (strcmp(row->domain, domain) == 0 && row->peak_seq >= 0) {
-            const struct format_text name = report_total_name(totals, row);
-            bool is_named = strcmp(name.text, domain) != 0;
-
-            fprintf(out, "  %s%s%s in %s allocation%s, %s after the start (event %" PRId64 ")\n",
-                    is_named ? name.text : "", is_named ? ": " : "", format_bytes_exact(row->peak_bytes).text,
-                    format_count(row->peak_allocations).text, row->peak_allocations == 1 ? "" : "s",
-                    format_duration(row->peak_ns).text, row->peak_seq);
-        }
-    }
-}
-
-/* ---- the lists of a domain ---- */
-
-static void print_ranking(FILE *out, struct database *database, const struct report_totals *totals,
-                          const char *domain, struct groups *groups, enum callsite_rank rank,
-                          const struct report_options *options, struct callsite_shown *shown)
-{
-    struct callsite_list list;
-    char title[200];
-
-    groups_rank(groups, rank, options->top, &list);
-    if (list.count_all > 0) {
-        snprintf(title, sizeof(title), "%s: %s", domain, callsite_rank_info(rank)->title);
-        report_rule_print(out, title);
-        if (rank == CALLSITE_BY_PEAK) {
-            print_peak(out, totals, domain);
-        } else if (rank == CALLSITE_BY_TEMPORARY) {
-            fprintf(out, "  %s allocation%s", format_count(list.sum_allocations).text,
-                    list.sum_allocations == 1 ? "" : "s");
-        } else {
-            fprintf(out, "  %s in %s allocation%s", format_bytes_exact(list.sum_bytes).text,
-                    format_count(list.sum_allocations).text, list.sum_allocations == 1 ? "" : "s");
-        }
-        fputs(rank == CALLSITE_BY_PEAK ? "  " : ", ", out);
-        callsite_list_extent(out, &list);
-        fprintf(out, ", %s call site%s\n", format_count(list.callsites_all).text,
-                list.callsites_all == 1 ? "" : "s");
-        callsite_list_print(out, database, &list, rank, &options->stacks, shown);
-    } else if (rank == CALLSITE_BY_LIVE) {
-        fprintf(out, "\n%s: everything was freed\n", domain);
-    }
-    callsite_list_free(&list);
-}
-
-/* Mappings and memory of a device are few and large: orders other than by bytes would only repeat them. */
-static bool suits(enum callsite_rank rank, const char *domain)
-{
-    bool is_of_many =
-        rank == CALLSITE_BY_COUNT || rank == CALLSITE_BY_LIFETIME || rank == CALLSITE_BY_TEMPORARY;
-
-    return !is_of_many || strcmp(domain, "heap") == 0 || strcmp(domain, "block") == 0;
-}
-
-static void print_domain_all(FILE *out, struct database *database, const struct report_totals *totals,
-                             const char *domain, const struct report_options *options,
-                             struct callsite_shown *shown)
-{
-    struct groups *groups = groups_open(database, options->by);
-
-    groups_load(groups, domain);
-    for (int rank = 0; rank < CALLSITE_RANK_COUNT; rank++) {
-        if (suits((enum callsite_rank)rank, domain)) {
-            print_ranking(out, database, totals, domain, groups, (enum callsite_rank)rank, options, shown);
-        }
-    }
-    groups_close(groups);
-}
-
-/* The lists of the short report. */
-static const struct {
-    enum callsite_rank rank;
-    const char *title;
-    bool is_of_others; /* also of domains that are not the first */
-} short_lists[] = {
-    {CALLSITE_BY_PEAK, "Peak", true},
-    {CALLSITE_BY_BYTES, "Allocated", false},
-    {CALLSITE_BY_LIVE, "Live at the end", true},
-    {CALLSITE_BY_TEMPORARY, "Temporary", false},
+/* clang-format off */
+const struct report_section report_sections[] = {
+    {
+        .key = "totals", .title = "Totals of all processes",
+        .explanation = "What each domain of memory was asked for, how much of it was live at most, and how much still is at the end. Domains "
+                       "nest: blocks are cut from device memory, so never add them up.",
+        .absent = "No allocation was recorded.",
+        .table = {
+            .sql = "SELECT domain, device, bytes, peak_bytes, peak_ns, live_bytes, allocations, live_allocations, "
+                   "temporary, failed FROM total ORDER BY peak_bytes DESC, domain, device LIMIT ?1",
+            .columns = COLUMNS({"domain", false}, {"device", true}, {"allocated", true}, {"peak", true}, {"peak at", true},
+                               {"live at the end", true}, {"allocations", true}, {"live allocations", true},
+                               {"temporary", true}, {"failed", true}),
+            .kinds = "tnbbdbcccc",
+        },
+        .is_short = true, .text = report_total_text, .json = report_total_json,
+    },
+    {
+        .key = "process_peaks", .title = "Processes by peak",
+        .explanation = "Each process at its own peak: these add up to more than all together ever had.",
+        .absent = "There is one process only.",
+        .is_there = report_has_processes,
+        .table = {
+            .sql = "SELECT t.pid, replace(p.executable, rtrim(p.executable, replace(p.executable, '/', '')), '') AS program, "
+                   "t.domain || CASE WHEN t.device > 0 THEN ', GPU ' || t.device ELSE '' END AS domain, t.bytes, t.peak_bytes, "
+                   "t.live_bytes, t.allocations FROM total_process t JOIN process p ON p.id = t.process_id "
+                   "ORDER BY t.peak_bytes DESC, t.process_id, t.domain LIMIT ?1",
+            .columns = COLUMNS({"pid", true}, {"program", false}, {"domain", false}, {"allocated", true}, {"peak", true},
+                               {"live at the end", true}, {"allocations", true}),
+            .kinds = "nttbbbc",
+        },
+        .is_short = true, .text = report_processes_text,
+    },
+    {
+        .key = "domains", .title = "Call sites",
+        .explanation = "By the user's line, the innermost frame that is not plumbing: what it allocated in all, what of it was live at the "
+                       "peak and at the end, and how many allocations were freed before their thread allocated again (temporary).",
+        .absent = "No allocation was recorded.",
+        .table = {
+            .sql = "SELECT user_function, user_file || ':' || user_line AS user_line, domain, sum(peak_bytes) AS peak_bytes, "
+                   "sum(bytes) AS bytes, sum(live_bytes) AS live_bytes, sum(allocations) AS allocations, "
+                   "sum(live_allocations) AS live_allocations, sum(temporary) AS temporary, count(*) AS callsites "
+                   "FROM callsite_total GROUP BY domain, user_function, user_file, callsite_total.user_line "
+                   "ORDER BY sum(peak_bytes) DESC, sum(bytes) DESC, domain, user_function, user_line LIMIT ?1",
+            .columns = COLUMNS({"function", false}, {"line", false}, {"domain", false}, {"at the peak", true}, {"allocated", true},
+                               {"live at the end", true}, {"allocations", true}, {"live allocations", true},
+                               {"temporary", true}, {"call sites", true}),
+            .kinds = "tptbbbcccc",
+        },
+        .is_short = true, .text = report_domains_text, .json = report_domains_json,
+    },
+    {
+        .key = "sizes", .title = "Allocations by size",
+        .explanation = "A row is the allocations above half of a power of two, up to it.",
+        .absent = "No allocation was recorded.",
+        .table = {
+            .sql = "SELECT domain, device, up_to_bytes, allocations, bytes, live_allocations, live_bytes, temporary, mean_lifetime_ns "
+                   "FROM size_total ORDER BY domain, device, up_to_bytes LIMIT ?1",
+            .columns = COLUMNS({"domain", false}, {"device", true}, {"up to", true}, {"allocations", true}, {"allocated", true},
+                               {"live at the end", true}, {"bytes", true}, {"temporary", true}, {"mean lifetime", true}),
+            .kinds = "tnbcbcbcd",
+        },
+    },
+    {
+        .key = "marks", .title = "Named phases",
+        .explanation = "What the program itself named, by varve_mark_begin and varve_mark_end.",
+        .absent = "The program named no phases.",
+        .table = {
+            .sql = "SELECT name, pid, tid, begin_ns, end_ns - begin_ns AS duration_ns, begin_seq FROM mark ORDER BY begin_seq LIMIT ?1",
+            .columns = COLUMNS({"phase", false}, {"pid", true}, {"tid", true}, {"begins", true}, {"took", true}, {"event", true}),
+            .kinds = "tnnddn",
+        },
+    },
+    {
+        .key = "ooms", .title = "Requests that a caching allocator did not serve",
+        .explanation = "Each with what there was at that moment; varve oom explains them one by one.",
+        .absent = "Every request was served, or there is no caching allocator.",
+        .table = {
+            .sql = "SELECT seq, ts_ns, device, requested, allocated, reserved, largest_free FROM oom ORDER BY seq LIMIT ?1",
+            .columns = COLUMNS({"event", true}, {"at", true}, {"GPU", true}, {"asked for", true}, {"allocated", true},
+                               {"reserved", true}, {"largest free", true}),
+            .kinds = "ndnbbbb",
+        },
+    },
+    {
+        .group = "gpu", .key = "devices", .title = "GPUs",
+        .explanation = "The devices that the recorded processes used.",
+        .absent = "No GPU was used.",
+        .is_there = report_has_gpu,
+        .table = {
+            .sql = "SELECT u.device, d.name, d.total_bytes, d.uuid, (SELECT count(*) FROM device_process p WHERE p.device = u.device) "
+                   "AS processes FROM (SELECT id AS device FROM device UNION SELECT device FROM device_process) u "
+                   "LEFT JOIN device d ON d.id = u.device ORDER BY u.device LIMIT ?1",
+            .columns = COLUMNS({"GPU", true}, {"name", false}, {"memory", true}, {"UUID", false}, {"processes", true}),
+            .kinds = "ntbtc",
+        },
+        .is_short = true, .text = report_devices_text, .json = report_devices_json,
+    },
+    {
+        .group = "gpu", .key = "streams", .title = "GPU memory by stream (0: the default stream)",
+        .explanation = "What was allocated on each stream, of the CUDA API and of caching allocators.",
+        .absent = "No GPU memory was allocated.",
+        .is_there = report_has_gpu,
+        .table = {
+            .sql = "SELECT device, pid, domain, stream, allocations, frees, bytes, peak_bytes, live_bytes FROM stream_total "
+                   "ORDER BY device, process_id, domain, bytes DESC, stream LIMIT ?1",
+            .columns = COLUMNS({"GPU", true}, {"pid", true}, {"of", false}, {"stream", true}, {"allocations", true},
+                               {"freed", true}, {"bytes", true}, {"peak", true}, {"never freed", true}),
+            .kinds = "nntnccbbb",
+        },
+        .json_sql = "SELECT process_id, pid, domain, device, stream, handle, allocations, frees, bytes, live_bytes, peak_bytes "
+                    "FROM stream_total ORDER BY process_id, domain, device, stream",
+    },
+    {
+        .group = "gpu", .key = "calls", .title = "Time in the CUDA driver's memory calls and in waiting, all threads",
+        .explanation = "How often each function was called, and how long the program was in it.",
+        .absent = "No call of the CUDA driver was recorded.",
+        .is_there = report_has_gpu,
+        .table = {
+            .sql = "SELECT device, function, sum(calls) AS calls, sum(failed) AS failed, sum(total_ns) AS total_ns, "
+                   "CAST(1000.0 * sum(total_ns) / max((SELECT duration_ns FROM recording), 1) AS INTEGER) AS share, "
+                   "sum(total_ns) / max(sum(calls), 1) AS mean_ns, max(max_ns) AS max_ns FROM device_call GROUP BY device, function "
+                   "ORDER BY sum(device_call.total_ns) DESC, function LIMIT ?1",
+            .columns = COLUMNS({"GPU", true}, {"function", false}, {"calls", true}, {"failed", true}, {"time", true},
+                               {"of run", true}, {"mean", true}, {"longest", true}),
+            .kinds = "ntccd%dd",
+        },
+        .is_short = true, .text = report_calls_text,
+        .json_sql = "SELECT process_id, pid, device, activity, function, calls, failed, total_ns, mean_ns, max_ns, bytes "
+                    "FROM device_call ORDER BY process_id, device, function, activity",
+    },
+    {
+        .group = "gpu", .key = "segments", .title = "Segments against blocks, when most was reserved",
+        .explanation = "What each caching allocator had got from the driver at its peak, and how much of it was in use.",
+        .absent = "No caching allocator was recorded.",
+        .is_there = report_has_gpu,
+        .table = {
+            .sql = "SELECT device, pid, reserved, live_requested + rounding + unsplit_remainder AS allocated, stream_pending, "
+                   "CAST(1000.0 * (reserved - live_requested - rounding - unsplit_remainder) / max(reserved, 1) AS INTEGER) AS unused, "
+                   "seq, ts_ns FROM ladder_peak " REPORT_LADDER_ORDER " LIMIT ?1",
+            .columns = COLUMNS({"GPU", true}, {"pid", true}, {"reserved", true}, {"allocated", true}, {"pending", true},
+                               {"unused", true}, {"event", true}, {"at", true}),
+            .kinds = "nnbbb%nd",
+        },
+        .is_short = true, .text = report_segments_text, .json = report_segments_json,
+    },
+    {
+        .group = "gpu", .key = "ladder", .title = "Why reserved memory was not live, when most was reserved",
+        .explanation = "Each byte that was reserved and served no request, by the reason for it.",
+        .absent = "No caching allocator was recorded.",
+        .is_there = report_has_gpu,
+        .table = {
+            .sql = "SELECT device, pid, live_requested, rounding, unsplit_remainder, segment_quantum, pool_segregation, stream_pending, "
+                   "cached_segments, external_holes FROM ladder_peak " REPORT_LADDER_ORDER " LIMIT ?1",
+            .columns = COLUMNS({"GPU", true}, {"pid", true}, {"live", true}, {"rounding", true}, {"unsplit", true},
+                               {"quantum", true}, {"other pools", true}, {"pending", true}, {"cached", true}, {"holes", true}),
+            .kinds = "nnbbbbbbbb",
+        },
+        .is_short = true, .json = report_ladder_json,
+    },
+    {
+        .group = "gpu", .key = "holes", .title = "The largest holes then, and the blocks beside them",
+        .explanation = "Free memory between blocks in use, and the lines that hold it apart.",
+        .absent = "There was no hole, or no caching allocator.",
+        .is_there = report_has_gpu,
+        .table = {
+            .sql = "SELECT device, pid, size, before_size, before_function, behind_size, behind_function FROM peak_hole "
+                   "LIMIT iif(?1 < 0, 10, min(?1, 10))",
+            .columns = COLUMNS({"GPU", true}, {"pid", true}, {"hole", true}, {"block before", true}, {"of", false},
+                               {"block behind", true}, {"of", false}),
+            .kinds = "nnbbtbt",
+        },
+        .is_in_other_json = true,
+    },
+    {
+        .group = "gpu", .key = "unattributed", .title = "Unattributed device memory",
+        .explanation = "What the driver counts as used of a device, less what was live of all recorded processes.",
+        .absent = "The driver was never asked how much memory is in use.",
+        .is_there = report_has_gpu,
+        .table = {
+            .sql = REPORT_UNATTRIBUTED_SQL,
+            .columns = COLUMNS({"GPU", true}, {"queries", true}, {"memory", true}, {"most used", true},
+                               {"attributed", true}, {"least", true}, {"most", true}, {"last", true}),
+            .kinds = "ncbbbbbb",
+        },
+        .is_short = true, .text = report_unattributed_text,
+    },
+    {
+        .group = "gpu", .key = "failures", .title = "Allocations that the CUDA driver refused",
+        .explanation = "result: the CUresult; 2 is out of memory.",
+        .absent = "The driver refused nothing.",
+        .is_there = report_has_gpu,
+        .table = {
+            .sql = "SELECT seq, ts_ns, pid, device, stream, function, bytes, result FROM device_failure ORDER BY seq LIMIT ?1",
+            .columns = COLUMNS({"event", true}, {"at", true}, {"pid", true}, {"GPU", true}, {"stream", true},
+                               {"function", false}, {"asked for", true}, {"result", true}),
+            .kinds = "ndnnntbn",
+        },
+        .is_short = true, .text = report_failures_text,
+        .json_sql = "SELECT seq, ts_ns, process_id, pid, tid, device, stream, kind, function, bytes, result, took_ns, callsite_id "
+                    "FROM device_failure ORDER BY seq LIMIT ?1",
+    },
+    {
+        .group = "gpu", .key = "cupti", .title = "CUPTI",
+        .explanation = "What became of CUPTI's recorder in each process.",
+        .absent = "CUPTI's recorder was not asked for.",
+        .is_there = report_has_gpu,
+        .table = {
+            .sql = "SELECT pid, state, seq, ts_ns, arg FROM cupti_state ORDER BY seq LIMIT ?1",
+            .columns = COLUMNS({"pid", true}, {"state", false}, {"event", true}, {"at", true}, {"number", true}),
+            .kinds = "ntndn",
+        },
+        .is_short = true, .text = report_cupti_text, .json = report_cupti_json,
+    },
+    {
+        .key = "storages", .title = "Storages",
+        .explanation = "Storages of the storage layer by kind and type, and how many of them were never destroyed.",
+        .absent = "The program did not use the storage layer.",
+        .is_there = storage_is_there,
+        .table = {
+            .sql = "SELECT pid, kind, dtype, storages, bytes, alive, alive_bytes, unused FROM storage_total "
+                   "ORDER BY bytes DESC, process_id, kind, dtype LIMIT ?1",
+            .columns = COLUMNS({"pid", true}, {"kind", false}, {"type", false}, {"storages", true}, {"bytes", true},
+                               {"not gone", true}, {"bytes", true}, {"no copy seen", true}),
+            .kinds = "nttcbcbc",
+        },
+        .is_short = true, .text = report_storages_text, .json = report_storages_json,
+    },
+    {
+        .key = "rematerialization", .title = "Rematerialization",
+        .explanation = "What a memory budget cost: operators whose results were evicted and had to be computed again.",
+        .absent = "No planner of rematerialization ran.",
+        .is_there = report_has_remat,
+        .table = {
+            .sql = "SELECT coalesce(name, '" REPORT_REMAT_NO_NAME "') AS operator, sum(runs) AS runs, sum(run_ns) AS run_ns, "
+                   "sum(remats) AS again, sum(collateral) AS collateral, sum(remat_ns) AS ns, "
+                   "CAST(1000.0 * sum(remat_ns) / max((SELECT sum(remat_ns) FROM operator_stat), 1) AS INTEGER) AS share, "
+                   "sum(wasted) AS wasted FROM operator_stat GROUP BY operator HAVING again > 0 OR sum(collateral) > 0 "
+                   "ORDER BY ns DESC, again DESC, operator LIMIT ?1",
+            .columns = COLUMNS({"operator", false}, {"runs", true}, {"time", true}, {"recomputed", true}, {"beside", true},
+                               {"time", true}, {"of all", true}, {"in vain", true}),
+            .kinds = "tcdccd%c",
+        },
+        .is_short = true, .text = report_remat_text, .json = report_remat_json,
+    },
 };
+/* clang-format on */
 
-/* The moment of a peak, where there is one for all devices. */
-static const struct report_total *single_peak(const struct report_totals *totals, const char *domain)
-{
-    const struct report_total *found = NULL;
-
-    for (size_t i = 0; i < totals->count; i++) {
-        if (strcmp(totals->rows[i].domain, domain) == 0) {
-            if (found != NULL) {
-                return NULL;
-            }
-            found = &totals->rows[i];
-        }
-    }
-    return found;
-}
-
-static void print_short_title(FILE *out, const struct report_totals *totals, const char *domain,
-                              const char *title, const struct callsite_list *list, enum callsite_rank rank,
-                              const char *remark)
-{
-    const struct report_total *peak = rank == CALLSITE_BY_PEAK ? single_peak(totals, domain) : NULL;
-    char *text;
-    size_t bytes;
-    FILE *line = memory_stream(&text, &bytes);
-
-    fprintf(line, "%s (%s): ", title, domain);
-    if (rank == CALLSITE_BY_TEMPORARY) {
-        fprintf(line, "%s allocation%s freed before their thread allocated again",
-                format_count(list->sum_allocations).text, list->sum_allocations == 1 ? "" : "s");
-    } else {
-        fprintf(line, "%s in %s allocation%s", format_bytes(list->sum_bytes).text,
-                format_count(list->sum_allocations).text, list->sum_allocations == 1 ? "" : "s");
-    }
-    if (peak != NULL && peak->peak_ns >= 0) {
-        fprintf(line, ", %s after the start", format_duration(peak->peak_ns).text);
-    }
-    fputs("; ", line);
-    callsite_list_extent(line, list);
-    fputs(remark, line);
-    memory_stream_end(line, &text);
-    report_rule_print(out, text);
-    free(text);
-}
-
-/* The end is not the moment of `varve leaks`, if that is known: what exit handlers and interpreters freed is not live any more. */
-static const char *live_remark(struct database *database)
-{
-    bool has_exit_of_main =
-        database_integer(database, "SELECT EXISTS (SELECT 1 FROM leak_moment WHERE moment = 'exit of main')",
-                         0) != 0;
-
-    return has_exit_of_main ? "; varve leaks: when main ended" : "";
-}
-
-static void print_domain(FILE *out, struct database *database, const struct report_totals *totals,
-                         const char *domain, bool is_main, const struct report_options *options,
-                         struct callsite_shown *shown)
-{
-    struct groups *groups = groups_open(database, options->by);
-    int64_t top = options->top >= 0 ? options->top : is_main ? ENTRIES_SHOWN : ENTRIES_OTHERS;
-    struct callsite_options stacks = options->stacks;
-
-    stacks.stacks = stacks.stacks < 0 && !is_main ? 0 : stacks.stacks;
-    groups_load(groups, domain);
-    for (size_t i = 0; i < sizeof(short_lists) / sizeof(short_lists[0]); i++) {
-        enum callsite_rank rank = short_lists[i].rank;
-        struct callsite_list list;
-
-        if (!is_main && !short_lists[i].is_of_others) {
-            continue;
-        }
-        groups_rank(groups, rank, top, &list);
-        if (list.count_all > 0) {
-            print_short_title(out, totals, domain, short_lists[i].title, &list, rank,
-                              rank == CALLSITE_BY_LIVE && is_main ? live_remark(database) : "");
-            callsite_list_print(out, database, &list, rank, &stacks, shown);
-        }
-        callsite_list_free(&list);
-    }
-    groups_close(groups);
-}
-
-/* Addresses without memory behind them have totals, and lists with --all only. */
-static bool is_memory(const char *domain)
-{
-    return strcmp(domain, "address_space") != 0;
-}
-
-/* A domain has a row for each device, and one chapter; a duplicate source (cupti) has none of its own. */
-static bool begins_chapter(const struct report_totals *totals, size_t row)
-{
-    return (row == 0 || strcmp(totals->rows[row].domain, totals->rows[row - 1].domain) != 0) &&
-           strcmp(totals->rows[row].domain, "cupti") != 0;
-}
-
-/* The domain that gets most room: objects of Python, which are recorded only if asked for, or the first. */
-static size_t find_main(const struct report_totals *totals)
-{
-    size_t first = totals->count;
-
-    for (size_t i = totals->count; i-- > 0;) {
-        if (strcmp(totals->rows[i].domain, "python") == 0) {
-            return i;
-        }
-        if (begins_chapter(totals, i) && is_memory(totals->rows[i].domain)) {
-            first = i;
-        }
-    }
-    return first;
-}
+const size_t report_section_count = sizeof(report_sections) / sizeof(report_sections[0]);
 
 void report_text(FILE *out, struct database *database, const struct report_options *options)
 {
-    struct report_options all = *options;
-    struct callsite_shown shown = {0};
-    struct report_totals totals;
     struct report_loss loss;
-    bool is_all = options->stacks.is_all;
-    size_t main_row;
 
-    all.top = options->top >= 0 ? options->top : ENTRIES_ALL;
     report_loss_load(&loss, database);
     report_header_print(out, database, &loss);
-    report_totals_load(&totals, database, 0);
-    print_totals(out, database, &totals);
-    print_processes(out, database, is_all);
-    main_row = find_main(&totals);
-    if (!is_all && main_row < totals.count) {
-        print_domain(out, database, &totals, totals.rows[main_row].domain, true, options, &shown);
+    for (size_t i = 0; i < report_section_count; i++) {
+        report_section_print(out, database, &report_sections[i], options);
     }
-    for (size_t i = 0; i < totals.count; i++) {
-        if (begins_chapter(&totals, i) && is_all) {
-            print_domain_all(out, database, &totals, totals.rows[i].domain, &all, &shown);
-        } else if (begins_chapter(&totals, i) && is_memory(totals.rows[i].domain) && i != main_row) {
-            print_domain(out, database, &totals, totals.rows[i].domain, false, options, &shown);
-        }
-    }
-    report_totals_free(&totals);
-    callsite_shown_free(&shown);
-    report_gpu_text(out, database, is_all);
-    report_storages_text(out, database, is_all ? all.top : ENTRIES_OTHERS, is_all);
-    report_remat_text(out, database, is_all);
-    if (!is_all) {
+    if (!options->stacks.is_all) {
         fputs("\nvarve report --all has whole stacks, exact figures and every list\n", out);
     }
-}
-
-/* ---- JSON ---- */
-
-static struct cJSON *domain_json(struct database *database, const struct report_totals *totals,
-                                 const char *domain, const struct report_options *options)
-{
-    struct groups *groups = groups_open(database, options->by);
-    struct cJSON *object = json_object();
-    struct cJSON *peaks = json_array();
-
-    json_text(object, "domain", domain);
-    for (size_t i = 0; i < totals->count; i++) {
-        const struct report_total *row = &totals->rows[i];
-
-        if (strcmp(row->domain, domain) == 0 && row->peak_seq >= 0) {
-            struct cJSON *peak = json_object();
-
-            json_integer(peak, "device", row->device);
-            json_integer(peak, "bytes", row->peak_bytes);
-            json_integer(peak, "allocations", row->peak_allocations);
-            json_integer(peak, "seq", row->peak_seq);
-            json_integer(peak, "ts_ns", row->peak_ns);
-            json_append(peaks, peak);
-        }
-    }
-    json_add(object, "peaks", peaks);
-    groups_load(groups, domain);
-    for (int rank = 0; rank < CALLSITE_RANK_COUNT; rank++) {
-        const struct callsite_rank_info *info = callsite_rank_info((enum callsite_rank)rank);
-        struct cJSON *ranking = json_object();
-        struct callsite_list list;
-
-        groups_rank(groups, (enum callsite_rank)rank, options->top >= 0 ? options->top : ENTRIES_ALL, &list);
-        json_integer(ranking, "bytes", list.sum_bytes);
-        json_integer(ranking, "allocations", list.sum_allocations);
-        json_integer(ranking, "callsites_all", list.callsites_all);
-        json_integer(ranking, "groups_all", list.count_all);
-        json_add(ranking, "callsites",
-                 callsite_list_json(database, &list, (enum callsite_rank)rank, &options->stacks, true));
-        callsite_list_free(&list);
-        json_add(object, info->key, ranking);
-    }
-    groups_close(groups);
-    return object;
 }
 
 struct cJSON *report_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *object = json_object();
-    struct cJSON *domains = json_array();
-    struct cJSON *storages, *remat;
-    struct report_totals totals;
     struct report_loss loss;
 
     report_header_json(object, database);
     report_loss_load(&loss, database);
     json_add(object, "loss", report_loss_json(database, &loss));
-    report_totals_load(&totals, database, 0);
-    for (size_t i = 0; i < totals.count; i++) {
-        if (i == 0 || strcmp(totals.rows[i].domain, totals.rows[i - 1].domain) != 0) {
-            json_append(domains, domain_json(database, &totals, totals.rows[i].domain, options));
-        }
-    }
     json_text(object, "by", group_by_names[options->by]);
     json_integer_or_null(object, "rss_peak_bytes",
                          database_integer(database, "SELECT rss_bytes FROM rss_peak", -1));
-    json_add(object, "totals", report_totals_json(database));
-    json_add(object, "domains", domains);
-    if (report_has_gpu(database)) {
-        json_add(object, "gpu", report_gpu_json(database));
-    }
-    report_totals_free(&totals);
-    storages = report_storages_json(database, options->top >= 0 ? options->top : ENTRIES_ALL,
-                                    options->stacks.frames);
-    if (storages != NULL) {
-        json_add(object, "storages", storages);
-    }
-    remat = report_remat_json(database);
-    if (remat != NULL) {
-        json_add(object, "rematerialization", remat);
+    for (size_t i = 0; i < report_section_count; i++) {
+        report_section_add(object, database, &report_sections[i], options);
     }
     return object;
 }

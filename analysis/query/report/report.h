@@ -17,6 +17,8 @@ extern "C" {
 struct cJSON;
 struct database;
 
+#define REPORT_ENTRIES_ALL 10 /* of a list with --all */
+
 struct report_options {
     int64_t top; /* entries of a list; < 0: as suits the report */
     enum group_by by;

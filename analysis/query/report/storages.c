@@ -7,21 +7,23 @@
 #include "analysis/output/json.h"
 #include "analysis/query/db.h"
 #include "analysis/query/report/rule.h"
+#include "analysis/query/report/section.h"
 #include "analysis/query/storage/storage_leaks.h"
 #include "analysis/query/storage/storage_summary.h"
 #include "trace/trace.h"
 
 #define TOTALS_ALL 20
 #define TOTALS_SHOWN 5
+#define LEAKS_SHOWN 3
 
-void report_storages_text(FILE *out, struct database *database, int64_t top, bool is_all)
+void report_storages_text(FILE *out, struct database *database, const struct report_section *section,
+                          const struct report_options *options)
 {
+    bool is_all = options->stacks.is_all;
+    int64_t top = !is_all ? LEAKS_SHOWN : options->top < 0 ? REPORT_ENTRIES_ALL : options->top;
     struct storage_leaks leaks;
 
-    if (!storage_is_there(database)) {
-        return;
-    }
-    report_rule_print(out, "Storages");
+    report_rule_print(out, section->title);
     storage_totals_print(out, database, is_all ? TOTALS_ALL : TOTALS_SHOWN);
     fputc('\n', out);
     if (storage_leaks_load(&leaks, database, 0, top, NULL) == VARVE_OK) {
@@ -30,18 +32,15 @@ void report_storages_text(FILE *out, struct database *database, int64_t top, boo
     storage_leaks_free(&leaks);
 }
 
-struct cJSON *report_storages_json(struct database *database, int64_t top, int64_t frames)
+struct cJSON *report_storages_json(struct database *database, const struct report_options *options)
 {
-    struct cJSON *object;
+    int64_t top = options->top >= 0 ? options->top : REPORT_ENTRIES_ALL;
+    struct cJSON *object = json_object();
     struct storage_leaks leaks;
 
-    if (!storage_is_there(database)) {
-        return NULL;
-    }
-    object = json_object();
     json_add(object, "totals", storage_totals_json(database));
     if (storage_leaks_load(&leaks, database, 0, top, NULL) == VARVE_OK) {
-        json_add(object, "leaks", storage_leaks_json(database, &leaks, 0, frames));
+        json_add(object, "leaks", storage_leaks_json(database, &leaks, 0, options->stacks.frames));
     }
     storage_leaks_free(&leaks);
     return object;

@@ -5,8 +5,6 @@
 #ifndef VARVE_ANALYSIS_QUERY_REPORT_STORAGES_H
 #define VARVE_ANALYSIS_QUERY_REPORT_STORAGES_H
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 
 #ifdef __cplusplus
@@ -15,11 +13,14 @@ extern "C" {
 
 struct cJSON;
 struct database;
+struct report_options;
+struct report_section;
 
-/// Nothing where there are no storages. `top`: leaks shown. Without `is_all` the largest totals only.
-void report_storages_text(FILE *out, struct database *database, int64_t top, bool is_all);
-/// NULL where there are none.
-struct cJSON *report_storages_json(struct database *database, int64_t top, int64_t frames);
+/* Functions of the section: see section.h. */
+
+void report_storages_text(FILE *out, struct database *database, const struct report_section *section,
+                          const struct report_options *options);
+struct cJSON *report_storages_json(struct database *database, const struct report_options *options);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All rows of the view `allocation` in one pass: what the parts of the page are made of that need each allocation.
+ */
+#ifndef VARVE_ANALYSIS_QUERY_PAGE_ALLOCATIONS_H
+#define VARVE_ANALYSIS_QUERY_PAGE_ALLOCATIONS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct database;
+
+#define PAGE_NEVER INT64_MAX
+
+struct page_allocation {
+    int64_t domain, process_id, device, stream;
+    uint64_t addr, size;
+    int64_t alloc_seq, alloc_ns;
+    int64_t free_seq, free_ns; /* when its free was requested; PAGE_NEVER */
+    int64_t line;              /* of the user: symbol.id, 0: unknown */
+};
+
+typedef void page_allocation_visitor(void *context, const struct page_allocation *allocation);
+
+/// In no order. Without what CUPTI reports once more.
+void page_allocations_visit(struct database *database, page_allocation_visitor *visit, void *context);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

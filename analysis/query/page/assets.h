@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is embedded in each page: its style, its scripts in the order in which they run, and d3.
+ */
+#ifndef VARVE_ANALYSIS_QUERY_PAGE_ASSETS_H
+#define VARVE_ANALYSIS_QUERY_PAGE_ASSETS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PAGE_D3_VERSION "5.16"
+
+extern const char page_css[];
+extern const char page_d3[];             /* empty: it was not there when varve was built */
+extern const char page_d3_licence[];     /* its text */
+extern const char *const page_scripts[]; /* ends with NULL */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of the recording that are in the page. A part is parsed when it is asked for first.
+"use strict";
+varve.data = (() => {
+    const parts = {};
+
+    function part(name) {
+        if (!(name in parts))
+            parts[name] = JSON.parse(document.getElementById(`data-${name}`).textContent);
+        return parts[name];
+    }
+
+    // Numbers are written as the difference to the one before.
+    function sums(differences) {
+        const numbers = new Float64Array(differences.length);
+        let sum = 0;
+        for (let i = 0; i < differences.length; i++)
+            numbers[i] = sum += differences[i];
+        return numbers;
+    }
+
+    const name = number => number < 0 ? null : part("names")[number];
+
+    // What a person calls a line of code.
+    function place(functionName, file, line) {
+        return {
+            what: name(functionName) || "(no name)",
+            where: name(file) === null ? "" : name(file).replace(/^.*\/(?=[^/])/, "") + (line > 0 ? `:${line}` : ""),
+            path: name(file) === null ? "" : name(file) + (line > 0 ? `:${line}` : ""),
+        };
+    }
+
+    function processName(id) {
+        const found = part("meta").processes.find(process => process.id === id);
+        if (!found)
+            return `process ${id}`;
+        return `${found.program || "process"} ${found.pid}${found.rank === undefined ? "" : ` (rank ${found.rank})`}`;
+    }
+
+    const domainName = code => (part("meta").domains.find(domain => domain.code === code) || {name: `domain ${code}`}).name;
+
+    // A domain, and the device where it matters.
+    function seriesName(series, all) {
+        const devices = new Set(all.filter(other => other.domain === series.domain).map(other => other.device));
+        return devices.size > 1 || series.device > 0 ? `${series.domain}, GPU ${series.device}` : series.domain;
+    }
+
+    return {part, sums, name, place, processName, domainName, seriesName};
+})();

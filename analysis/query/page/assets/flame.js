@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flame graph: callers above what they call, or turned round, the allocating lines above their callers. As wide as its share.
+"use strict";
+varve.flame = (() => {
+    const {make, section, absent, controls, select, button, toggle} = varve.dom;
+    const {bytes, exactBytes, count, share} = varve.format;
+    const ROW = 19, GAP = 1;
+
+    let trees, shown, tree, root, figure, scroll, info, matchText;
+    let isInverted = false, hovered = null, pattern = "";
+
+    const words = {peak: "live at the peak", allocated: "allocated", leaked: "never freed", temporary: "temporary allocations"};
+
+    function node(frame, parent) {
+        return {frame, parent, children: [], value: 0, allocations: 0, own: 0, depth: parent ? parent.depth + 1 : 0, from: 0, to: 1};
+    }
+
+    // Callers come first in the list, so one pass makes the tree. What was left out below a frame becomes a box of its own.
+    function unpack(packed) {
+        const nodes = [], list = packed.nodes;
+        for (let i = 0; i < list.length; i += 5) {
+            const parent = i === 0 ? null : nodes[i / 5 - list[i]];
+            const one = node(i === 0 ? null : list[i + 1], parent);
+            one.value = list[i + 2];
+            one.allocations = list[i + 3];
+            one.leftOut = list[i + 4];
+            nodes.push(one);
+            if (parent)
+                parent.children.push(one);
+        }
+        for (const one of nodes) {
+            one.own = one.value - one.leftOut - one.children.reduce((sum, child) => sum + child.value, 0);
+            if (one.leftOut > 0) {
+                const smaller = node(-1, one);
+                smaller.value = smaller.own = one.leftOut;
+                one.children.push(smaller);
+            }
+        }
+        return nodes[0];
+    }
+
+    function each(one, visit) {
+        const stack = [one];
+        while (stack.length > 0) {
+            const next = stack.pop();
+            visit(next);
+            for (let i = next.children.length; i-- > 0;)
+                stack.push(next.children[i]);
+        }
+    }
+
+    // Each stack from its innermost frame on.
+    function invert(top) {
+        const turned = node(null, null);
+        each(top, leaf => {
+            if (leaf.own <= 0 || leaf === top)
+                return;
+            let at = turned;
+            at.value += leaf.own;
+            for (let one = leaf; one.parent; one = one.parent) {
+                at.byFrame = at.byFrame || new Map();
+                let child = at.byFrame.get(one.frame);
+                if (!child) {
+                    child = node(one.frame, at);
+                    at.byFrame.set(one.frame, child);
+                    at.children.push(child);
+                }
+                child.value += leaf.own;
+                at = child;
+            }
+            at.own += leaf.own;
+        });
+        return turned;
+    }
+
+    function layout(top) {
+        top.from = 0;
+        top.to = 1;
+        each(top, one => {
+            let at = one.from;
+            one.children.sort((a, b) => b.value - a.value);
+            for (const child of one.children) {
+                child.from = at;
+                child.to = at += one.value > 0 ? child.value / one.value * (one.to - one.from) : 0;
+            }
+        });
+    }
+
+    function place(one) {
+        if (one.frame === null)
+            return {what: `all of ${shown.domain}`, where: "", path: "", module: "", isPython: false};
+        if (one.frame < 0)
+            return {what: "(smaller)", where: "", path: "", module: "", isPython: false};
+        const [what, file, module, line, isPython] = shown.frames.slice(5 * one.frame, 5 * one.frame + 5);
+        const found = varve.data.place(what, file >= 0 ? file : module, file >= 0 ? line : 0);
+        return {...found, module: varve.data.name(module) || "", isPython: isPython === 1};
+    }
+
+    const hash = text => {
+        let sum = 7;
+        for (let i = 0; i < text.length; i++)
+            sum = (sum * 31 + text.charCodeAt(i)) >>> 0;
+        return sum;
+    };
+
+    // Python in blues and greens, native code in oranges; a file or library has one shade. Frames of Python also have a line at their left.
+    function frameColor(one) {
+        if (one.frame === null)
+            return "#c9ced6";
+        if (one.frame < 0)
+            return "#dddddd";
+        const at = place(one), shade = hash(at.isPython ? at.path.replace(/:\d+$/, "") : at.module || at.path) % 1000 / 1000;
+        return at.isPython ? d3.hsl(165 + 60 * shade, 0.5, 0.7).toString() : d3.hsl(18 + 34 * shade, 0.82, 0.7).toString();
+    }
+
+    function isMatch(one) {
+        if (!pattern || one.frame === null)
+            return false;
+        const at = place(one);
+        return (at.what + " " + at.path + " " + at.module).toLowerCase().includes(pattern);
+    }
+
+    // A frame below another that matches too counts once.
+    function mark() {
+        let sum = 0;
+        each(tree, one => {
+            one.matches = isMatch(one);
+            one.isBelow = Boolean(one.parent && (one.parent.matches || one.parent.isBelow));
+            sum += one.matches && !one.isBelow ? one.value : 0;
+        });
+        matchText.textContent = pattern ? `${share(sum, tree.value)} in frames that match: ${figureText(sum)}` : "";
+        varve.flame.matched = sum;
+    }
+
+    const figureText = value => shown.is_count ? `${count(value)} allocations` : bytes(value);
+
+    function depthOf(top) {
+        let deepest = 0;
+        each(top, one => { deepest = Math.max(deepest, one.depth); });
+        return deepest;
+    }
+
+    const ancestors = one => one.parent ? [...ancestors(one.parent), one.parent] : [];
+
+    // Visible boxes: those above the root fill the width.
+    function boxes(width) {
+        const list = ancestors(root).map(one => ({one, x: 0, width, y: one.depth * ROW}));
+        const scale = width / (root.to - root.from || 1);
+        const stack = [root];
+        while (stack.length > 0) {
+            const one = stack.pop(), box = {one, x: (one.from - root.from) * scale, width: (one.to - one.from) * scale, y: one.depth * ROW};
+            if (box.width < 0.4)
+                continue;
+            list.push(box);
+            stack.push(...one.children);
+        }
+        return list;
+    }
+
+    function draw(context, width) {
+        if (!root)
+            return;
+        figure.boxes = boxes(width);
+        context.textBaseline = "middle";
+        context.textAlign = "left";
+        for (const {one, x, width: wide, y} of figure.boxes) {
+            const isAbove = one.depth < root.depth;
+            one.color = one.color || frameColor(one);
+            context.globalAlpha = isAbove ? 0.55 : pattern && !one.matches ? 0.4 : 1;
+            context.fillStyle = one.matches ? varve.figure.color("mark") : one.color;
+            context.fillRect(x, y, Math.max(0.5, wide - (wide > 3 ? GAP : 0)), ROW - 1);
+            context.globalAlpha = 1;
+            if (one === hovered) {
+                context.strokeStyle = varve.figure.color("ink");
+                context.lineWidth = 2;
+                context.strokeRect(x + 1, y + 1, Math.max(0, wide - 2 - GAP), ROW - 3);
+            }
+            if (wide > 34) {
+                const at = place(one), label = one.frame === null || one.frame < 0 ? at.what : `${at.what}  ${at.where}`;
+                if (at.isPython) {
+                    context.fillStyle = "#17405e";
+                    context.fillRect(x, y, 3, ROW - 1);
+                }
+                context.save();
+                context.beginPath();
+                context.rect(x, y, wide - 4, ROW);
+                context.clip();
+                context.fillStyle = one.matches ? "#ffffff" : pattern && !isAbove ? varve.figure.color("ink") : "#10151b";
+                context.fillText(label.slice(0, Math.ceil(wide / 4)), x + (at.isPython ? 7 : 5), y + ROW / 2);
+                context.restore();
+            }
+        }
+    }
+
+    function boxAt(point) {
+        return (figure.boxes || []).find(box => point.y >= box.y && point.y < box.y + ROW && point.x >= box.x && point.x < box.x + Math.max(1, box.width));
+    }
+
+    function describe(one) {
+        const at = place(one);
+        return [at.what, `${figureText(one.value)}, ${share(one.value, tree.value)} of all${one.own > 0 && one.frame >= 0 && one.frame !== null && !isInverted ? `; itself ${figureText(one.own)}` : ""}`,
+            at.path, at.module && at.module !== at.path ? at.module : "", at.isPython ? "Python" : "",
+            one.frame !== null && one.frame < 0 ? "frames that are too small for the page, together" : "",
+            !shown.is_count ? exactBytes(one.value) : ""];
+    }
+
+    function zoom(one) {
+        root = one;
+        resize();
+        info.textContent = root === tree ? "" : `Zoomed to ${place(root).what}: ${figureText(root.value)}, ${share(root.value, tree.value)} of all. Escape shows all again.`;
+    }
+
+    function resize() {
+        figure.height = Math.max(120, (depthOf(root) + 1) * ROW + 4);
+        figure.redraw();
+    }
+
+    function search(text) {
+        pattern = text.trim().toLowerCase();
+        mark();
+        figure.redraw();
+    }
+
+    function choose(domain, metric) {
+        shown = trees.find(one => one.domain === domain && one.metric === metric) || trees.find(one => one.domain === domain);
+        shown.top = shown.top || unpack(shown);
+        if (isInverted)
+            shown.turned = shown.turned || invert(shown.top);
+        tree = isInverted ? shown.turned : shown.top;
+        layout(tree);
+        hovered = null;
+        mark();
+        zoom(tree);
+        varve.flame.note.textContent = tree.value === 0 ? `Nothing of ${shown.domain} was ${words[shown.metric]}.`
+            : !shown.has_stacks ? "This recording has no stacks: there is one frame."
+            : `${figureText(tree.value)} ${shown.is_count ? "freed before their thread allocated again" : words[shown.metric]}. ` +
+              `Frames of allocators and interpreters are folded into their callers${shown.share_min > 0 ? `; what has less than ${shown.share_min / 10000} % is in boxes named (smaller)` : ""}.`;
+    }
+
+    // Arrows go from box to box: down to the largest callee, up to the caller, left and right between siblings.
+    function walk(event) {
+        const one = hovered || root, siblings = one.parent ? one.parent.children : [one], at = siblings.indexOf(one);
+        const next = {ArrowDown: one.children[0], ArrowUp: one.parent, ArrowLeft: siblings[at - 1], ArrowRight: siblings[at + 1]}[event.key];
+        if (event.key === "Enter" && one)
+            zoom(one);
+        else if (event.key === "Escape")
+            zoom(tree);
+        else if (!(event.key.startsWith("Arrow")))
+            return;
+        event.preventDefault();
+        if (next) {
+            hovered = next;
+            info.textContent = describe(next).filter(line => line).slice(0, 3).join(" · ");
+            scroll.scrollTop = Math.max(0, next.depth * ROW - scroll.clientHeight / 2);
+            figure.redraw();
+        }
+    }
+
+    function listen() {
+        const canvas = figure.canvas;
+        const point = event => {
+            const box = canvas.getBoundingClientRect();
+            return {x: event.clientX - box.left, y: event.clientY - box.top};
+        };
+        canvas.addEventListener("pointermove", event => {
+            const box = boxAt(point(event)), one = box ? box.one : null;
+            if (one !== hovered) {
+                hovered = one;
+                figure.redraw();
+            }
+            varve.dom.tip(event, one ? describe(one) : null);
+        });
+        canvas.addEventListener("pointerleave", event => {
+            hovered = null;
+            varve.dom.tip(event, null);
+            figure.redraw();
+        });
+        canvas.addEventListener("click", event => {
+            const box = boxAt(point(event));
+            if (box)
+                zoom(box.one === root && box.one.parent ? tree : box.one);
+        });
+        canvas.addEventListener("keydown", walk);
+    }
+
+    function begin() {
+        const element = section("flame", "Flame graph",
+            "Who calls what allocates, native code and Python in one stack. Click a box to zoom into it, click it again or press Escape for all.");
+        trees = varve.data.part("flame");
+        if (trees.length === 0) {
+            absent(element, "No allocation was recorded.");
+            return;
+        }
+        const domains = [...new Set(trees.map(one => one.domain))];
+        const initial = domains.includes(varve.timeline.shown().domain) ? varve.timeline.shown().domain : domains[0];
+        let domain = initial, metric = "peak";
+        const box = make("input", {type: "search", placeholder: "function, file or module", id: "flame-search", "aria-label": "search the flame graph"});
+        box.addEventListener("input", () => search(box.value));
+        matchText = make("span", {className: "readout", id: "flame-match", role: "status"});
+        const domainList = select("domain", domains.map(name => [name, name]), domain, key => { domain = key; choose(domain, metric); });
+        const metricList = select("by", Object.entries(words), metric, key => { metric = key; choose(domain, metric); });
+        domainList.querySelector("select").id = "flame-domain";
+        metricList.querySelector("select").id = "flame-metric";
+        controls(element, domainList, metricList,
+            toggle("inverted", "the allocating lines first, callers below them", false, isOn => { isInverted = isOn; choose(domain, metric); }),
+            button("reset", "the whole graph (Escape)", () => { box.value = ""; search(""); zoom(tree); }), box, matchText);
+        scroll = make("div", {className: "scroll", id: "flame-graph"});
+        element.append(scroll);
+        info = make("div", {className: "readout", role: "status"});
+        varve.flame.note = make("p", {className: "explanation"});
+        figure = varve.figure.make(scroll, "flame graph; arrows go from frame to frame, Enter zooms, Escape shows all", 120, (...canvas) => figure && draw(...canvas));
+        element.append(info, varve.flame.note);
+        listen();
+        choose(domain, metric);
+    }
+
+    return {
+        begin, note: null, matched: 0,
+        state: () => ({domain: shown.domain, metric: shown.metric, isInverted, total: tree.value, root: place(root).what, rootValue: root.value,
+            boxes: (figure.boxes || []).map(box => ({x: box.x, y: box.y, width: box.width, what: place(box.one).what, value: box.one.value}))}),
+    };
+})();

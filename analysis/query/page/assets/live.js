@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What was live at the chosen moment: the largest lines of the chosen domain then, and the sum of all others. Exact at each moment.
+"use strict";
+varve.live = (() => {
+    const {make, button} = varve.dom;
+    const {bytes, exactBytes, duration, count, share} = varve.format;
+    const ROWS = 40;
+
+    let live, times, seqs, head, list, at = -1;
+
+    // Series of the chosen domain and device: of one process, or of all.
+    function matching() {
+        const shown = varve.timeline.shown();
+        return live.series.filter(series => varve.data.domainName(series.domain) === shown.domain && series.device === shown.device &&
+            (shown.process === 0 || series.process === shown.process));
+    }
+
+    function unpack(series) {
+        if (!series.restAt) {
+            series.restAt = varve.data.sums(series.rest);
+            series.lines.forEach(line => { line.bytesAt = varve.data.sums(line.bytes); });
+        }
+        return series;
+    }
+
+    // Lines by name, the largest first; a line that several processes have is one.
+    function lines(moment) {
+        const sums = new Map();
+        let rest = 0;
+        for (const series of matching().map(unpack)) {
+            rest += series.restAt[moment];
+            for (const line of series.lines) {
+                const key = line.at.join(" "), sum = sums.get(key) || {at: line.at, bytes: 0};
+                sum.bytes += line.bytesAt[moment];
+                sums.set(key, sum);
+            }
+        }
+        const rows = [...sums.values()].filter(row => row.bytes !== 0).sort((a, b) => b.bytes - a.bytes);
+        rest += rows.slice(ROWS).reduce((sum, row) => sum + row.bytes, 0);
+        return {rows: rows.slice(0, ROWS), rest, all: rows.reduce((sum, row, i) => sum + (i < ROWS ? row.bytes : 0), rest)};
+    }
+
+    function row(size, all, place) {
+        const bar = make("span", {className: "bar"});
+        bar.style.width = `${all > 0 ? 100 * size / all : 0}%`;
+        return make("div", {className: "live-row", title: `${exactBytes(size)}\n${place.what}\n${place.path}`}, bar, make("span", {}, bytes(size)),
+            make("span", {}, share(size, all)), make("span", {className: "who"}, place.what, " ", make("span", {className: "where"}, place.where)));
+    }
+
+    function show() {
+        if (at < 0)
+            return;
+        const {rows, rest, all} = lines(at);
+        head.textContent = `Live at ${duration(times[at])}: ${bytes(all)}`;
+        head.title = `after event ${count(seqs[at])}; ${exactBytes(all)}`;
+        list.replaceChildren(...rows.map(one => row(one.bytes, all, varve.data.place(...one.at))));
+        if (rest !== 0)
+            list.append(row(rest, all, {what: "all other lines", where: "", path: ""}));
+        if (all === 0)
+            list.append(make("p", {className: "explanation"}, "Nothing of this domain was live."));
+        varve.timeline.markMoment(times[at]);
+    }
+
+    // The moment that is nearest to a time.
+    function choose(time) {
+        if (!times || times.length === 0)
+            return;
+        const after = Math.min(times.length - 1, d3.bisectLeft(times, time));
+        at = after > 0 && time - times[after - 1] < times[after] - time ? after - 1 : after;
+        show();
+    }
+
+    function step(by) {
+        if (times && times.length > 0) {
+            at = Math.min(times.length - 1, Math.max(0, at + by));
+            show();
+        }
+    }
+
+    function peak() {
+        const shown = varve.timeline.shown();
+        choose(shown.peak_t);
+    }
+
+    function begin(element) {
+        const reason = varve.data.part("meta").no_allocations;
+        if (reason) {
+            varve.dom.absent(element, `What was live at a moment is not known: this recording has ${reason}.`);
+            return;
+        }
+        live = varve.data.part("live");
+        times = varve.data.sums(live.t);
+        seqs = varve.data.sums(live.seq);
+        head = make("h3", {id: "live-head", "aria-live": "polite"});
+        list = make("div", {className: "live-list", id: "live-list", tabIndex: 0});
+        element.append(make("div", {className: "live-head"}, head, button("\u25c0", "the moment before (p)", () => step(-1)),
+            button("peak", "the moment of the peak", peak), button("\u25b6", "the next moment (n)", () => step(1))), list);
+        element.append(make("p", {className: "explanation"}, `By the user's line; exact at each of ${count(times.length)} moments, of which the nearest to a click is taken.`));
+        varve.timeline.whenChosen(show);
+        if (times.length > 0)
+            peak();
+    }
+
+    return {begin, choose, step, lines, state: () => ({at, seq: at < 0 ? null : seqs[at], ...(at < 0 ? {} : lines(at))})};
+})();

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page from top to bottom. One part that fails leaves the others as they are, and says so.
+"use strict";
+(() => {
+    const {make} = varve.dom;
+    const {bytes, duration, count} = varve.format;
+
+    function totals(element) {
+        const all = varve.data.part("curves").series.filter(series => series.process === 0);
+        const box = make("div", {className: "totals"});
+        for (const series of all)
+            box.append(make("div", {className: "total"}, make("div", {className: "what"}, `${varve.data.seriesName(series, all)}, at its peak`),
+                make("div", {className: "figure", title: varve.format.exactBytes(series.peak)}, bytes(series.peak)),
+                make("div", {className: "more"}, `${duration(series.peak_t)} after the start`)));
+        const rss = varve.data.part("curves").rss.most;
+        if (rss.length > 0)
+            box.append(make("div", {className: "total"}, make("div", {className: "what"}, "resident memory, at most"),
+                make("div", {className: "figure"}, bytes(d3.max(varve.data.sums(rss)))), make("div", {className: "more"}, "as the kernel counts it")));
+        element.append(box);
+    }
+
+    function navigation(element) {
+        const nav = make("nav", {"aria-label": "parts of the page"});
+        for (const section of document.querySelectorAll("section"))
+            nav.append(make("a", {href: `#${section.id}`}, section.querySelector("h2").textContent));
+        element.prepend(nav);
+    }
+
+    function run() {
+        const main = document.getElementById("main"), meta = varve.data.part("meta");
+        main.replaceChildren();
+        varve.figure.view.end = Math.max(1, meta.end);
+        varve.figure.resetTime();
+        const parts = [["header", () => totals(document.querySelector("header"))], ["timeline", varve.timeline.begin], ["flame graph", varve.flame.begin],
+            ["map", varve.blocks.begin], ["ladder", varve.ladder.begin], ["tables", varve.tables.begin]];
+        for (const [name, begin] of parts) {
+            try {
+                begin();
+            } catch (error) {
+                console.error(name, error);
+                main.append(make("p", {className: "absent"}, `The part "${name}" can't be shown: ${error.message}`));
+            }
+        }
+        navigation(main);
+        document.querySelector("footer summary").textContent += `, version ${d3.version}`;
+        requestAnimationFrame(() => requestAnimationFrame(() => performance.mark("varve-rendered")));
+    }
+
+    run();
+})();

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analysis/query/page/flame.h"
+
+#include "analysis/query/db.h"
+#include "analysis/query/page/writer.h"
+#include "analysis/query/tree/call_tree.h"
+#include "trace/trace.h"
+
+#define FLAME_NODES_MAX 12000
+#define FLAME_DOMAINS_MAX 6
+
+/* In millionths of the whole: tried in turn until the tree is small enough. */
+static const int64_t shares[] = {0, 20, 100, 300, 1000, 3000, 10000};
+
+static int load(struct call_tree *tree, struct database *database, const char *domain, int metric,
+                struct varve_message *message)
+{
+    struct call_tree_options options = {
+        .domain = domain,
+        .metric = (enum call_tree_metric)metric,
+        .figure = CALL_TREE_BYTES,
+        .top = INT64_MAX,
+        .depth = CALL_TREE_FRAMES_MAX,
+    };
+    int error = VARVE_OK;
+
+    for (size_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++) {
+        options.share_min = shares[i];
+        error = call_tree_load(tree, database, &options, message);
+        if (error != VARVE_OK || tree->count <= FLAME_NODES_MAX) {
+            break;
+        }
+        if (i + 1 < sizeof(shares) / sizeof(shares[0])) {
+            call_tree_free(tree);
+        }
+    }
+    return error;
+}
+
+static void write_frames(struct page_writer *writer, const struct call_tree *tree)
+{
+    page_key(writer, "frames"); /* function, file, module, line, is it Python */
+    page_open(writer, '[');
+    for (size_t i = 0; i < tree->frame_count; i++) {
+        const struct call_tree_frame *frame = &tree->frames[i];
+
+        page_name(writer, frame->is_missing ? "(no stack)" : frame->function);
+        page_name(writer, frame->file);
+        page_name(writer, frame->module);
+        page_integer(writer, frame->line);
+        page_integer(writer, frame->is_python ? 1 : 0);
+    }
+    page_close(writer, ']');
+}
+
+/* Callers come before what they call: `up` is how many nodes back the caller is. */
+static void write_tree(struct page_writer *writer, const struct call_tree *tree)
+{
+    int figure = tree->options.figure;
+
+    page_open(writer, '{');
+    page_member_text(writer, "domain", tree->options.domain);
+    page_member_text(writer, "metric", call_tree_metric_names[tree->options.metric]);
+    page_member_bool(writer, "is_count", figure == CALL_TREE_ALLOCATIONS);
+    page_member_bool(writer, "has_stacks", tree->has_stacks);
+    page_member_integer(writer, "share_min", tree->options.share_min);
+    write_frames(writer, tree);
+    page_key(writer, "nodes"); /* up, frame, all, allocations, left out */
+    page_open(writer, '[');
+    for (size_t i = 0; i < tree->count; i++) {
+        const struct call_tree_node *node = &tree->nodes[i];
+
+        page_integer(writer, (int64_t)i - node->parent);
+        page_integer(writer, node->frame);
+        page_integer(writer, node->total[figure]);
+        page_integer(writer, node->total[CALL_TREE_ALLOCATIONS]);
+        page_integer(writer, node->left_out[figure]);
+    }
+    page_close(writer, ']');
+    page_close(writer, '}');
+}
+
+int flame_write(struct database *database, struct page_writer *writer, struct varve_message *message)
+{
+    int error = VARVE_OK;
+    struct cursor cursor;
+
+    page_open(writer, '[');
+    cursor_open(
+        &cursor, database,
+        "SELECT domain FROM total WHERE domain <> 'address_space' GROUP BY domain ORDER BY domain = 'heap' DESC, "
+        "domain = 'python' DESC, domain = 'block' DESC, sum(peak_bytes) DESC LIMIT ?1");
+    cursor_bind_integer(&cursor, 1, FLAME_DOMAINS_MAX);
+    while (error == VARVE_OK && cursor_next(&cursor)) {
+        for (int metric = 0; error == VARVE_OK && metric < CALL_TREE_METRICS; metric++) {
+            struct call_tree tree;
+
+            error = load(&tree, database, cursor_name(&cursor, 0), metric, message);
+            if (error == VARVE_OK && tree.count > 0) {
+                write_tree(writer, &tree);
+            }
+            call_tree_free(&tree);
+        }
+    }
+    cursor_close(&cursor);
+    page_close(writer, ']');
+    return error;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A section as text and as JSON.
+ */
+#include "analysis/query/report/section.h"
+
+#include "analysis/base/memory.h"
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/query/db.h"
+#include "analysis/query/report/rule.h"
+
+#include <stdlib.h>
+
+int64_t report_section_rows(struct database *database, const struct report_section *section)
+{
+    char *text;
+    size_t bytes;
+    FILE *statement = memory_stream(&text, &bytes);
+    int64_t count;
+
+    fprintf(statement, "SELECT count(*), ?1 FROM (%s)", section->table.sql);
+    memory_stream_end(statement, &text);
+    count = database_integer_of(database, text, -1);
+    free(text);
+    return count;
+}
+
+void report_section_table(FILE *out, struct database *database, const struct report_section *section)
+{
+    int64_t all = report_section_rows(database, section);
+
+    if (all == 0) {
+        return;
+    }
+    report_rule_print(out, section->title);
+    if (section->text == NULL) {
+        fputs("  ", out);
+        format_print_wrapped(out, section->explanation, 2);
+    }
+    query_print(out, database, &section->table, SECTION_ROWS_TEXT);
+    if (all > SECTION_ROWS_TEXT) {
+        fprintf(out, "  and %s more (--json has all)\n", format_count(all - SECTION_ROWS_TEXT).text);
+    }
+}
+
+void report_section_print(FILE *out, struct database *database, const struct report_section *section,
+                          const struct report_options *options)
+{
+    if ((!options->stacks.is_all && !section->is_short) ||
+        (section->is_there != NULL && !section->is_there(database))) {
+        return;
+    }
+    if (section->text != NULL) {
+        section->text(out, database, section, options);
+    } else {
+        report_section_table(out, database, section);
+    }
+}
+
+static struct cJSON *rows_json(struct database *database, const struct report_section *section)
+{
+    return query_json(database, section->json_sql != NULL ? section->json_sql : section->table.sql,
+                      SECTION_ROWS_JSON);
+}
+
+void report_section_add(struct cJSON *answer, struct database *database, const struct report_section *section,
+                        const struct report_options *options)
+{
+    struct cJSON *value;
+
+    if (section->is_in_other_json || (section->is_there != NULL && !section->is_there(database))) {
+        return;
+    }
+    value = section->json != NULL ? section->json(database, options) : rows_json(database, section);
+    if (value != NULL && section->group != NULL) {
+        json_add(json_member(answer, section->group), section->key, value);
+    } else if (value != NULL) {
+        json_add(answer, section->key, value);
+    }
+}
