@@ -343,6 +343,8 @@ struct varve_collect_options {
     uint64_t bytes_max;  /* a database of that size goes on with totals; 0: no limit */
     int64_t
         linger_ns; /* how long to wait for recorded processes after the program ended; < 0: until all ended */
+    int32_t attach_pid; /* a process that runs already, in place of argv; 0: none */
+    int64_t attach_ns;  /* end its recording after so long; < 0: when it ends, or by a signal */
     varve_collect_progress progress;
     void *progress_context;
 };
@@ -365,6 +367,8 @@ struct varve_collect_result {
     uint64_t unrecorded;      /* times that a program ran which could not be recorded */
     uint64_t
         kept_events; /* the database had its largest size then and has totals of what followed; 0: it had not */
+    uint64_t attach_stopped_ns; /* how long a thread of the process that runs already was held by attaching */
+    bool was_detached;          /* its recording ended before it did */
 };
 
 void varve_collect_options_init(struct varve_collect_options *options);
@@ -375,6 +379,17 @@ void varve_collect_options_init(struct varve_collect_options *options);
 /// output), IO, FULL, DATABASE (recording; the directory is kept for varve_collect_recover if it holds data).
 int varve_collect_record(const struct varve_collect_options *options, struct varve_collect_result *result,
                          struct varve_message *message);
+
+/// Record a process that runs already, options->attach_pid, and its fork children: from now to its end, or until this process
+/// gets SIGINT, SIGTERM, SIGHUP or SIGQUIT; then it goes on without the recorder. Errors, with the process as it was: those of
+/// varve_collect_record, NOT_FOUND (no such process), PERMISSION (it is another user's, or may not be traced).
+int varve_collect_attach(const struct varve_collect_options *options, struct varve_collect_result *result,
+                         struct varve_message *message);
+
+/// End the recording that varve_collect_attach makes of `pid`, in another process, and wait until its database is there. Where that
+/// process has died only the hooks are taken out. Errors: those of varve_collect_attach; NOT_FOUND: it is not recorded.
+/// `was_alone_out`: there was nobody left to finish the database.
+int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message *message);
 
 /// Finish a recording directory whose collector died. `database_path` NULL: the one beside the directory;
 /// `numbers` as in varve_collect_options.

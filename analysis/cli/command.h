@@ -80,7 +80,7 @@ struct command {
 /* All of them, in the order of the help. */
 /* clang-format off */
 #define COMMAND_LIST(X) \
-    X(record) X(top) X(recover) X(import) X(export) X(replay) X(compare) X(frontier) X(bound) X(advise) X(dtr) X(report) X(leaks) X(peak) X(tree) X(flamegraph) X(timeline) X(segments) X(oom) X(query) \
+    X(record) X(attach) X(detach) X(top) X(recover) X(import) X(export) X(replay) X(compare) X(frontier) X(bound) X(advise) X(dtr) X(report) X(leaks) X(peak) X(tree) X(flamegraph) X(timeline) X(segments) X(oom) X(query) \
     X(diff) X(info) X(doctor) X(completion) X(help)
 /* clang-format on */
 

@@ -8,6 +8,7 @@
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/terminal.h"
+#include "analysis/query/attached.h"
 #include "analysis/query/db.h"
 #include "analysis/query/kept.h"
 #include "analysis/query/loss.h"
@@ -95,6 +96,11 @@ void report_header_print(FILE *out, struct database *database, const struct repo
     fprintf(out, TITLE "%s\n", "trace", cut);
     print_meta(out, database, "command", "command");
     print_folded(out, print_extent, database, loss);
+    report_attached_words(cut, sizeof(cut), database);
+    if (cut[0] != '\0') {
+        fprintf(out, TITLE, "attached");
+        format_print_wrapped(out, cut, TITLE_COLUMNS);
+    }
     report_kept_words(cut, sizeof(cut), database);
     if (cut[0] != '\0') {
         fprintf(out, TITLE, "kept");
@@ -116,6 +122,7 @@ void report_header_json(struct cJSON *object, struct database *database)
     json_bool(object, "complete", database_is_complete(database));
     json_text(object, "command", command);
     json_text(object, "host", host);
+    report_attached_json(object, database);
     report_kept_json(object, database);
     json_integer(object, "duration_ns", report_duration_ns(database));
     json_integer(object, "processes", database_integer(database, "SELECT processes FROM recording", 0));

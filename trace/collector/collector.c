@@ -390,6 +390,11 @@ static int store_sums(struct collector *collector)
         error =
             store_stat(collector->store, rows[i].name, -1, rows[i].severity, "ring", (int64_t)rows[i].value);
     }
+    if (error == VARVE_OK && collector->directory.control != NULL &&
+        collector->directory.control->attached_pid != 0) {
+        error = store_stat(collector->store, "frees_unknown", -1, "info", "ring",
+                           (int64_t)derive_frees_unknown(collector->derive));
+    }
     return error;
 }
 

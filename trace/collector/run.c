@@ -5,6 +5,7 @@
  * the recording directory and is renamed at the end, so that whatever carries the final name is complete.
  */
 #include "trace/collector/allocator.h"
+#include "trace/collector/attach/attach.h"
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
 #include "trace/collector/exec.h"
@@ -24,6 +25,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +35,7 @@
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define NAP_MIN_NS 200000L
@@ -40,12 +43,17 @@
 #define ROUND_SMALL 2048U /* events of a round that leaves time for other work */
 #define PROGRESS_EVERY_NS UINT64_C(250000000)
 #define STACK_DEPTH_DEFAULT 256U
+#define DETACHED_MAX 1024U /* processes that had inherited the hooks of an attached one */
 #define BLOCK_TIMEOUT_NS UINT64_C(10000000000)
 
 struct recording {
     const struct varve_collect_options *options;
     struct collector collector;
     struct launch launch;
+    struct attach *attach; /* NULL: the program was started */
+    int32_t detached[DETACHED_MAX];
+    unsigned detached_count;
+    uint64_t began_ns; /* when the process that ran already was attached to */
     uint64_t ended_ns; /* when the program had ended, 0 before */
     uint64_t next_progress_ns;
     bool has_reported_waiting;
@@ -61,6 +69,7 @@ void varve_collect_options_init(struct varve_collect_options *options)
     options->ring_records = RING_CAPACITY_DEFAULT;
     options->heap = true;
     options->linger_ns = -1;
+    options->attach_ns = -1;
 }
 
 void varve_collect_exit_like(int wait_status)
@@ -143,6 +152,7 @@ static void settings_fill(const struct varve_collect_options *options, struct se
         (ssize_t)sizeof(settings->trace_id)) {
         settings->trace_id = settings->heartbeat_ns ^ ((uint64_t)getpid() << 40);
     }
+    settings->attached_pid = options->attach_pid;
     settings->trace_id &= INT64_MAX; /* a column of the database takes it */
 }
 
@@ -185,7 +195,11 @@ static int emit_beginning(struct recording *recording)
     struct utsname host;
     int error = VARVE_OK;
 
-    join_command(options->argv, command, sizeof(command));
+    if (recording->attach != NULL) {
+        snprintf(command, sizeof(command), "%s", recording->attach->target.command);
+    } else {
+        join_command(options->argv, command, sizeof(command));
+    }
     emit_integer(recording, &error, "trace_id", (int64_t)collector->directory.control->trace_id);
     emit_text(recording, &error, "command", command);
     emit_text(recording, &error, "overflow", overflows[options->overflow % 3]);
@@ -289,12 +303,56 @@ static void emit_progress(struct recording *recording, uint64_t now_ns)
     }
 }
 
+/* The process that ran already goes on unrecorded, and with it its children, which have inherited its hooks. */
+static void detach(struct recording *recording)
+{
+    const struct collector *collector = &recording->collector;
+    struct varve_message reason = {""};
+
+    if (!recording->launch.is_gone) {
+        recording->detached[recording->detached_count++] = recording->launch.pid;
+    }
+    for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
+        const struct traced_process *process = collector->processes[i];
+
+        if (process != NULL && process->is_ours && !process->has_ended && process->pid != recording->launch.pid &&
+            recording->detached_count < DETACHED_MAX) {
+            recording->detached[recording->detached_count++] = process->pid;
+        }
+    }
+    for (unsigned i = 0; i < recording->detached_count; i++) {
+        if (attach_stop(recording->detached[i], &reason) != VARVE_OK && !recording->options->quiet) {
+            fprintf(stderr, "varve: %s\n", reason.text);
+        }
+    }
+    recording->collector.is_cut_short = true;
+}
+
+/* Once nothing is read any more of what it has mapped. One that has ended meanwhile has nothing to give back. */
+static void release(const struct recording *recording)
+{
+    struct varve_message ignored;
+
+    for (unsigned i = 0; i < recording->detached_count; i++) {
+        (void)attach_release(recording->detached[i], &ignored);
+    }
+}
+
+/* The time is over that its recording was to last. */
+static bool is_due(const struct recording *recording, uint64_t now_ns)
+{
+    int64_t limit_ns = recording->options->attach_ns;
+
+    return recording->attach != NULL && limit_ns >= 0 && now_ns - recording->began_ns >= (uint64_t)limit_ns;
+}
+
 /* The program has ended; do other recorded processes still matter? */
 static bool is_over(struct recording *recording, uint64_t now_ns)
 {
     struct collector *collector = &recording->collector;
     int64_t linger_ns = recording->options->linger_ns;
 
+    recording->launch.has_ended = recording->launch.has_ended || is_due(recording, now_ns);
     if (!recording->launch.has_ended) {
         return false;
     }
@@ -302,12 +360,19 @@ static bool is_over(struct recording *recording, uint64_t now_ns)
         recording->ended_ns = now_ns;
         collector->program_end_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
     }
+    if (recording->attach != NULL && !recording->launch.is_gone) {
+        detach(recording);
+        return true;
+    }
     if (!collect_session_lives(collector)) {
         return true;
     }
     if (recording->launch.interrupts > 0 ||
         (linger_ns >= 0 && now_ns - recording->ended_ns > (uint64_t)linger_ns)) {
         collector->is_cut_short = true;
+        if (recording->attach != NULL) {
+            detach(recording);
+        }
         return true;
     }
     if (!recording->has_reported_waiting && !recording->options->quiet &&
@@ -369,27 +434,37 @@ static void begin_finishing(struct recording *recording)
     launch_finishing(&recording->launch, first, second);
 }
 
+/* How the program ended, as far as that is known. */
+static int emit_end(struct recording *recording)
+{
+    int status = recording->launch.wait_status;
+    int error = VARVE_OK;
+
+    if (recording->attach != NULL) {
+        emit_text(recording, &error, "end_cause", recording->launch.is_gone ? "unknown" : "detached");
+        return error;
+    }
+    emit_text(recording, &error, "end_cause", WIFSIGNALED(status) ? "signal" : "exit");
+    emit_integer(recording, &error, "exit_status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    return error;
+}
+
 static int finish(struct recording *recording, struct varve_collect_result *result,
                   struct varve_message *message)
 {
     const struct varve_collect_options *options = recording->options;
     struct collector *collector = &recording->collector;
-    int status = recording->launch.wait_status;
     int error;
 
     __atomic_store_n(&collector->directory.control->state, SESSION_STATE_CLOSED, __ATOMIC_RELEASE);
     collector->stopped_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
     begin_finishing(recording);
     error = collector_drain(collector, options->progress, options->progress_context, message);
-    if (error == VARVE_OK && collector->process_count == 0) {
+    if (error == VARVE_OK && collector->process_count == 0 && recording->attach == NULL) {
         error = collect_allocator_launched(collector, recording->program);
     }
     if (error == VARVE_OK) {
-        error = collect_meta_text(collector, "end_cause", WIFSIGNALED(status) ? "signal" : "exit");
-    }
-    if (error == VARVE_OK) {
-        error = collect_meta_integer(collector, "exit_status",
-                                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        error = emit_end(recording);
     }
     if (error == VARVE_OK) {
         error = collect_meta_integer(collector, "program_end_ns", collector->program_end_ns);
@@ -492,36 +567,62 @@ static void keep_for_recovery(struct recording *recording, int error, struct var
     session_directory_close(directory);
 }
 
-int varve_collect_record(const struct varve_collect_options *options, struct varve_collect_result *result,
-                         struct varve_message *message)
+/* The process is recorded when this returns. */
+static int start_attached(struct recording *recording, struct varve_message *message)
 {
-    struct recording *recording = calloc(1, sizeof(*recording));
-    int error;
+    struct collector *collector = &recording->collector;
+    struct rusage usage;
+    int64_t attached_ns = 0;
+    int error = check_options(recording->options, message);
 
-    memset(result, 0, sizeof(*result));
-    if (recording == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
+    if (error == VARVE_OK) {
+        error = attach_check(recording->attach, recording->options->attach_pid, recording->options->preload_path,
+                             message);
     }
-    recording->options = options;
-    recording->collector.quiet = options->quiet;
-    recording->collector.may_replace = options->replace;
-    if (!options->no_sqlite) {
-        snprintf(result->database_path, sizeof(result->database_path), "%s", options->database_path);
+    if (error == VARVE_OK) {
+        error = prepare(recording, message);
     }
-    error = start(recording, result, message);
     if (error != VARVE_OK) {
-        free(recording);
         return error;
     }
-    result->started = true;
-    error = collect(recording, message);
+    collector->rss.own_bytes = getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
+    error = launch_attach(&recording->launch, recording->options->attach_pid, message);
     if (error == VARVE_OK) {
-        error = finish(recording, result, message);
-    } else {
-        error = launch_wait(&recording->launch,
-                            error); /* its events go on into rings and spills, for `varve recover` */
+        error = attach_start(recording->attach, collector->directory.path, message);
     }
+    if (error != VARVE_OK) {
+        give_up(recording);
+        return error;
+    }
+    recording->began_ns = collect_monotonic_ns();
+    attached_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
+    emit_integer(recording, &error, "attached_pid", recording->options->attach_pid);
+    emit_integer(recording, &error, "attached_ns", attached_ns);
+    emit_integer(recording, &error, "attach_stopped_ns", (int64_t)recording->attach->stopped_ns);
+    return error;
+}
+
+/* It can't be recorded on: its events go on into rings and spills, for `varve recover`, but for an attached one. */
+static int await_end(struct recording *recording, int error)
+{
+    if (recording->attach == NULL) {
+        return launch_wait(&recording->launch, error);
+    }
+    detach(recording);
+    return error;
+}
+
+/* What `start` or `start_attached` has begun, to its end. */
+static int run(struct recording *recording, struct varve_collect_result *result, struct varve_message *message)
+{
+    const struct varve_collect_options *options = recording->options;
+    int error = collect(recording, message);
+
+    result->started = true;
+    error = error == VARVE_OK ? finish(recording, result, message) : await_end(recording, error);
     result->wait_status = recording->launch.wait_status;
+    result->was_detached = recording->attach != NULL && !recording->launch.is_gone;
+    result->attach_stopped_ns = recording->attach != NULL ? recording->attach->stopped_ns : 0;
     collector_result(&recording->collector, result);
     collector_close(&recording->collector);
     if (error == VARVE_OK) {
@@ -530,12 +631,93 @@ int varve_collect_record(const struct varve_collect_options *options, struct var
     if (error == VARVE_OK) {
         error = collector_publish(&recording->collector, options->database_path, message);
     }
+    release(recording);
     launch_finished();
     if (error == VARVE_OK) {
         session_directory_remove(&recording->collector.directory);
     } else {
         keep_for_recovery(recording, error, message);
     }
+    return error;
+}
+
+static struct recording *recording_make(const struct varve_collect_options *options,
+                                        struct varve_collect_result *result)
+{
+    struct recording *recording = calloc(1, sizeof(*recording));
+
+    memset(result, 0, sizeof(*result));
+    if (recording != NULL) {
+        recording->options = options;
+        recording->collector.quiet = options->quiet;
+        recording->collector.may_replace = options->replace;
+        if (!options->no_sqlite) {
+            snprintf(result->database_path, sizeof(result->database_path), "%s", options->database_path);
+        }
+    }
+    return recording;
+}
+
+int varve_collect_record(const struct varve_collect_options *options, struct varve_collect_result *result,
+                         struct varve_message *message)
+{
+    struct recording *recording = recording_make(options, result);
+    int error = VARVE_ERROR_NO_MEMORY;
+
+    if (recording != NULL) {
+        error = start(recording, result, message);
+        error = error == VARVE_OK ? run(recording, result, message) : error;
+        free(recording);
+    }
+    return error;
+}
+
+int varve_collect_attach(const struct varve_collect_options *options, struct varve_collect_result *result,
+                         struct varve_message *message)
+{
+    struct recording *recording = recording_make(options, result);
+    struct attach *attach = malloc(sizeof(*attach));
+    int error = VARVE_ERROR_NO_MEMORY;
+
+    if (recording != NULL && attach != NULL) {
+        recording->attach = attach;
+        error = start_attached(recording, message);
+        error = error == VARVE_OK ? run(recording, result, message) : error;
+    }
+    free(attach);
     free(recording);
     return error;
+}
+
+/* A process that is not our child. */
+static void await_end_of(int32_t pid)
+{
+    const struct timespec pause = {0, NAP_MAX_NS};
+    const uint64_t started = collect_process_started(pid);
+
+    while (started != 0 && collect_process_started(pid) == started) {
+        nanosleep(&pause, NULL);
+    }
+}
+
+int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message *message)
+{
+    int32_t collector;
+    int error = attach_find_collector(pid, &collector, message);
+
+    *was_alone_out = false;
+    if (error != VARVE_OK) {
+        return error;
+    }
+    if (collector != 0) {
+        if (kill(collector, SIGTERM) != 0) {
+            return varve_message_set(message, VARVE_ERROR_PERMISSION, "varve attach (pid %d) can't be told: %s",
+                                     collector, strerror(errno));
+        }
+        await_end_of(collector);
+        return VARVE_OK;
+    }
+    *was_alone_out = true;
+    error = attach_stop(pid, message);
+    return error == VARVE_OK ? attach_release(pid, message) : error;
 }

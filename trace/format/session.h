@@ -92,6 +92,7 @@ struct session_control {
 
     uint32_t seccomp_mode;    /* of the collector, as /proc/self/status has it; a program with another */
     uint32_t seccomp_filters; /* mode or number of filters was started by one that confined itself */
+    int32_t attached_pid;     /* of the process that ran already; 0: the program was started to be recorded */
 
     _Alignas(64) uint64_t heartbeat_ns; /* atomic: CLOCK_MONOTONIC of its last round */
     uint64_t heartbeat_ticks; /* atomic: the clock of records then; for programs that can't read it */

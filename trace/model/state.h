@@ -192,6 +192,7 @@ struct derive {
     uint64_t ended_points;                    /* sample points kept of processes that ended */
     uint64_t ended_shares;                    /* shares in call sites kept of these */
     uint64_t sizes_refused;
+    uint64_t frees_unknown; /* of addresses that nothing was recorded of, resizes included */
 };
 
 /* One event on its way through derive*.c. */

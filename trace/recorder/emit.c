@@ -57,7 +57,7 @@ static __thread bool thread_is_watched;
 static __thread bool thread_has_ended;
 /* Of a thread for which no ring could be made. */
 static __thread struct {
-    uint32_t process; /* for which the rest holds */
+    uint64_t process; /* process_key of the one for which the rest holds; 0: of none */
     uint32_t index;   /* the number that the ring will have; 0: none was taken yet */
     struct recorder_retry retry;
 } ringless;
@@ -86,6 +86,72 @@ static struct recorder_thread *thread_of(struct varve_producer *producer)
     return (struct recorder_thread *)producer; /* its first member */
 }
 
+/* Numbers of processes begin anew in each recording. */
+static uint64_t process_key(const struct recorder_process *process)
+{
+    return recorder_session()->trace_id ^ ((uint64_t)process->id << 32 | 1);
+}
+
+/* ---- the list of threads ---- */
+
+/* Signals are blocked. */
+static bool thread_link(struct recorder_process *process, struct recorder_thread *thread)
+{
+    if (!recorder_lock_soon(&process->threads_lock)) {
+        return false;
+    }
+    thread->previous = NULL;
+    thread->next = process->threads;
+    if (thread->next != NULL) {
+        thread->next->previous = thread;
+    }
+    process->threads = thread;
+    recorder_unlock(&process->threads_lock);
+    return true;
+}
+
+static bool thread_unlink(struct recorder_thread *thread)
+{
+    struct recorder_process *process = recorder_process_page();
+
+    if (process == NULL || !recorder_lock_soon(&process->threads_lock)) {
+        return false;
+    }
+    if (thread->next != NULL) {
+        thread->next->previous = thread->previous;
+    }
+    if (thread->previous != NULL) {
+        thread->previous->next = thread->next;
+    } else {
+        process->threads = thread->next;
+    }
+    recorder_unlock(&process->threads_lock);
+    return true;
+}
+
+void recorder_threads_release(void)
+{
+    struct recorder_process *process = recorder_process_page();
+    struct recorder_thread *next;
+
+    for (struct recorder_thread *thread = process != NULL ? process->threads : NULL; thread != NULL; thread = next) {
+        next = thread->next;
+        if (thread->ring != NULL) {
+            recorder_ring_retire(thread);
+        }
+        if (thread == process->late) {
+            recorder_unmap(thread, THREAD_BYTES);
+            continue;
+        }
+        memset(thread, 0, sizeof(*thread));
+        thread->is_released = true;
+    }
+    if (process != NULL) {
+        process->threads = NULL;
+        process->late = NULL;
+    }
+}
+
 /* Other destructors may still free memory: stay until the last round. `round` counts down from the pointer.
  */
 static void end_of_thread(void *round)
@@ -103,6 +169,10 @@ static void end_of_thread(void *round)
     varve_producer_current = &idle;
     if (producer != &idle && thread_of(producer)->ring != NULL) {
         recorder_ring_retire(thread_of(producer));
+        if (thread_unlink(thread_of(producer))) {
+            recorder_unmap(producer, THREAD_BYTES);
+        }
+    } else if (producer != &idle && thread_of(producer)->is_released) {
         recorder_unmap(producer, THREAD_BYTES);
     }
     native_stack_thread_end();
@@ -194,16 +264,28 @@ static void put_kind(struct recorder_thread *thread, enum varve_kind kind, uint6
     put(thread, &record);
 }
 
-static struct recorder_thread *thread_create(struct recorder_process *process, uint32_t index)
+/* The page of this thread, if an earlier recording has left it one. */
+static struct recorder_thread *thread_released(void)
 {
-    struct recorder_thread *thread = recorder_map_wiped(THREAD_BYTES);
+    struct recorder_thread *thread = thread_of(varve_producer_current);
 
-    if (thread == NULL || recorder_ring_create(thread, process, index) != VARVE_OK) {
-        if (thread != NULL) {
+    return varve_producer_current != &idle && thread->is_released ? thread : NULL;
+}
+
+/* In `page`, which stays if that fails; NULL: in one of its own. */
+static struct recorder_thread *thread_create(struct recorder_process *process, uint32_t index,
+                                             struct recorder_thread *page)
+{
+    struct recorder_thread *thread = page != NULL ? page : recorder_map_wiped(THREAD_BYTES);
+    bool is_linked = thread != NULL && thread_link(process, thread);
+
+    if (!is_linked || recorder_ring_create(thread, process, index) != VARVE_OK) {
+        if ((!is_linked || thread_unlink(thread)) && thread != page) {
             recorder_unmap(thread, THREAD_BYTES);
         }
         return NULL;
     }
+    thread->is_released = false;
     thread->producer.busy = 1;
     if (index == 1) {
         put_kind(thread, VARVE_KIND_PROCESS_START, process->control->parent_id);
@@ -222,9 +304,9 @@ static struct recorder_thread *thread_attach(struct recorder_process *process)
 {
     struct recorder_thread *thread;
 
-    if (ringless.process != process->id) {
+    if (ringless.process != process_key(process)) {
         memset(&ringless, 0, sizeof(ringless));
-        ringless.process = process->id;
+        ringless.process = process_key(process);
     }
     if (ringless.index != 0 && !recorder_retry_is_due(&ringless.retry)) {
         return NULL;
@@ -232,7 +314,7 @@ static struct recorder_thread *thread_attach(struct recorder_process *process)
     if (ringless.index == 0) {
         ringless.index = __atomic_fetch_add(&process->control->ring_count, 1, __ATOMIC_ACQ_REL);
     }
-    thread = thread_create(process, ringless.index);
+    thread = thread_create(process, ringless.index, thread_released());
     if (thread != NULL) {
         ringless.process = 0;
         recorder_confine_thread_known();
@@ -269,7 +351,7 @@ static struct recorder_thread *late_thread(struct recorder_process *process)
     struct recorder_thread *late = __atomic_load_n(&process->late, __ATOMIC_ACQUIRE);
 
     if (late == NULL && recorder_retry_is_due(&process->late_retry)) {
-        late = thread_create(process, 0);
+        late = thread_create(process, 0, NULL);
         if (late != NULL) {
             __atomic_store_n(&process->late, late, __ATOMIC_RELEASE);
             __atomic_store_n(&process->control->late_created, 1, __ATOMIC_RELEASE);

@@ -42,6 +42,8 @@ struct recorder_thread {
     bool is_on_disk;                     /* the ring is in the recording directory itself */
     bool is_known_to_sink;               /* the second sink knows this thread: it allocates no more */
     char path[4096];                     /* of the file that is being opened */
+    struct recorder_thread *next, *previous; /* in recorder_process.threads */
+    bool is_released; /* its recording is over; the page is the thread's still, and good for the next one */
 };
 
 int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process,

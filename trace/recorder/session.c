@@ -167,15 +167,20 @@ static void attach_at_capture(void)
     (void)recorder_process_attach();
 }
 
-/* NULL: the environment names no session, or one that can't be reached. */
-static struct found_session *find(void)
+/* The session of `directory`, NULL: of the one that the environment names. NULL: there is none, or one that can't be
+ * reached. */
+static struct found_session *find(const char *directory)
 {
     struct found_session *looking = recorder_map(sizeof(*looking));
 
     if (looking == NULL) {
         return NULL;
     }
-    if (environment(SESSION_ENVIRONMENT, looking->directory, sizeof(looking->directory)) &&
+    if (directory != NULL) {
+        recorder_format(looking->directory, sizeof(looking->directory), "%s", directory);
+    }
+    if ((directory != NULL ||
+         environment(SESSION_ENVIRONMENT, looking->directory, sizeof(looking->directory))) &&
         looking->directory[0] == '/' && session_open(looking)) {
         recorder_confine_process(looking->confined);
         looking->process = recorder_is_confined() ? &never_attached : recorder_map_wiped(WIPED_BYTES);
@@ -200,12 +205,49 @@ void recorder_session_find(void)
     if (session_found() != NULL) {
         return;
     }
-    looked = find();
+    looked = find(NULL);
     if (!__atomic_compare_exchange_n(&found, &expected, looked != NULL ? looked : &none, false,
                                      __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) &&
         looked != NULL) {
         discard(looked);
     }
+}
+
+void recorder_session_forgo(void)
+{
+    struct found_session *expected = NULL;
+
+    (void)__atomic_compare_exchange_n(&found, &expected, &none, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+bool recorder_session_begin(const char *directory)
+{
+    struct found_session *looked = session_found() == &none ? find(directory) : NULL;
+
+    if (looked == NULL) {
+        return false;
+    }
+    if (looked->process == &never_attached) {
+        discard(looked);
+        return false;
+    }
+    last_process_id = 0;
+    __atomic_store_n(&found, looked, __ATOMIC_RELEASE);
+    return true;
+}
+
+void recorder_session_end(void)
+{
+    struct found_session *old = session_found();
+
+    if (old == NULL || old == &none) {
+        return;
+    }
+    __atomic_store_n(&found, &none, __ATOMIC_RELEASE);
+    if (old->process->control != NULL) {
+        recorder_unmap(old->process->control, PROCESS_CONTROL_BYTES);
+    }
+    discard(old);
 }
 
 const struct session_control *recorder_session(void)

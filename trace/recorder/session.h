@@ -36,6 +36,8 @@ struct recorder_process {
     /* While this process may call it; NULL: it may not. */
     const struct sink_provider *second_sink;
     bool main_has_ended; /* atomic */
+    uint32_t threads_lock;
+    struct recorder_thread *threads; /* a list of all that have a ring, guarded by threads_lock */
 };
 
 /// The session named by the environment, or NULL; looked up once, inherited by fork children. Not writable.
@@ -43,6 +45,13 @@ const struct session_control *recorder_session(void);
 /// The look itself, on the program's stack and with signals open: for a process so young that it has no
 /// handlers, and of which is not known yet whether it may call the kernel at all.
 void recorder_session_find(void);
+/// There is none, whatever the environment says: for a library that a running program loads.
+void recorder_session_forgo(void);
+/// The session of this recording directory, in a process that has none. False: it can't be reached, or the process is
+/// confined. Threads: one that nothing is recorded of, as all others.
+bool recorder_session_begin(const char *directory);
+/// And none again; what was mapped for it goes. No thread is inside the recorder.
+void recorder_session_end(void);
 /// What all processes of the session count in; NULL without a session.
 struct session_counts *recorder_session_counts(void);
 const char *recorder_directory(void);

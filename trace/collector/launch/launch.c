@@ -294,6 +294,31 @@ int launch_start(struct launch *launch, char *const argv[], const char *preload,
     return error;
 }
 
+int launch_attach(struct launch *launch, int32_t pid, struct varve_message *message)
+{
+    struct launch_signals signals;
+    sigset_t collected;
+
+    *launch = (struct launch){.pid = pid, .is_attached = true};
+    signals_take(&signals);
+    signals_collected(&collected);
+    launch->signal_fd = signalfd(-1, &collected, SFD_CLOEXEC | SFD_NONBLOCK);
+    launch->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (launch->signal_fd < 0) {
+        signals_give_back(&signals);
+        return varve_message_set(message, VARVE_ERROR_IO, "cannot receive signals: %s", strerror(errno));
+    }
+    return VARVE_OK;
+}
+
+/* Old kernels give no descriptor. */
+static bool attached_is_gone(const struct launch *launch)
+{
+    struct pollfd ready = {.fd = launch->pidfd, .events = POLLIN};
+
+    return launch->pidfd >= 0 ? poll(&ready, 1, 0) > 0 : kill(launch->pid, 0) != 0 && errno == ESRCH;
+}
+
 static void signal_handle(struct launch *launch, const struct signalfd_siginfo *info)
 {
     int number = (int)info->ssi_signo;
@@ -302,6 +327,10 @@ static void signal_handle(struct launch *launch, const struct signalfd_siginfo *
     }
     if (launch->has_ended) {
         launch->interrupts++;
+        return;
+    }
+    if (launch->is_attached) {
+        launch->has_ended = true;
         return;
     }
     /* What a key of the terminal caused went to the whole foreground group, the program included. */
@@ -319,6 +348,12 @@ void launch_poll(struct launch *launch, launch_ended *ended, void *context)
         for (size_t i = 0; i < (size_t)got / sizeof(infos[0]); i++) {
             signal_handle(launch, &infos[i]);
         }
+    }
+    if (launch->is_attached) {
+        if (!launch->has_ended && attached_is_gone(launch)) {
+            launch->has_ended = launch->is_gone = true;
+        }
+        return;
     }
     struct rusage usage;
     int status;

@@ -19,7 +19,9 @@ struct launch {
     int pidfd;
     int signal_fd; /* SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT of the collector arrive here */
     bool has_ended;
-    int wait_status;     /* of waitpid, once has_ended */
+    bool is_attached;    /* it ran already and is no child: what ends it is asked of pidfd, has_ended also if the user said so */
+    bool is_gone;        /* is_attached: it has ended by itself */
+    int wait_status;     /* of waitpid, once has_ended; not known where is_attached */
     unsigned interrupts; /* SIGINT seen since the program ended */
 };
 
@@ -32,6 +34,9 @@ typedef void launch_ended(void *context, int32_t pid, int wait_status, uint64_t 
 /// adopts them without varve. Errors of exec come back here.
 int launch_start(struct launch *launch, char *const argv[], const char *preload,
                  const char *session_directory, char *const *variables, struct varve_message *message);
+
+/// The same place for a process that runs already: signals of the collector arrive here and end its recording, not the process.
+int launch_attach(struct launch *launch, int32_t pid, struct varve_message *message);
 
 /// Handle the signals that arrived, reap children, forward SIGTERM, SIGHUP, SIGQUIT to the program. SIGINT
 /// from a terminal reaches the program by itself: it is forwarded only if it was sent to the collector alone.

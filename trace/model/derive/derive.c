@@ -403,6 +403,11 @@ uint64_t derive_sizes_refused(const struct derive *derive)
     return derive->sizes_refused;
 }
 
+uint64_t derive_frees_unknown(const struct derive *derive)
+{
+    return derive->frees_unknown;
+}
+
 /* ---- order ---- */
 
 bool derive_is_out_of_order(const struct derive *derive, const struct event *event)

@@ -46,6 +46,8 @@ void derive_forget(struct derive *derive);
 uint64_t derive_allocations(const struct derive *derive);
 /// Sizes of damaged records, larger than any block can be: these count as 0 bytes.
 uint64_t derive_sizes_refused(const struct derive *derive);
+/// Frees and resizes of addresses that no allocation was recorded of, but for those that a fork child has inherited.
+uint64_t derive_frees_unknown(const struct derive *derive);
 
 void derive_close(struct derive *derive);
 

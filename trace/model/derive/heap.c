@@ -95,6 +95,7 @@ int derive_heap_free(struct derive_step *step, struct varve_message *message)
     event->id = index_remove(address_index(step), event->addr);
     if (event->id == 0) {
         event->cause = step->process->is_forked ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
+        step->derive->frees_unknown += !step->process->is_forked;
         *step->last_id = 0;
         return VARVE_OK;
     }

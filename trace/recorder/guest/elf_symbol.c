@@ -43,6 +43,16 @@ static bool entry_take(struct elf_object *object, const ElfW(Dyn) * entry)
         object->strings = absolute(object->bias, entry->d_un.d_ptr);
     } else if (entry->d_tag == DT_GNU_HASH) {
         object->hash = absolute(object->bias, entry->d_un.d_ptr);
+    } else if (entry->d_tag == DT_RELA) {
+        object->data.first = absolute(object->bias, entry->d_un.d_ptr);
+    } else if (entry->d_tag == DT_RELASZ) {
+        object->data.bytes = entry->d_un.d_val;
+    } else if (entry->d_tag == DT_JMPREL) {
+        object->calls.first = absolute(object->bias, entry->d_un.d_ptr);
+    } else if (entry->d_tag == DT_PLTRELSZ) {
+        object->calls.bytes = entry->d_un.d_val;
+    } else if (entry->d_tag == DT_RPATH || entry->d_tag == DT_RUNPATH) {
+        object->has_search_path = true;
     }
     return entry->d_tag != DT_NULL;
 }

@@ -14,6 +14,12 @@
 struct dl_phdr_info;
 struct link_map;
 
+/* Places in an object that the loader has filled with addresses of symbols: ElfW(Rela), `bytes` of them. */
+struct elf_relocations {
+    const void *first;
+    size_t bytes;
+};
+
 /* A loaded object; valid until it is unloaded. Owner of all pointers: the loader. */
 struct elf_object {
     const char *path; /* "" for the program itself */
@@ -21,6 +27,8 @@ struct elf_object {
     const void *dynamic; /* its dynamic section, ElfW(Dyn) up to DT_NULL */
     const void *symbols;
     const char *strings;
+    struct elf_relocations data, calls; /* DT_RELA, DT_JMPREL */
+    bool has_search_path;               /* of its own: DT_RPATH or DT_RUNPATH */
     bool may_go; /* it may be unloaded at any moment: read with care */
     /* DT_GNU_HASH: buckets, first symbol, filter words, shift, filter, buckets, chains */
     const uint32_t *hash;

@@ -134,7 +134,7 @@ static void scan_definitions(const struct elf_object *object)
 static bool scan_objects(void)
 {
     struct elf_object object;
-    bool is_behind = false;
+    bool is_behind = heap_is_late;
     bool is_malloc_before = false;
 
     for (const struct link_map *map = _r_debug.r_map; map != NULL; map = map->l_next) {
@@ -143,12 +143,26 @@ static bool scan_objects(void)
         } else if (elf_symbol_tables_of_map(map, &object)) {
             if (is_behind) {
                 scan_definitions(&object);
-            } else {
+            }
+            if (!is_behind || (heap_is_late && map->l_prev == NULL)) {
                 is_malloc_before = is_malloc_before || elf_symbol_in(&object, "malloc") != NULL;
             }
         }
     }
     return !is_malloc_before;
+}
+
+bool heap_cxx_each_recorded(unsigned *at, const char **name, void **real)
+{
+    while (*at < CXX_FUNCTIONS && !globals[*at].is_recorded) {
+        ++*at;
+    }
+    if (*at == CXX_FUNCTIONS) {
+        return false;
+    }
+    *name = names[*at];
+    *real = globals[(*at)++].function;
+    return true;
 }
 
 bool heap_cxx_prepare(bool is_recorded)

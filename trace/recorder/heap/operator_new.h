@@ -13,6 +13,9 @@
 /// nothing of what it serves.
 bool heap_cxx_prepare(bool is_recorded);
 
+/// One after the other those that are recorded here: name and definition. `*at` is 0 at first; false: no more.
+bool heap_cxx_each_recorded(unsigned *at, const char **name, void **real);
+
 /// Around the unloading of an object: what was found in it is forgotten.
 void heap_cxx_closing(void);
 void heap_cxx_closed(void);

@@ -5,6 +5,8 @@
  */
 #include "trace/recorder/heap/real.h"
 #include "trace/recorder/emit.h"
+#include "trace/recorder/guest/elf_symbol.h"
+#include "trace/recorder/guest/loaded_object.h"
 #include "trace/recorder/guest/lock.h"
 #include "trace/recorder/guest/reentrant.h"
 #include "trace/recorder/guest/signals.h"
@@ -16,6 +18,7 @@
 #include "trace/trace.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 
@@ -24,13 +27,47 @@ uint32_t heap_state;
 uint32_t heap_with_stacks;
 size_t heap_page_bytes;
 bool preload_is_on;
+bool heap_is_late;
 
 static uint32_t find_lock;
 
-/* The next definition in the order of symbol lookup: the C library's, or another allocator's behind us. */
-static void *find(const char *name)
+/* The loader's list itself, which does not change now: the program has one thread, or this one is in dlopen. */
+static bool is_behind_c_library(void)
 {
-    return dlsym(RTLD_NEXT, name);
+    struct elf_object object;
+
+    for (const struct link_map *map = _r_debug.r_map; map != NULL && map->l_ld != _DYNAMIC; map = map->l_next) {
+        if (elf_symbol_tables_of_map(map, &object) && elf_symbol_in(&object, "__libc_start_main") != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A program that is linked at a fixed address may have an entry of its own under the name, which only leads on. */
+static void *find_late(const char *name)
+{
+    void *function = dlsym(RTLD_DEFAULT, name);
+    struct loaded_object own, its;
+    struct elf_object object;
+
+    if (function == NULL || !loaded_object_find((uintptr_t)_DYNAMIC, &own) ||
+        !loaded_object_find((uintptr_t)function, &its)) {
+        return NULL;
+    }
+    if (its.handle == own.handle) {
+        return NULL;
+    }
+    if (its.name[0] != '\0' || !elf_symbol_object(name, &object) || object.path[0] == '\0') {
+        return function;
+    }
+    return object.dynamic != _DYNAMIC ? elf_symbol_in(&object, name) : NULL;
+}
+
+/* The next definition in the order of symbol lookup: the C library's, or another allocator's behind us. */
+void *heap_real_find(const char *name)
+{
+    return heap_is_late ? find_late(name) : dlsym(RTLD_NEXT, name);
 }
 
 static void die(const char *name)
@@ -49,13 +86,13 @@ static void find_all(void)
 
     /* a conversion of void * to a function pointer, which C leaves undefined and POSIX requires to work */
 #define HEAP_FIND_REQUIRED(name, result, parameters) \
-    found = find(#name);                             \
+    found = heap_real_find(#name);                   \
     if (found == NULL) {                             \
         die(#name);                                  \
     }                                                \
     __builtin_memcpy(&heap_real.name, &found, sizeof(found));
 #define HEAP_FIND_OPTIONAL(name, result, parameters) \
-    found = find(#name);                             \
+    found = heap_real_find(#name);                   \
     __builtin_memcpy(&heap_real.name, &found, sizeof(found));
     HEAP_REQUIRED_LIST(HEAP_FIND_REQUIRED)
     HEAP_OPTIONAL_LIST(HEAP_FIND_OPTIONAL)
@@ -71,7 +108,12 @@ bool heap_ready(void)
     if (recorder_reentrant_depth > 0 && __atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) < HEAP_STATE_OFF) {
         return false; /* an allocation by dlsym, inside the lookup of this very thread */
     }
-    recorder_session_find();
+    heap_is_late = is_behind_c_library();
+    if (heap_is_late) {
+        recorder_session_forgo();
+    } else {
+        recorder_session_find();
+    }
     recorder_reentrant_begin(&saved);
     if (!recorder_lock_soon(
             &find_lock)) { /* its holder waits for the loader, which may wait for this thread */
@@ -90,7 +132,8 @@ bool heap_ready(void)
         heap_with_stacks = preload_is_on && varve_records_wanted(VARVE_RECORDS_HEAP | VARVE_RECORDS_PYTHON)
                                ? recorder_session()->stacks
                                : SESSION_STACKS_NONE;
-        recorder_malloc_is_unhooked = !heap_cxx_prepare(is_on) && is_on;
+        recorder_malloc_is_unhooked =
+            !heap_cxx_prepare(is_on || heap_is_late) && (is_on || heap_is_late);
         __atomic_store_n(&heap_state, is_on ? HEAP_STATE_ON : HEAP_STATE_OFF, __ATOMIC_RELEASE);
     }
     recorder_unlock(&find_lock);
@@ -107,7 +150,7 @@ __attribute__((constructor)) static void prepare(void)
     if (__atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) < HEAP_STATE_OFF) {
         heap_ready();
     }
-    if (recorder_malloc_is_unhooked) {
+    if (recorder_malloc_is_unhooked && preload_is_on) {
         recorder_reentrant_begin(&saved);
         (void)recorder_process_attach();
         recorder_reentrant_end(&saved);

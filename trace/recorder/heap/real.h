@@ -67,7 +67,7 @@ enum heap_state {
     HEAP_STATE_ON = 3,
 };
 
-/* Read by every hook without a lock; grows only. */
+/* Read by every hook without a lock; grows only, but between ON and OFF where heap_is_late. */
 extern uint32_t heap_state;
 
 /* There is a session: whatever it records, ends of processes are noted. Set before heap_state leaves NEW. */
@@ -76,11 +76,18 @@ extern bool preload_is_on;
 /* Nonzero if call sites are wanted; set before heap_state becomes ON. */
 extern uint32_t heap_with_stacks;
 
+/* This library was loaded by dlopen into a running program: nothing finds its functions by their names, and whether
+ * anything is recorded is decided by varve_preload_attach (attach.h). Set with heap_real. */
+extern bool heap_is_late;
+
 /* Of the kernel; set with heap_real. */
 extern size_t heap_page_bytes;
 
 /// True once heap_real can be called. False only during the lookup itself: serve the call from the bootstrap
 /// pool.
 bool heap_ready(void);
+
+/// What the program calls by this name if this library is not asked; NULL: there is nothing. May allocate.
+void *heap_real_find(const char *name);
 
 #endif

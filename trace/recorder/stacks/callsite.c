@@ -636,6 +636,29 @@ void callsite_modules_changed(void)
     __atomic_store_n(&callsites.modules_changed, true, __ATOMIC_RELEASE);
 }
 
+static void callsites_forget(void)
+{
+    callsites.lock = 0;
+    callsite_table_reset(&callsites.callsites);
+    callsite_table_reset(&callsites.codes);
+    callsite_table_reset(&callsites.lines);
+    stack_tree_reset(&callsites.tree);
+    callsites.is_full = false;
+    callsites.callsite_count = 0;
+    callsites.code_count = 0;
+    modules_forget();
+}
+
+void callsite_release(void)
+{
+    callsite_attach_by(NULL);
+    if (attachment != NULL && __atomic_load_n(&attachment->state, __ATOMIC_ACQUIRE) != NOT_ATTACHED) {
+        __atomic_store_n(&attachment->state, NOT_ATTACHED, __ATOMIC_RELEASE);
+        callsites_forget();
+        callsite_file_close();
+    }
+}
+
 int callsite_attach(const char *callsite_file_path, unsigned stacks, unsigned depth)
 {
     int error;
@@ -650,15 +673,7 @@ int callsite_attach(const char *callsite_file_path, unsigned stacks, unsigned de
         __atomic_load_n(&attachment->state, __ATOMIC_RELAXED) != NOT_ATTACHED; /* only in tests */
 
     /* In a fork child no other thread exists, whatever its parent was doing. */
-    callsites.lock = 0;
-    callsite_table_reset(&callsites.callsites);
-    callsite_table_reset(&callsites.codes);
-    callsite_table_reset(&callsites.lines);
-    stack_tree_reset(&callsites.tree);
-    callsites.is_full = false;
-    callsites.callsite_count = 0;
-    callsites.code_count = 0;
-    modules_forget();
+    callsites_forget();
     attachment->stacks = stacks & SESSION_STACKS_ALL;
     attachment->depth = depth < CALLSITE_FILE_DEPTH_MAX ? depth : CALLSITE_FILE_DEPTH_MAX - 1;
     error = attachment->stacks == 0 || depth == 0 ? VARVE_ERROR_INVALID

@@ -19,6 +19,10 @@ void callsite_attach_by(void (*attach)(void));
 /// earlier state is forgotten). Returns 0 or a negative varve_error; then capture returns 0 from there on.
 int callsite_attach(const char *callsite_file_path, unsigned stacks, unsigned depth);
 
+/// The recording of this process image is over: what it keeps of call sites goes, and the next capture attaches anew.
+/// No thread is in a capture, and none comes before callsite_attach.
+void callsite_release(void);
+
 /// At most so many different stacks get a number, and never more than 3 Mi (0: that many); all others get
 /// CALLSITE_FILE_NOT_KEPT. Before callsite_attach.
 void callsite_limit(uint32_t stacks);

@@ -178,6 +178,11 @@ int callsite_file_open(const char *path, bool is_again)
     return callsite_file_append(CALLSITE_FILE_TAG_LOST, &part, 1);
 }
 
+void callsite_file_close(void)
+{
+    forget(file.bytes != NULL);
+}
+
 void callsite_file_lost(void)
 {
     if (file.counts != NULL) {

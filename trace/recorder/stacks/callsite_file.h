@@ -31,6 +31,9 @@ struct callsite_window {
 /// appends.
 int callsite_file_open(const char *path, bool is_again);
 
+/// Unmap this process' own, if there is one. Threads: one, nobody appends.
+void callsite_file_close(void);
+
 /// Append one entry of at most CALLSITE_PARTS_MAX parts, padded: all of it or nothing. It is in the file
 /// afterwards. Returns VARVE_OK or VARVE_ERROR_FULL. Threads: writers.
 int callsite_file_append(uint32_t tag, const struct callsite_part *parts, unsigned count);

@@ -13,6 +13,7 @@
 
 #include <assert.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/mman.h>
 
 /*
@@ -23,7 +24,7 @@
  * so a reader still in there finds zeros, which is "not found", and its caller asks again under the lock.
  */
 
-enum { TABLE_BITS_FIRST = 10, TABLE_BITS_MAX = 30 };
+enum { TABLE_BITS_FIRST = 10, TABLE_BITS_MAX = TABLE_BITS_FIRST + CALLSITE_TABLE_SIZES - 1 };
 
 #define TABLE_BITS_MASK ((uintptr_t)4095) /* pages leave these bits of their address free */
 
@@ -115,6 +116,7 @@ int callsite_table_reserve(struct callsite_table *table)
     __atomic_store_n(&table->entries, tagged, __ATOMIC_RELEASE);
     if (old != 0) {
         recorder_sys_madvise(table_entries(old), table_bytes(old_bits), MADV_DONTNEED);
+        table->outgrown[old_bits - TABLE_BITS_FIRST] = old;
     }
     return VARVE_OK;
 }
@@ -128,13 +130,22 @@ void callsite_table_insert(struct callsite_table *table, struct stack_hash hash,
     table->count++;
 }
 
+static void entries_unmap(uintptr_t tagged)
+{
+    if (tagged != 0) {
+        recorder_unmap(table_entries(tagged), table_bytes((unsigned)(tagged & TABLE_BITS_MASK)));
+    }
+}
+
 void callsite_table_reset(struct callsite_table *table)
 {
-    const uintptr_t tagged = __atomic_load_n(&table->entries, __ATOMIC_RELAXED);
+    const struct callsite_table old = *table;
 
     __atomic_store_n(&table->entries, 0, __ATOMIC_RELAXED);
     table->count = 0;
-    if (tagged != 0) {
-        recorder_unmap(table_entries(tagged), table_bytes((unsigned)(tagged & TABLE_BITS_MASK)));
+    memset(table->outgrown, 0, sizeof(table->outgrown));
+    entries_unmap(old.entries);
+    for (unsigned i = 0; i < CALLSITE_TABLE_SIZES; i++) {
+        entries_unmap(old.outgrown[i]);
     }
 }

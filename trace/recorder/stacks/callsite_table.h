@@ -10,10 +10,13 @@
 
 #include <stdint.h>
 
+#define CALLSITE_TABLE_SIZES 21U /* 2^10 entries to 2^30 */
+
 /* All zero is an empty table. Owner: its user, who also orders the writers. */
 struct callsite_table {
     uintptr_t entries; /* pages; the low 12 bits hold the logarithm of the number of entries */
     uint32_t count;    /* writers only */
+    uintptr_t outgrown[CALLSITE_TABLE_SIZES]; /* smaller ones before it, whose addresses stay; writers only */
 };
 
 /// Number stored for `hash`, 0 if there is none (or not yet visible to this thread). Threads: any.

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What `varve attach` and `varve detach` do to the process itself. The library stays loaded in it for good: a thread may be
+ * in a hook at any time. Attaching again uses it again. Called by run.c and the two commands.
+ */
+#include "trace/collector/attach/attach.h"
+
+#include "trace/collector/attach/inject.h"
+#include "trace/error.h"
+#include "trace/format/attach.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* The functions of the library in the process are found in its file: that must be the one. */
+static int check_library(const struct attach *attach, struct varve_message *message)
+{
+    const struct target *target = &attach->target;
+    struct stat status;
+
+    if (!target_sees(target, attach->library)) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d has no such file: %.300s",
+                                 target->pid, attach->library);
+    }
+    if (target->recorder.path[0] != '\0' &&
+        (stat(attach->library, &status) != 0 || status.st_ino != target->recorder.inode)) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "process %d has another libvarve_preload.so loaded (%.300s): use that varve, or restart "
+                                 "the program",
+                                 target->pid, target->recorder.path);
+    }
+    return VARVE_OK;
+}
+
+static int check_unrecorded(const struct target *target, struct varve_message *message)
+{
+    int32_t collector;
+    bool is_attached;
+
+    if (!target_recording(target, &collector, &is_attached) || collector == 0) {
+        return VARVE_OK;
+    }
+    return is_attached ? varve_message_set(message, VARVE_ERROR_BUSY,
+                                           "process %d is recorded already, by varve attach (pid %d): varve detach %d "
+                                           "ends that",
+                                           target->pid, collector, target->pid)
+                       : varve_message_set(message, VARVE_ERROR_BUSY,
+                                           "process %d is recorded already, by varve record (pid %d)", target->pid,
+                                           collector);
+}
+
+int attach_check(struct attach *attach, int32_t pid, const char *library, struct varve_message *message)
+{
+    int error;
+
+    memset(attach, 0, sizeof(*attach));
+    if (realpath(library, attach->library) == NULL) {
+        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "'%s': %s", library, strerror(errno));
+    }
+    error = target_open(&attach->target, pid, message);
+    if (error == VARVE_OK) {
+        error = check_unrecorded(&attach->target, message);
+    }
+    if (error == VARVE_OK) {
+        error = check_library(attach, message);
+    }
+    return error;
+}
+
+static int call(const struct target *target, const struct inject_call *wanted, struct inject_result *result,
+                struct varve_message *message)
+{
+    int error = inject_call(target, wanted, result, message);
+
+    if (error != VARVE_OK || result->answer == ATTACH_DONE) {
+        return error;
+    }
+    switch (result->answer) {
+    case ATTACH_NOT_LATE:
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "process %d was started by varve record, whose recording is over: it can't be attached "
+                                 "to",
+                                 target->pid);
+    case ATTACH_NO_SESSION:
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "process %d can't reach the recording directory", target->pid);
+    default:
+        return varve_message_set(message, VARVE_ERROR_BUSY, "process %d is recorded already", target->pid);
+    }
+}
+
+static int call_loaded(const struct target *target, const char *function, bool needs_quiet,
+                       struct varve_message *message)
+{
+    const struct inject_call wanted = {.function = function, .needs_quiet = needs_quiet};
+    struct inject_result result;
+
+    return target->recorder.path[0] != '\0' ? call(target, &wanted, &result, message) : VARVE_OK;
+}
+
+int attach_start(struct attach *attach, const char *directory, struct varve_message *message)
+{
+    const struct inject_call wanted = {
+        .function = ATTACH_FUNCTION, .argument = directory, .library = attach->library};
+    struct inject_result result;
+    int error = VARVE_OK;
+
+    if (!target_sees(&attach->target, directory)) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "process %d does not see %.300s: choose another place by -o", attach->target.pid,
+                                 directory);
+    }
+    if (attach->target.session[0] != '\0') {
+        error = call_loaded(&attach->target, ATTACH_FUNCTION_DETACH, false, message);
+        if (error == VARVE_OK) {
+            error = call_loaded(&attach->target, ATTACH_FUNCTION_RELEASE, true, message);
+        }
+    }
+    if (error == VARVE_OK) {
+        error = call(&attach->target, &wanted, &result, message);
+        attach->stopped_ns = result.stopped_ns;
+    }
+    return error;
+}
+
+static int call_in(int32_t pid, const char *function, bool needs_quiet, struct varve_message *message)
+{
+    struct target *target = malloc(sizeof(*target));
+    int error = VARVE_ERROR_NO_MEMORY;
+
+    if (target != NULL) {
+        error = target_open(target, pid, message);
+        if (error == VARVE_OK) {
+            error = call_loaded(target, function, needs_quiet, message);
+        }
+        free(target);
+    }
+    return error;
+}
+
+int attach_stop(int32_t pid, struct varve_message *message)
+{
+    return call_in(pid, ATTACH_FUNCTION_DETACH, false, message);
+}
+
+int attach_release(int32_t pid, struct varve_message *message)
+{
+    return call_in(pid, ATTACH_FUNCTION_RELEASE, true, message);
+}
+
+int attach_find_collector(int32_t pid, int32_t *collector_out, struct varve_message *message)
+{
+    struct target *target = malloc(sizeof(*target));
+    bool is_attached = false;
+    int error = VARVE_ERROR_NO_MEMORY;
+
+    *collector_out = 0;
+    if (target == NULL) {
+        return error;
+    }
+    error = target_open(target, pid, message);
+    if (error != VARVE_OK) {
+        free(target);
+        return error;
+    }
+    if (!target_recording(target, collector_out, &is_attached)) {
+        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND, "process %d is not attached to: nothing records it",
+                                  pid);
+    } else if (*collector_out != 0 && !is_attached) {
+        error = varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                  "process %d was started by varve record (pid %d), which records it to its end", pid,
+                                  *collector_out);
+    }
+    free(target);
+    return error;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the collector */
+/*
+ * The recorder into and out of a process that runs already. Threads: one.
+ */
+#ifndef VARVE_TRACE_COLLECTOR_ATTACH_ATTACH_H
+#define VARVE_TRACE_COLLECTOR_ATTACH_ATTACH_H
+
+#include "trace/collector/attach/target.h"
+
+#include <stdint.h>
+
+struct varve_message;
+
+struct attach {
+    struct target target;
+    char library[TARGET_PATH_BYTES]; /* libvarve_preload.so, absolute */
+    uint64_t stopped_ns;             /* how long its thread was held by attach_start */
+};
+
+/// Can `pid` be attached to? Nothing is changed. Errors: those of target_open; VARVE_ERROR_BUSY: it is recorded already.
+int attach_check(struct attach *attach, int32_t pid, const char *library, struct varve_message *message);
+
+/// From the return of this on the process is recorded into `directory`, absolute. What a recording whose collector died has
+/// left in it goes first. Errors: those of inject_call; UNSUPPORTED.
+int attach_start(struct attach *attach, const char *directory, struct varve_message *message);
+
+/// Hooks out: nothing more is recorded of `pid`, a thread that is inside one now still is. Errors: those of inject_call.
+int attach_stop(int32_t pid, struct varve_message *message);
+/// And its memory for the recording goes, once no thread is inside. Errors: those of inject_call.
+int attach_release(int32_t pid, struct varve_message *message);
+
+/// Who records `pid` by attach_start. Errors: NOT_FOUND and one line: nobody does.
+int attach_find_collector(int32_t pid, int32_t *collector_out, struct varve_message *message);
+
+#endif

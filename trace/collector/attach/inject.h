@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to collector/attach */
+/*
+ * A function call in another process, by one of its threads, which is traced for the time of it.
+ */
+#ifndef VARVE_TRACE_COLLECTOR_ATTACH_INJECT_H
+#define VARVE_TRACE_COLLECTOR_ATTACH_INJECT_H
+
+#include "trace/collector/attach/target.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct varve_message;
+
+struct inject_call {
+    const char *function; /* of libvarve_preload.so */
+    const char *argument; /* a text, or NULL */
+    const char *library;  /* path of libvarve_preload.so, to be loaded first if it is not there yet */
+    bool needs_quiet;     /* only once no thread is inside the library */
+};
+
+struct inject_result {
+    int answer;          /* of the function */
+    uint64_t stopped_ns; /* how long one thread was held */
+};
+
+/// Let a thread of `target` make the call, all other threads running; then it goes on where it was. Made by a child of this
+/// process, whose end leaves nothing traced. Errors, with the process as it was: VARVE_ERROR_NOT_FOUND (it has ended),
+/// PERMISSION (it may not be traced), BUSY (no thread was at a place where it may call), UNSUPPORTED (the library can't be
+/// loaded there), IO.
+int inject_call(const struct target *target, const struct inject_call *call, struct inject_result *result,
+                struct varve_message *message);
+
+#endif

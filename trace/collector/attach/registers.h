@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to collector/attach */
+/*
+ * Registers of a thread that is traced and stopped, and a function call made of them. One file per machine.
+ */
+#ifndef VARVE_TRACE_COLLECTOR_ATTACH_REGISTERS_H
+#define VARVE_TRACE_COLLECTOR_ATTACH_REGISTERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define REGISTERS_GENERAL_BYTES 512U
+#define REGISTERS_VECTOR_BYTES 16384U
+
+struct registers {
+    _Alignas(64) unsigned char general[REGISTERS_GENERAL_BYTES];
+    _Alignas(64) unsigned char vector[REGISTERS_VECTOR_BYTES];
+    size_t general_bytes, vector_bytes;
+};
+
+/// Can functions be called in a process of this machine?
+bool registers_are_known(void);
+
+/// All registers of the thread; false: it is gone.
+bool registers_read(int32_t tid, struct registers *registers_out);
+/// All of them back. A system call that was interrupted is then begun again by the kernel, as it would have been.
+bool registers_write(int32_t tid, const struct registers *registers);
+
+/// Where the thread has its stack, below what the function it is in may use without moving the pointer.
+uint64_t registers_free_stack(const struct registers *registers);
+
+/// Let the thread, whose registers were `saved`, call `function` with these arguments on the stack at `stack` (a multiple
+/// of 16; what lies below is free) once it goes on; it ends by returning to address 0, which is a SIGSEGV.
+bool registers_call(int32_t tid, const struct registers *saved, uint64_t function, const uint64_t arguments[6],
+                    uint64_t stack);
+/// The thread has stopped by a signal: because such a call has returned? Then its result.
+bool registers_returned(int32_t tid, uint64_t *result);
+/// It waits in the kernel for a lock (futex).
+bool registers_wait_for_lock(int32_t tid);
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * x86-64. orig_rax of -1 says that the thread is in no system call: without it the kernel would make it repeat the one
+ * that the stop has interrupted, two bytes before the function. With the saved registers back it does just that.
+ */
+#include "trace/collector/attach/registers.h"
+
+#include <assert.h>
+#include <elf.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+
+#define RED_ZONE_BYTES 128U
+#define FLAG_TRAP 0x100U
+#define FLAG_DIRECTION 0x400U
+
+static_assert(sizeof(struct user_regs_struct) <= REGISTERS_GENERAL_BYTES, "there is room for them");
+
+bool registers_are_known(void)
+{
+    return true;
+}
+
+static bool set_read(int32_t tid, int set, void *bytes, size_t *count)
+{
+    struct iovec part = {bytes, *count};
+
+    if (ptrace(PTRACE_GETREGSET, tid, set, &part) != 0) {
+        return false;
+    }
+    *count = part.iov_len;
+    return true;
+}
+
+static bool set_write(int32_t tid, int set, const void *bytes, size_t count)
+{
+    struct iovec part = {(void *)(uintptr_t)bytes, count};
+
+    return ptrace(PTRACE_SETREGSET, tid, set, &part) == 0;
+}
+
+static bool general_read(int32_t tid, struct user_regs_struct *general)
+{
+    size_t count = sizeof(*general);
+
+    return set_read(tid, NT_PRSTATUS, general, &count);
+}
+
+bool registers_read(int32_t tid, struct registers *registers_out)
+{
+    registers_out->general_bytes = sizeof(registers_out->general);
+    registers_out->vector_bytes = sizeof(registers_out->vector);
+    return set_read(tid, NT_PRSTATUS, registers_out->general, &registers_out->general_bytes) &&
+           set_read(tid, NT_X86_XSTATE, registers_out->vector, &registers_out->vector_bytes);
+}
+
+bool registers_write(int32_t tid, const struct registers *registers)
+{
+    return set_write(tid, NT_X86_XSTATE, registers->vector, registers->vector_bytes) &&
+           set_write(tid, NT_PRSTATUS, registers->general, registers->general_bytes);
+}
+
+uint64_t registers_free_stack(const struct registers *registers)
+{
+    struct user_regs_struct general;
+
+    memcpy(&general, registers->general, sizeof(general));
+    return (general.rsp - RED_ZONE_BYTES) & ~UINT64_C(15);
+}
+
+bool registers_call(int32_t tid, const struct registers *saved, uint64_t function, const uint64_t arguments[6],
+                    uint64_t stack)
+{
+    struct user_regs_struct general;
+
+    memcpy(&general, saved->general, sizeof(general));
+    general.rsp = stack - sizeof(uint64_t); /* as a call instruction leaves it */
+    general.rip = function;
+    general.rax = 0;
+    general.orig_rax = UINT64_MAX;
+    general.eflags &= ~(unsigned long long)(FLAG_TRAP | FLAG_DIRECTION);
+    general.rdi = arguments[0];
+    general.rsi = arguments[1];
+    general.rdx = arguments[2];
+    general.rcx = arguments[3];
+    general.r8 = arguments[4];
+    general.r9 = arguments[5];
+    return ptrace(PTRACE_POKEDATA, tid, (void *)(uintptr_t)general.rsp, NULL) == 0 &&
+           set_write(tid, NT_PRSTATUS, &general, sizeof(general));
+}
+
+bool registers_returned(int32_t tid, uint64_t *result)
+{
+    struct user_regs_struct general;
+
+    if (!general_read(tid, &general) || general.rip != 0) {
+        return false;
+    }
+    *result = general.rax;
+    return true;
+}
+
+bool registers_wait_for_lock(int32_t tid)
+{
+    struct user_regs_struct general;
+
+    return general_read(tid, &general) && general.orig_rax == SYS_futex;
+}
