@@ -27,10 +27,15 @@ def is_made(path, *sources):
     return path.exists() and all(path.stat().st_mtime >= source.stat().st_mtime for source in (VARVE, pathlib.Path(__file__), *sources))
 
 
-def varve(*arguments, **environment):
+def varve(*arguments, command=VARVE, **environment):
     """Runs the command; CalledProcessError, after its message, where it fails."""
-    subprocess.run([VARVE, *arguments], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    subprocess.run([command, *arguments], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                    env={**os.environ, **environment})
+
+
+def answer(*arguments, command=VARVE):
+    """What `varve … --json` answers, as Python objects. CalledProcessError where it fails, with its message in `stderr`."""
+    return json.loads(subprocess.run([command, *arguments, "--json"], check=True, stdin=subprocess.DEVNULL, capture_output=True).stdout)
 
 
 # ---- recordings ----
@@ -80,6 +85,30 @@ def training(name="gpt2_train"):
         FOLDER.mkdir(parents=True, exist_ok=True)
         varve("replay", "--force", "-o", path, history(name))
     return path
+
+
+def command_with_policy(name, source):
+    """A command `varve` that has one policy more, in C, called `name`: what a file in alloc/policy and a line in policy.h would make
+    of this tree, made beside it from the objects of the build. CalledProcessError, after the compiler's messages."""
+    folder = FOLDER / f"policy_{name}"
+    (folder / "alloc" / "policy").mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.c").write_text(source, encoding="utf-8")
+    header = (TREE / "alloc" / "policy" / "policy.h").read_text(encoding="utf-8")
+    with_entry = header.replace('    X(none, "none")', f'    X(none, "none") \\\n    X({name}, "{name}")')
+    (folder / "alloc" / "policy" / "policy.h").write_text(with_entry, encoding="utf-8")  # found before the tree's
+    objects = []
+    for file in (folder / f"{name}.c", TREE / "alloc" / "policy" / "policy.c", TREE / "alloc" / "core" / "alloc.c"):
+        objects.append(folder / f"{file.stem}.o")
+        subprocess.run(["cc", "-std=c11", "-O2", "-Wall", "-fvisibility=hidden", "-D_GNU_SOURCE", f"-I{folder}", f"-I{TREE}", "-c", file,
+                        "-o", objects[-1]], check=True)
+    link = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", "-s", "varve"], check=True, capture_output=True, text=True).stdout
+    words = [word for word in link.replace(": && ", "").replace(" && :", "").split() if "varve_alloc_objects.dir" not in word]
+    at = words.index("-o")
+    made = folder / "varve"
+    words[at:at + 2] = [*map(str, objects), "-o", str(made)]
+    words.insert(words.index("storage/libvarve_storage.a") + 1, "alloc/libvarve_alloc.a")
+    subprocess.run(words, cwd=BUILD, check=True)
+    return made
 
 
 # ---- operator logs ----

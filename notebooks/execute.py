@@ -27,7 +27,8 @@ def execute(path):
     """(seconds, what is wrong with it or None). Outputs up to a failed cell are written, too."""
     begin = time.monotonic()
     notebook = nbformat.read(path, as_version=4)
-    client = nbclient.NotebookClient(notebook, timeout=CELL_SECONDS, resources={"metadata": {"path": str(path.parent)}})
+    client = nbclient.NotebookClient(notebook, timeout=CELL_SECONDS, resources={"metadata": {"path": str(path.parent)}},
+                                     extra_arguments=["--log-level=ERROR"])
     problem = None
     try:
         client.execute()
@@ -39,7 +40,8 @@ def execute(path):
         if not any(cell.outputs for cell in notebook.cells if cell.cell_type == "code"):
             problem = "no cell has an output"
     nbformat.write(notebook, data.FOLDER / path.name)
-    page, _ = nbconvert.HTMLExporter().from_notebook_node(notebook, {"metadata": {"name": path.stem}})
+    exporter = nbconvert.HTMLExporter(mathjax_url="", require_js_url="", jquery_url="")  # nothing from the network
+    page, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": path.stem}})
     (data.FOLDER / f"{path.stem}.html").write_text(page, encoding="utf-8")
     return time.monotonic() - begin, problem
 
