@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from .plot import Plots
 
 # Columns of views that SQLite knows no type of, and that are not integers. Everything else without a declared type is an integer.
-_TEXT = {"activity", "cause", "evidence", "function", "handle_kind", "kind", "moment", "op", "pattern", "source", "stage", "state"}
+_TEXT = {"activity", "before_file", "before_function", "behind_file", "behind_function", "cause", "evidence", "function", "kind", "moment", "op",
+         "pattern", "source", "stage", "state"}
 _REAL = {"byte_growth", "growth", "overhead", "score", "unused_share"}
 
 
