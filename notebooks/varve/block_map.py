@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .plot import BLOCKS, COLORS, OTHERS, _empty, _figure, _scale, bytes_text, line_text, ns_text
+from .plot import BLOCKS, COLORS, OTHERS, _empty, new_figure, _scale, bytes_text, line_text, ns_text
 from .reading import TraceError, needs
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def draw(trace: Trace, device: int | None, start_ns: int | None, end_ns: int | N
     owners = owners[owners.device == device] if device is not None else owners
     owners = owners[owners.process_id == process_id] if process_id is not None else owners
     if not len(owners):
-        return _empty(_figure(title, "", "", note), "no caching allocator was recorded: record --torch, or import a snapshot")
+        return _empty(new_figure(title, "", "", note), "no caching allocator was recorded: record --torch, or import a snapshot")
     process_id, device = int(owners.process_id.iloc[0]), int(owners.device.iloc[0])
     segments = _spans(trace, process_id, device, segment_id)
     if not len(segments):
@@ -130,7 +130,7 @@ def draw(trace: Trace, device: int | None, start_ns: int | None, end_ns: int | N
     blocks = _blocks(trace, segments, process_id, device, begin, end, color == "inner")
     top = int((segments.base + segments["size"]).max())
     by, unit = _scale(top)
-    figure = _figure(title, "time since the trace began, s", f"address in {len(segments):,} segments, {unit}",
+    figure = new_figure(title, "time since the trace began, s", f"address in {len(segments):,} segments, {unit}",
                      note or f"{len(blocks):,} blocks on GPU {device}, process {process_id}; gaps between segments are left out")
     names = _classes(blocks)
     blocks["class"] = blocks.name.where(blocks.name.isin([name for name, _ in names]), "other lines")

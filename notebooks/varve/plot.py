@@ -65,7 +65,8 @@ def line_text(function: Any, file: Any, line: Any) -> str:
     return text.strip().replace("&", "&amp;").replace("<", "&lt;")
 
 
-def _figure(title: str, x: str, y: str, note: str = "") -> Figure:
+def new_figure(title: str, x: str = "", y: str = "", note: str = "") -> Figure:
+    """An empty figure in the style of all of these: title, titles of the axes with their units, and a smaller line below the title."""
     go = needs("plotly.graph_objects", "plot")
     if note:
         title += f"<br><sup>{note}</sup>"
@@ -110,7 +111,7 @@ class Plots:
         rows = rows[rows.device == device] if device is not None else rows
         title, note = self._title("Memory over time")
         by, unit = _scale(max(rows.allocated_max.max(), rows.reserved.fillna(0).max()) if len(rows) else 0)
-        figure = _figure(title, "time since the trace began, s", f"live, {unit}", note)
+        figure = new_figure(title, "time since the trace began, s", f"live, {unit}", note)
         several = rows.device.nunique() > 1
         for number, ((domain, where), part) in enumerate(rows.groupby(["domain", "device"], sort=False, dropna=False)):
             name, color, part = f"{domain}{f' on GPU {where}' if several else ''}", COLORS[number % len(COLORS)], part.sort_values("seq")
@@ -140,14 +141,14 @@ class Plots:
         peaks = peaks[peaks.process_id == process_id] if process_id is not None else peaks
         title, note = self._title("What reserved memory is used for")
         if not len(peaks):
-            return _empty(_figure(title, "", ""), "no caching allocator was recorded: record --torch, or import a snapshot")
+            return _empty(new_figure(title, "", ""), "no caching allocator was recorded: record --torch, or import a snapshot")
         peak = peaks.loc[peaks.reserved.idxmax()]
         rows = _thin(self._trace.query("SELECT * FROM ladder WHERE device IS ? AND process_id IS ? ORDER BY seq",
                                        (int(peak.device), int(peak.process_id))), "reserved", POINTS // 2)
         by, unit = _scale(float(peak.reserved))
         note = note or (f"most reserved: {bytes_text(peak.reserved)} at {ns_text(peak.ts_ns)}, of which requested "
                         f"{bytes_text(peak.live_requested)}; GPU {peak.device}, pid {peak.pid}")
-        figure = _figure(title, "time since the trace began, s", f"reserved, {unit}", note)
+        figure = new_figure(title, "time since the trace began, s", f"reserved, {unit}", note)
         for column, (name, color) in RUNGS.items():
             if len(rows) and (rows[column] != 0).any():
                 figure.add_scatter(x=rows.ts_ns / 1e9, y=rows[column] / by, name=name, mode="lines", stackgroup="reserved",
@@ -162,7 +163,7 @@ class Plots:
         np = needs("numpy", "data")
         title, note = self._title("Sizes and lifetimes")
         domain = domain or _main_domain(self._trace)
-        figure = _figure(f"{title}: {domain}", "lived for", "size", note)
+        figure = new_figure(f"{title}: {domain}", "lived for", "size", note)
         counts: dict[tuple[int, float], list[int]] = {}
         for batch in self._trace.batches("SELECT size, lifetime_ns FROM allocations WHERE domain = ?", (domain,)):
             sizes = batch.column(0).to_numpy(zero_copy_only=False).astype(float)
@@ -206,7 +207,7 @@ class Plots:
             f"SELECT t.callsite_id, t.{column} AS value, f.function, f.file, f.line, f.module FROM callsite_total t "
             "LEFT JOIN frame f ON f.callsite_id = t.callsite_id WHERE t.domain = ? AND value > 0 ORDER BY t.callsite_id, f.depth DESC",
             (domain,))
-        figure = _figure(title, "", "", note)
+        figure = new_figure(title, "", "", note)
         if not len(stacks):
             return _empty(figure, f"domain {domain} has nothing {words}")
         nodes = _tree(stacks, inverted, min_share)
@@ -296,7 +297,7 @@ def policies(compare_json: Any) -> Figure:
     rows = compare_json if isinstance(compare_json, pd.DataFrame) else pd.DataFrame(_loaded(compare_json))
     if "error" in rows:
         rows = rows[rows.error.isna()]
-    figure = _figure("Memory reserved at the peak, by policy", "", "")
+    figure = new_figure("Memory reserved at the peak, by policy", "", "")
     if "peak_reserved" not in rows or not len(rows):
         return _empty(figure, "no settings: varve compare --json makes them")
     rows = rows.sort_values("peak_reserved", ascending=False)
@@ -328,7 +329,7 @@ def budget_curve(sweep_json: Any) -> Figure:
     if not sweeps or any(not isinstance(sweep, dict) or "points" not in sweep for sweep in sweeps):
         raise TraceError("no sweep: varve dtr LOG --sweep 0.1:1:0.01 --json prints one")
     by, unit = _scale(max(sweep["baseline_memory"] for sweep in sweeps))
-    figure = _figure("What a smaller memory costs", f"memory budget, {unit}", "time with recomputation / time without",
+    figure = new_figure("What a smaller memory costs", f"memory budget, {unit}", "time with recomputation / time without",
                      f"{os.path.basename(str(sweeps[0]['log']))}; without a budget {bytes_text(sweeps[0]['baseline_memory'])}")
     for number, sweep in enumerate(sweeps):
         good = [point for point in sweep["points"] if point["status"] == "ok"]

@@ -12,9 +12,9 @@ Times are ns since the trace began, sizes bytes, addresses integers; what a colu
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Sequence, overload
+from typing import TYPE_CHECKING, Any, Callable, Sequence, overload
 
-from . import reading
+from . import reading, wide
 from .reading import TraceError
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from .plot import Plots
 
 # Columns of views that SQLite knows no type of, and that are not integers. Everything else without a declared type is an integer.
-_TEXT = {"activity", "cause", "evidence", "function", "handle_kind", "kind", "moment", "op", "pattern", "source", "stage", "state"}
+_TEXT = {"activity", "before_file", "before_function", "behind_file", "behind_function", "cause", "evidence", "function", "kind", "moment", "op",
+         "pattern", "source", "stage", "state"}
 _REAL = {"byte_growth", "growth", "overhead", "score", "unused_share"}
 
 
@@ -170,8 +171,17 @@ class Trace:
             raise TraceError(f"{self.path}: the trace is closed")
         sql, types = view_or_sql, None
         if " " not in view_or_sql.strip():
+            plan = wide.plan(self, view_or_sql)
+            if plan is not None:
+                return _finished(self._stream(plan.sql, (), plan.types, batch_rows), plan.finish)
             sql, types = self.select(view_or_sql)
+        return self._stream(sql, parameters, types, batch_rows)
+
+    def _stream(self, sql: str, parameters: Sequence[Any], types: str | None, batch_rows: int) -> pyarrow.RecordBatchReader:
         return reading.stream(self.path, sql, parameters, types=types, batch_rows=batch_rows, timeout=self.timeout)
+
+    def _columns(self, view: str) -> list[str]:
+        return [row[0] for row in self._rows("SELECT name FROM pragma_table_info(?)", (view,))[1]]
 
     def select(self, view: str) -> tuple[str, str]:
         """A statement with all rows of a view, and the types of its columns: these do not depend on the rows, so that files of many
@@ -218,6 +228,12 @@ def open(path: str | os.PathLike[str], *, timeout: float | None = reading.TIMEOU
     """A finished trace database, for reading; nothing is ever written to it. `timeout`: seconds that SQLite may compute for a batch of
     rows, None: as long as it wants. TraceError: no trace, another version's, or not finished, with what to do."""
     return Trace(path, timeout)
+
+
+def _finished(reader: pyarrow.RecordBatchReader, finish: Callable[[Any], Any]) -> pyarrow.RecordBatchReader:
+    pa = reading.needs("pyarrow", "data")
+    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in reader.schema], schema=reader.schema)
+    return pa.RecordBatchReader.from_batches(finish(empty).schema, (finish(batch) for batch in reader))
 
 
 def _read_all(reader: pyarrow.RecordBatchReader) -> pyarrow.Table:
