@@ -50,7 +50,8 @@ struct stream {
     size_t batch_rows, rows; /* rows: in this batch, */
     uint64_t rows_before;    /* and in all before it */
     int64_t timeout_ns, begin_ns;
-    struct cursor ranges, keys; /* with a key: the rows of a range as one aggregate; the first key from one on */
+    struct cursor ranges,
+        keys; /* with a key: the rows of a range as one aggregate; the first key from one on */
     bool has_key;
     int64_t next, last;
     bool has_ended, has_first; /* has_first: the first batch waits to be fetched */
@@ -222,7 +223,8 @@ static bool numbers_to_text(struct column *column, size_t rows, size_t row)
 /* Give a column of the first batch the type that a value of SQLite's type `found` needs too. */
 static bool column_widen(struct column *column, size_t rows, size_t row, int found)
 {
-    static const char types[] = {[SQLITE_INTEGER] = 'l', [SQLITE_FLOAT] = 'g', [SQLITE_TEXT] = 'u', [SQLITE_BLOB] = 'z'};
+    static const char types[] = {
+        [SQLITE_INTEGER] = 'l', [SQLITE_FLOAT] = 'g', [SQLITE_TEXT] = 'u', [SQLITE_BLOB] = 'z'};
 
     if (column->type == UNDECIDED) {
         column->type = types[found];
@@ -246,8 +248,10 @@ static bool fits(const struct column *column, int found)
 
 static int refuse_value(struct stream *stream, const struct column *column, int found)
 {
-    static const char *const names[] = {
-        [SQLITE_INTEGER] = "an integer", [SQLITE_FLOAT] = "a real number", [SQLITE_TEXT] = "text", [SQLITE_BLOB] = "a blob"};
+    static const char *const names[] = {[SQLITE_INTEGER] = "an integer",
+                                        [SQLITE_FLOAT] = "a real number",
+                                        [SQLITE_TEXT] = "text",
+                                        [SQLITE_BLOB] = "a blob"};
     char reason[300];
 
     snprintf(reason, sizeof(reason),
@@ -377,8 +381,7 @@ static int fail_step(struct stream *stream, int code)
                  (double)stream->timeout_ns / 1e9);
         return fail(stream, VARVE_ERROR_DATABASE, reason);
     }
-    return fail(stream, VARVE_ERROR_DATABASE,
-                sqlite3_errmsg(sqlite3_db_handle(stream->cursor.statement)));
+    return fail(stream, VARVE_ERROR_DATABASE, sqlite3_errmsg(sqlite3_db_handle(stream->cursor.statement)));
 }
 
 static void read_rows(struct stream *stream)
@@ -650,11 +653,11 @@ static int bind(struct stream *stream, const struct varve_query_options *options
 
 static char declared_type(const char *name)
 {
-    return name == NULL                     ? UNDECIDED
-           : strcmp(name, "INTEGER") == 0   ? 'l'
-           : strcmp(name, "REAL") == 0      ? 'g'
-           : strcmp(name, "TEXT") == 0      ? 'u'
-                                            : UNDECIDED;
+    return name == NULL                   ? UNDECIDED
+           : strcmp(name, "INTEGER") == 0 ? 'l'
+           : strcmp(name, "REAL") == 0    ? 'g'
+           : strcmp(name, "TEXT") == 0    ? 'u'
+                                          : UNDECIDED;
 }
 
 static int make_columns(struct stream *stream, const char *types)
@@ -734,8 +737,8 @@ static int prepare_key(struct stream *stream, const struct varve_query_options *
     key = malloc(2 * strlen(options->key) + 3);
     sql = malloc(bytes);
     if (key == NULL || sql == NULL ||
-        sqlite3_create_function_v2(sqlite, "varve_rows", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, stream, NULL, take_row,
-                                   take_end, NULL) != SQLITE_OK) {
+        sqlite3_create_function_v2(sqlite, "varve_rows", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, stream, NULL,
+                                   take_row, take_end, NULL) != SQLITE_OK) {
         fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
     } else {
         quote(key, options->key);
@@ -808,8 +811,8 @@ static int start(struct stream *stream, const struct varve_query_options *option
     return VARVE_OK;
 }
 
-int varve_query_arrow(const char *path, const struct varve_query_options *options, struct ArrowArrayStream *stream_out,
-                      struct varve_message *message)
+int varve_query_arrow(const char *path, const struct varve_query_options *options,
+                      struct ArrowArrayStream *stream_out, struct varve_message *message)
 {
     struct stream *stream = calloc(1, sizeof(*stream));
     int error;

@@ -21,6 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     export.add_argument("--views", default=",".join(VIEWS), metavar="VIEW,…", help="default: %(default)s")
     export.add_argument("--run", metavar="NAME", help="name of the run, of one DB (default: the file's)")
     export.add_argument("-j", "--jobs", type=int, metavar="N", help="threads (default: the processors)")
+    export.add_argument("-f", "--force", action=argparse.BooleanOptionalAction, default=False, help="replace a run of the same name")
     export.add_argument("-q", "--quiet", action="store_true", help="print nothing")
     export.add_argument("--timeout", type=float, default=TIMEOUT_S, metavar="SECONDS",
                         help="how long reading a batch of rows may compute (default: %(default)g; 0: no limit)")
@@ -31,7 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
         for path in chosen.databases:
             with Trace(path, chosen.timeout or None) as trace:
                 summary = to_parquet(trace, chosen.output, [view for view in chosen.views.split(",") if view], run=chosen.run,
-                                     jobs=chosen.jobs, format=chosen.to)
+                                     jobs=chosen.jobs, format=chosen.to,
+                                     force=chosen.force)
             if not chosen.quiet:
                 print(f"{path}: {summary}")
     except TraceError as error:

@@ -178,25 +178,29 @@ def _view(trace: Trace, view: str, directory: str, ranks: Ranks, jobs: int, form
 
 
 def _publish(made: str, directory: str, views: Sequence[str], run: str) -> None:
-    """Move the views of a run to their places, or none of them."""
-    moved: list[str] = []
+    """Move the views of a run to their places, or none of them. What is there already goes to `made`, and comes back on a failure."""
+    moved: list[tuple[str, str]] = []
     try:
         for view in views:
-            place = os.path.join(directory, f"view={view}", run)
-            os.makedirs(os.path.dirname(place), exist_ok=True)
-            os.rename(os.path.join(made, f"view={view}", run), place)
-            moved.append(place)
+            place, new, old = (os.path.join(at, f"view={view}", run) for at in (directory, made, os.path.join(made, "replaced")))
+            for folder in (place, old):
+                os.makedirs(os.path.dirname(folder), exist_ok=True)
+            if os.path.exists(place):
+                os.rename(place, old)
+                moved.append((old, place))
+            os.rename(new, place)
+            moved.append((place, new))
     except OSError as error:
-        for place in moved:
-            shutil.rmtree(place, ignore_errors=True)
+        for now, before in reversed(moved):
+            os.rename(now, before)
         raise TraceError(f"{error.filename2 or error.filename}: {error.strerror}") from None
 
 
 def to_parquet(trace: Trace | str | os.PathLike[str], directory: str | os.PathLike[str], views: Sequence[str] = VIEWS, *,
-               run: str | None = None, jobs: int | None = None, format: str = "parquet") -> Summary:
+               run: str | None = None, jobs: int | None = None, format: str = "parquet", force: bool = False) -> Summary:
     """Write views of a trace below `directory`, which may have other runs already; `run` is its name there (default: the file's).
-    `jobs`: threads, default: the processors. format "arrow": IPC files in place of Parquet. TraceError: no such view, a run of this name
-    is there already, or what reading a trace may say."""
+    `jobs`: threads, default: the processors. format "arrow": IPC files in place of Parquet. `force`: replace a run of
+    the same name. TraceError: no such view, a run of this name is there already, or what reading a trace may say."""
     if format not in FORMATS:
         raise TraceError(f"unknown format '{format}': {', '.join(FORMATS)}")
     needs("pyarrow", "data")
@@ -206,8 +210,8 @@ def to_parquet(trace: Trace | str | os.PathLike[str], directory: str | os.PathLi
     folder = "run=" + urllib.parse.quote(run or run_name(trace.path), safe="")
     for view in views:
         trace.select(view)
-        if os.path.exists(os.path.join(directory, f"view={view}", folder)):
-            raise TraceError(f"{os.path.join(directory, f'view={view}', folder)} is there already: give this run another name, or remove it")
+        if not force and os.path.exists(os.path.join(directory, f"view={view}", folder)):
+            raise TraceError(f"{os.path.join(directory, f'view={view}', folder)} is there already: --force replaces it; or another name (--run)")
     made, ranks, rows, files = None, Ranks(trace), {}, 0
     try:
         os.makedirs(os.path.dirname(os.path.abspath(directory)), exist_ok=True)
