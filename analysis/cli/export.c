@@ -4,6 +4,7 @@
  * whole, so that a failure leaves nothing half-written.
  */
 #include "analysis/export/export.h"
+#include "analysis/export/python_export.h"
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
@@ -17,9 +18,11 @@
 
 enum format {
     FORMAT_PYTORCH,
+    FORMAT_PARQUET,
+    FORMAT_ARROW,
 };
 
-static const char *const format_names[] = {"pytorch", NULL};
+static const char *const format_names[] = {"pytorch", "parquet", "arrow", NULL};
 
 struct export_values {
     int format;
@@ -33,13 +36,15 @@ static const struct option_spec options[] = {
      .kind = OPTION_CHOICE,
      .argument = "FORMAT",
      .choices = format_names,
-     .help = "what to write: pytorch, a snapshot pickle that torch.cuda.memory's viewers read",
+     .help =
+         "what to write: pytorch, a snapshot pickle that torch.cuda.memory's viewers read; parquet, arrow: folders of views "
+         "by run, rank and device, for pandas, DuckDB, Dask",
      .offset = offsetof(struct export_values, format)},
     {.name = "output",
      .letter = 'o',
      .kind = OPTION_TEXT,
      .argument = "FILE",
-     .help = "where to write it",
+     .help = "where to write it; of parquet and arrow a folder",
      .offset = offsetof(struct export_values, output)},
     {.name = "force",
      .letter = 'f',
@@ -61,6 +66,19 @@ static int write_snapshot(const void *history, FILE *out, struct varve_message *
     return VARVE_OK;
 }
 
+static int run_python(struct command_context *context, const struct export_values *chosen,
+                      const struct operands *operands)
+{
+    struct varve_message message = {""};
+    struct python_export export = {.database = operands->items[0],
+                                   .format = format_names[chosen->format],
+                                   .directory = chosen->output,
+                                   .force = chosen->force,
+                                   .timeout_ns = operands->timeout_ns};
+
+    return export_by_python(&export, &message) == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
+}
+
 static int run(struct command_context *context, const void *values, const struct operands *operands)
 {
     const struct export_values *chosen = values;
@@ -71,6 +89,9 @@ static int run(struct command_context *context, const void *values, const struct
 
     if (chosen->output == NULL) {
         return command_fail(context, "-o FILE is required");
+    }
+    if (chosen->format == FORMAT_PARQUET || chosen->format == FORMAT_ARROW) {
+        return run_python(context, chosen, operands);
     }
     if (varve_publish_check(chosen->output, chosen->force, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
@@ -99,8 +120,11 @@ const struct command command_export = {
     .purpose =
         "Writes the history of the caching allocators in TRACE, a database or a PyTorch snapshot, as a file "
         "of another tool. `--to pytorch` gives a pickle (protocol 4) like that of "
-        "torch.cuda.memory._dump_snapshot, for pytorch.org/memory_viz and similar viewers.",
-    .examples = "  varve export run.db --to pytorch -o run.pickle\n"
+        "torch.cuda.memory._dump_snapshot, for pytorch.org/memory_viz and similar viewers. `--to parquet` and "
+        "`--to arrow` write the views of a database below the folder FILE, as view=NAME/run=…/rank=…/device=…, beside the runs that are "
+        "there already; they need Python 3 with the package varve[data] (notebooks/).",
+    .examples = "  varve export run.db --to parquet -o runs\n"
+                "  varve export run.db --to pytorch -o run.pickle\n"
                 "  varve export snapshot.pickle.zst --to pytorch -o plain.pickle\n",
     .options = options,
     .reads_database = true,

@@ -88,6 +88,11 @@ struct varve_query_options {
     size_t parameter_count;
     int64_t batch_rows; /* at most, 1 to 2^24 */
     int64_t timeout_ns; /* of computing, for each batch; 0: as long as it wants */
+    /* NULL, or an integer column of the statement with different values, by which SQLite finds rows and in whose order it has
+     * them, as of a rowid: then only rows with first to last in it are read, and quicker. All types must be given, and be l
+     * or g; there are no parameters. */
+    const char *key;
+    int64_t first, last;
 };
 
 /// Open the trace database at `path`, run the statement up to its first batch, and give the rest as a stream. Columns are
@@ -96,8 +101,8 @@ struct varve_query_options {
 /// The stream owns a connection of its own: any number of them may run at the same time, each in one thread at a time.
 /// Owner of `stream_out`: the caller, by its release. Errors: those of opening a database, VARVE_ERROR_INVALID and
 /// VARVE_ERROR_PERMISSION of the statement, VARVE_ERROR_DATABASE of reading, VARVE_ERROR_NO_MEMORY; `stream_out` is untouched then.
-int varve_query_arrow(const char *path, const struct varve_query_options *options, struct ArrowArrayStream *stream_out,
-                      struct varve_message *message);
+int varve_query_arrow(const char *path, const struct varve_query_options *options,
+                      struct ArrowArrayStream *stream_out, struct varve_message *message);
 
 #ifdef __cplusplus
 }

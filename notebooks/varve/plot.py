@@ -302,12 +302,12 @@ def policies(compare_json: Any) -> Figure:
         return _empty(figure, "no settings: varve compare --json makes them")
     rows = rows.sort_values("peak_reserved", ascending=False)
     by, unit = _scale(rows.peak_reserved.max())
-    extra = [name for name in ("conf", "memory_limit", "capacity") if name in rows and rows[name].notna().any() and rows[name].nunique() > 1]
-    traces = rows.trace.nunique() if "trace" in rows else 1
-    names = [" ".join([str(row.policy)] + [f"{getattr(row, name)}" for name in extra if getattr(row, name) == getattr(row, name)]
-                      + ([os.path.basename(str(row.trace))] if traces > 1 else [])) for row in rows.itertuples()]
-    load = rows.load_bytes if "load_bytes" in rows else rows.peak_reserved * 0
-    ooms = rows.ooms if "ooms" in rows else rows.peak_reserved * 0
+    extra = [name for name in ("conf", "memory_limit", "capacity") if name in rows and rows[name].nunique(dropna=False) > 1]
+    several = "trace" in rows and rows.trace.nunique() > 1
+    names = [" ".join([str(row["policy"])] + [str(row[name]) for name in extra if pd.notna(row[name])]
+                      + ([os.path.basename(str(row["trace"]))] if several else [])) for _, row in rows.iterrows()]
+    load = rows.load_bytes.fillna(0) if "load_bytes" in rows else rows.peak_reserved * 0
+    ooms = rows.ooms.fillna(0) if "ooms" in rows else rows.peak_reserved * 0
     figure.add_bar(y=names, x=load / by, orientation="h", name="requests at their peak", marker_color=COLORS[0],
                    hovertemplate=f"%{{x:.4g}} {unit} requested<extra>%{{y}}</extra>")
     figure.add_bar(y=names, x=(rows.peak_reserved - load) / by, orientation="h", name="reserved beyond them", marker_color=COLORS[1],
@@ -323,7 +323,7 @@ def policies(compare_json: Any) -> Figure:
 
 def budget_curve(sweep_json: Any) -> Figure:
     """What a smaller memory costs in time under rematerialization, from `varve dtr --sweep --json` (text, file, loaded, or a list of
-    them, a line each): the overhead by budget; budgets that do not work are shaded."""
+    them, a line each): the overhead by budget; budgets that do not work are marked below."""
     loaded = _loaded(sweep_json)
     sweeps = [_loaded(sweep) for sweep in loaded] if isinstance(loaded, list) else [loaded]
     if not sweeps or any(not isinstance(sweep, dict) or "points" not in sweep for sweep in sweeps):
@@ -331,7 +331,9 @@ def budget_curve(sweep_json: Any) -> Figure:
     by, unit = _scale(max(sweep["baseline_memory"] for sweep in sweeps))
     figure = new_figure("What a smaller memory costs", f"memory budget, {unit}", "time with recomputation / time without",
                      f"{os.path.basename(str(sweeps[0]['log']))}; without a budget {bytes_text(sweeps[0]['baseline_memory'])}")
+    most = max((point["overhead"] for sweep in sweeps for point in sweep["points"] if point["status"] == "ok"), default=2.0)
     for number, sweep in enumerate(sweeps):
+        below = 1.0 - (most - 1.0) * 0.045 * (number + 1)  # budgets that do not work, a row for each sweep
         good = [point for point in sweep["points"] if point["status"] == "ok"]
         bad = [point for point in sweep["points"] if point["status"] != "ok"]
         color = COLORS[number % len(COLORS)]
@@ -344,7 +346,7 @@ def budget_curve(sweep_json: Any) -> Figure:
         for status, symbol in (("thrash", "x"), ("oom", "x-thin-open")):
             part = [point for point in bad if point["status"] == status]
             if part:
-                figure.add_scatter(x=[point["budget"] / by for point in part], y=[1.0] * len(part), mode="markers",
+                figure.add_scatter(x=[point["budget"] / by for point in part], y=[below] * len(part), mode="markers",
                                    name=f"{name}: {'does not fit' if status == 'oom' else 'computes without end'}",
                                    marker={"symbol": symbol, "color": color, "size": 8},
                                    hovertemplate=f"%{{x:.4g}} {unit}: {status}<extra></extra>")

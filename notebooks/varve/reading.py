@@ -102,6 +102,13 @@ def scalar(path: str, sql: str, parameters: Sequence[Any] = ()) -> Any:
     return found[0][0] if found else None
 
 
+def reason(error: Exception) -> str:
+    """One line of an exception of Arrow or of the operating system."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error).split(". Detail:")[0].splitlines()[0] if str(error) else type(error).__name__
+
+
 def _explained(path: str, reason: str, timeout: float | None) -> TraceError:
     if reason == "interrupted":
         return TraceError(f"{path}: no end after {timeout:g} s of computing: open(path, timeout=SECONDS) gives it more, None all it wants")
@@ -120,7 +127,7 @@ class _Value(Structure):
 
 class _Options(Structure):
     _fields_ = [("sql", c_char_p), ("types", c_char_p), ("parameters", POINTER(_Value)), ("parameter_count", c_size_t),
-                ("batch_rows", c_int64), ("timeout_ns", c_int64)]
+                ("batch_rows", c_int64), ("timeout_ns", c_int64), ("key", c_char_p), ("first", c_int64), ("last", c_int64)]
 
 
 class _Stream(Structure):
@@ -169,15 +176,19 @@ def _bound(parameters: Sequence[Any]) -> Any:
 
 
 def stream(path: str, sql: str, parameters: Sequence[Any] = (), *, types: str | None = None, batch_rows: int = BATCH_ROWS,
-           timeout: float | None = TIMEOUT_S) -> pyarrow.RecordBatchReader:
+           timeout: float | None = TIMEOUT_S, key: str | None = None, part: tuple[int, int] = (-2**63, 2**63 - 1)) -> pyarrow.RecordBatchReader:
     """The rows of one statement, a batch at a time. `types` has a letter for each column: l integer, g real, u text, z bytes, ? by what
-    the first batch holds, as without `types`. `timeout`: seconds of computing for each batch."""
+    the first batch holds, as without `types`. `timeout`: seconds of computing for each batch. `key`: an integer column
+    by which SQLite finds rows; then only those with it in `part` are read."""
     pa = needs("pyarrow", "data")
     loaded = library()
     if loaded is None:
+        if key is not None:
+            sql, parameters = f'SELECT * FROM ({sql}) WHERE "{key}" BETWEEN ? AND ? ORDER BY "{key}"', part
         return _slow_stream(pa, path, sql, parameters, types, batch_rows, timeout)
     values = _bound(parameters)
-    options = _Options(sql.encode(), types.encode() if types else None, values, len(values), batch_rows, int((timeout or 0) * 1e9))
+    options = _Options(sql.encode(), types.encode() if types else None, values, len(values), batch_rows, int((timeout or 0) * 1e9),
+                       key.encode() if key else None, *part)
     made, message = _Stream(), _Message()
     if loaded.varve_query_arrow(os.fsencode(path), byref(options), byref(made), byref(message)) != 0:
         raise TraceError(message.text.decode("utf-8", "replace"))

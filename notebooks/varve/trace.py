@@ -173,12 +173,13 @@ class Trace:
         if " " not in view_or_sql.strip():
             plan = wide.plan(self, view_or_sql)
             if plan is not None:
-                return _finished(self._stream(plan.sql, (), plan.types, batch_rows), plan.finish)
+                return self._planned(plan, batch_rows)
             sql, types = self.select(view_or_sql)
-        return self._stream(sql, parameters, types, batch_rows)
-
-    def _stream(self, sql: str, parameters: Sequence[Any], types: str | None, batch_rows: int) -> pyarrow.RecordBatchReader:
         return reading.stream(self.path, sql, parameters, types=types, batch_rows=batch_rows, timeout=self.timeout)
+
+    def _planned(self, plan: wide.Plan, batch_rows: int, part: tuple[int, int] = (-2**63, 2**63 - 1)) -> pyarrow.RecordBatchReader:
+        return _finished(reading.stream(self.path, plan.sql, types=plan.types, batch_rows=batch_rows, timeout=self.timeout, key=plan.key,
+                                        part=part), plan.finish)
 
     def _columns(self, view: str) -> list[str]:
         return [row[0] for row in self._rows("SELECT name FROM pragma_table_info(?)", (view,))[1]]
@@ -241,7 +242,7 @@ def _read_all(reader: pyarrow.RecordBatchReader) -> pyarrow.Table:
     try:
         return reader.read_all()
     except (pyarrow.ArrowException, OSError) as error:
-        raise TraceError(str(error).split(". Detail:")[0]) from None
+        raise TraceError(reading.reason(error)) from None
 
 
 def frame(table: pyarrow.Table) -> pandas.DataFrame:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _OF_THREAD = re.compile(r"coalesce\((pid|tid), \(SELECT t\.\1 FROM thread t WHERE t\.id = (\w)\.thread_id\)\) AS \1\b")
 _NAMES = {"events": {"kind": "SELECT code, name FROM event_kind", "cause": "SELECT code, text FROM event_cause"},
           "allocations": {"domain": "SELECT code, name FROM domain", "source": "SELECT code, text FROM event_cause"}}
-_BASES = {"events": "event", "event": "event", "allocations": "allocation", "allocation": "allocation"}
+BASES = {"events": "event", "event": "event", "allocations": "allocation", "allocation": "allocation"}
 KEYS = {"event": "seq", "allocation": "id"}
 
 
@@ -29,12 +29,12 @@ class Plan(NamedTuple):
     sql: str
     types: str
     finish: Callable[[pyarrow.RecordBatch], pyarrow.RecordBatch]
-    key: str | None
+    key: str
 
 
 def plan(trace: Trace, view: str) -> Plan | None:
     """None: a view that has no such short cut, in this database."""
-    base = _BASES.get(view)
+    base = BASES.get(view)
     if base is None:
         return None
     text = dict(trace._rows("SELECT name, sql FROM sqlite_schema WHERE type = 'view' AND name = ?", (base,))[1]).get(base, "")
