@@ -653,11 +653,17 @@ static int bind(struct stream *stream, const struct varve_query_options *options
 
 static char declared_type(const char *name)
 {
-    return name == NULL                   ? UNDECIDED
-           : strcmp(name, "INTEGER") == 0 ? 'l'
-           : strcmp(name, "REAL") == 0    ? 'g'
-           : strcmp(name, "TEXT") == 0    ? 'u'
-                                          : UNDECIDED;
+    static const struct {
+        const char *name;
+        char type;
+    } types[] = {{"INTEGER", 'l'}, {"REAL", 'g'}, {"TEXT", 'u'}, {"BLOB", 'z'}};
+
+    for (size_t i = 0; name != NULL && i < sizeof(types) / sizeof(types[0]); i++) {
+        if (strcmp(name, types[i].name) == 0) {
+            return types[i].type;
+        }
+    }
+    return UNDECIDED;
 }
 
 static int make_columns(struct stream *stream, const char *types)
@@ -720,20 +726,47 @@ static bool open_keyed(struct stream *stream, struct cursor *cursor, const char 
     return error == VARVE_OK;
 }
 
+/* The key is a column, all columns are numbers, and no two have the same name: SQLite would take the first of them, and
+ * what is no name for text. Returns the length of their names, quoted; 0 after an error. */
+static size_t check_names(struct stream *stream, const char *key)
+{
+    size_t bytes = 0;
+    bool has_key = false;
+
+    for (int i = 0; i < stream->column_count; i++) {
+        const char *name = stream->columns[i].name;
+
+        for (int other = 0; other < i; other++) {
+            if (strcmp(name, stream->columns[other].name) == 0) {
+                fail(stream, VARVE_ERROR_INVALID, "with a key all columns need different names");
+                return 0;
+            }
+        }
+        if (stream->columns[i].type != 'l' && stream->columns[i].type != 'g') {
+            fail(stream, VARVE_ERROR_INVALID, "with a key all types must be given, and be l or g");
+            return 0;
+        }
+        has_key = has_key || strcmp(name, key) == 0;
+        bytes += 2 * strlen(name) + 8;
+    }
+    if (!has_key) {
+        fail(stream, VARVE_ERROR_INVALID, "the key is none of the columns");
+        return 0;
+    }
+    return bytes;
+}
+
 /* SELECT varve_rows("a", "b", …) FROM (…) WHERE "a" BETWEEN ?1 AND ?2, and the first "a" of such. */
 static int prepare_key(struct stream *stream, const struct varve_query_options *options)
 {
     sqlite3 *sqlite = sqlite3_db_handle(stream->cursor.statement);
-    size_t bytes = 2 * strlen(options->key) + 200, used;
+    size_t names = check_names(stream, options->key);
+    size_t bytes = names + 2 * strlen(options->key) + strlen(options->sql) + 200, used;
     char *key, *sql;
 
-    for (int i = 0; i < stream->column_count; i++) {
-        bytes += 2 * strlen(cursor_column_name(&stream->cursor, i)) + 8;
-        if (stream->columns[i].type != 'l' && stream->columns[i].type != 'g') {
-            return fail(stream, VARVE_ERROR_INVALID, "with a key all types must be given, and be l or g");
-        }
+    if (names == 0) {
+        return stream->error;
     }
-    bytes += strlen(options->sql);
     key = malloc(2 * strlen(options->key) + 3);
     sql = malloc(bytes);
     if (key == NULL || sql == NULL ||
@@ -747,7 +780,7 @@ static int prepare_key(struct stream *stream, const struct varve_query_options *
         used = (size_t)sprintf(sql, "SELECT varve_rows(");
         for (int i = 0; i < stream->column_count; i++) {
             used += (size_t)sprintf(sql + used, i > 0 ? ", " : "");
-            used += quote(sql + used, cursor_column_name(&stream->cursor, i));
+            used += quote(sql + used, stream->columns[i].name);
         }
         snprintf(sql + used, bytes - used, ") FROM (%s) WHERE %s BETWEEN ?1 AND ?2", options->sql, key);
         if (stream->error == VARVE_OK) {
