@@ -7,6 +7,7 @@
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
+#include "analysis/export/python_export.h"
 #include "analysis/history/read.h"
 #include "analysis/output/file.h"
 #include "analysis/output/progress.h"
@@ -23,9 +24,11 @@
 #define STDOUT "-"
 
 enum format {
+    FORMAT_ARROW,
     FORMAT_CSV,
     FORMAT_DTR,
     FORMAT_FOLDED,
+    FORMAT_PARQUET,
     FORMAT_PERFETTO,
     FORMAT_PPROF,
     FORMAT_PYTORCH,
@@ -33,24 +36,27 @@ enum format {
     FORMAT_COUNT,
 };
 
-static const char *const format_names[] = {"csv",   "dtr",     "folded",     "perfetto",
-                                           "pprof", "pytorch", "speedscope", NULL};
+static const char *const format_names[] = {"arrow",    "csv",   "dtr",     "folded",     "parquet",
+                                           "perfetto", "pprof", "pytorch", "speedscope", NULL};
 
 /* Which options a format takes, beside -o, --force and --quiet. */
 struct format_traits {
     output_writer *write; /* NULL: it is written in another way */
+    bool is_by_python;    /* folders, which the Python package writes */
     bool is_binary;
     bool takes_domain, takes_pid, takes_metric, takes_blocks;
     bool wants_domain; /* one of them, where none is named */
 };
 
 static const struct format_traits traits[FORMAT_COUNT] = {
+    [FORMAT_ARROW] = {.is_by_python = true},
     [FORMAT_CSV] = {.write = export_csv},
-    [FORMAT_FOLDED] = {export_folded, false, true, true, true, false, true},
-    [FORMAT_PERFETTO] = {export_perfetto, true, true, true, false, true, false},
-    [FORMAT_PPROF] = {export_pprof, true, true, true, false, false, true},
+    [FORMAT_FOLDED] = {export_folded, false, false, true, true, true, false, true},
+    [FORMAT_PARQUET] = {.is_by_python = true},
+    [FORMAT_PERFETTO] = {export_perfetto, false, true, true, true, false, true, false},
+    [FORMAT_PPROF] = {export_pprof, false, true, true, true, false, false, true},
     [FORMAT_PYTORCH] = {.is_binary = true},
-    [FORMAT_SPEEDSCOPE] = {export_speedscope, false, true, true, true, false, true},
+    [FORMAT_SPEEDSCOPE] = {export_speedscope, false, false, true, true, true, false, true},
 };
 
 struct export_values {
@@ -67,11 +73,11 @@ struct export_values {
 static const struct option_spec options[] = {
     {"to", 0, OPTION_CHOICE, "FORMAT",
      "what to write: csv, a folder of tables and views, or one with --view; folded, stacks for flamegraph.pl or inferno; "
-     "perfetto, for ui.perfetto.dev; pprof, for `go tool pprof`; pytorch, a snapshot pickle (default); speedscope, for "
-     "speedscope.app",
+     "parquet, arrow: folders of views by run, rank and device, for pandas, DuckDB, Dask; perfetto, for ui.perfetto.dev; "
+     "pprof, for `go tool pprof`; pytorch, a snapshot pickle (default); speedscope, for speedscope.app",
      offsetof(struct export_values, format), 0, 0, format_names},
     {"output", 'o', OPTION_TEXT, "FILE",
-     "where to write it; - is standard output; of csv a folder, which is made",
+     "where to write it; - is standard output; of csv, parquet and arrow a folder, which is made",
      offsetof(struct export_values, output), 0, 0, NULL},
     {"force", 'f', OPTION_FLAG, NULL, "replace FILE if it exists", offsetof(struct export_values, force), 0,
      0, NULL},
@@ -209,6 +215,18 @@ static int open_and_export(struct command_context *context, const struct export_
     return error;
 }
 
+static int export_python(const struct export_values *values, const struct operands *operands,
+                         struct varve_message *message)
+{
+    const struct python_export export = {.database = operands->items[0],
+                                         .format = format_names[values->format],
+                                         .directory = values->output,
+                                         .force = values->force,
+                                         .timeout_ns = operands->timeout_ns};
+
+    return export_by_python(&export, message);
+}
+
 static const char *check(const void *values_untyped)
 {
     const struct export_values *values = values_untyped;
@@ -235,7 +253,16 @@ static const char *check(const void *values_untyped)
     if (strcmp(values->output, STDOUT) == 0 && values->format == FORMAT_CSV && values->view == NULL) {
         return "-o - takes one table: name it with --view";
     }
+    if (strcmp(values->output, STDOUT) == 0 && format->is_by_python) {
+        return "-o takes a folder: parquet and arrow are many files";
+    }
     return NULL;
+}
+
+/* Folders are looked at by what writes them. */
+static bool is_folder(const struct export_values *values)
+{
+    return traits[values->format].is_by_python || (values->format == FORMAT_CSV && values->view == NULL);
 }
 
 static int run(struct command_context *context, const void *values, const struct operands *operands)
@@ -250,10 +277,12 @@ static int run(struct command_context *context, const void *values, const struct
         return command_fail(context, "%s is not for a terminal: name a file with -o, or send it to a pipe",
                             format_names[chosen->format]);
     }
-    if (chosen->output != NULL && !is_stdout && (chosen->format != FORMAT_CSV || chosen->view != NULL)) {
+    if (chosen->output != NULL && !is_stdout && !is_folder(chosen)) {
         error = varve_publish_check(chosen->output, chosen->force, &message);
     }
-    if (error == VARVE_OK) {
+    if (error == VARVE_OK && traits[chosen->format].is_by_python) {
+        error = export_python(chosen, operands, &message);
+    } else if (error == VARVE_OK) {
         error = chosen->format == FORMAT_PYTORCH
                     ? export_snapshot(context, chosen, operands->items[0], &message)
                     : open_and_export(context, chosen, operands, &message);
@@ -271,7 +300,7 @@ const struct command command_export = {
         "Writes TRACE for the viewers and tools of others. `--to speedscope`, `pprof` and `folded` have the call sites "
         "of a domain with their stacks; `perfetto` has memory over time: counters of each process, segments and blocks "
         "of caching allocators as slices with flows, marks, calls of the driver, out-of-memory retries; `csv` has every "
-        "table and view of the contract. `pytorch`, of a database or a snapshot, gives a pickle (protocol 4) like that "
+        "table and view of the contract; `parquet` and `arrow` the same for pandas, DuckDB and Dask, by run, rank and device. `pytorch`, of a database or a snapshot, gives a pickle (protocol 4) like that "
         "of torch.cuda.memory._dump_snapshot, for pytorch.org/memory_viz and similar viewers.",
     .examples = "  varve export run.db --to speedscope -o run.speedscope.json\n"
                 "  varve export run.db --to pprof -o run.pb.gz && go tool pprof -http=: run.pb.gz\n"
@@ -279,6 +308,7 @@ const struct command command_export = {
                 "  varve export run.db --to folded --metric leaked -o - | inferno-flamegraph > leaks.svg\n"
                 "  varve export run.db --to csv -o tables/\n"
                 "  varve export run.db --to csv --view events -o - | zstd > events.csv.zst\n"
+                "  varve export run.db --to parquet -o runs/\n"
                 "  varve export run.db --to pytorch -o run.pickle\n"
                 "  varve export snapshot.pickle.zst --to pytorch -o plain.pickle\n",
     .options = options,

@@ -1,16 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""varve in Python: storages of libvarve.so, shared with other libraries without a copy. Needs the standard library only; NumPy is
-used where it is asked for.
+"""varve in Python: trace databases as pandas, Arrow and figures; and storages of libvarve.so, shared with other libraries without a
+copy. Importing it needs the standard library only; pandas, pyarrow, plotly, DuckDB, Dask and NumPy are imported where they are used.
+
+    with varve.open("run.db") as trace:
+        trace.callsites.nlargest(10, "peak_bytes")
+        trace.plot.timeline()
+    varve.dataset("runs/*.db").stragglers()
 
     with varve.zeros((2, 3), "f32", name="weights") as storage:
         array = storage.numpy()             # the same memory
         tensor = torch.from_dlpack(storage) # the same memory
 """
 
+import importlib
+from typing import TYPE_CHECKING
+
 from .library import library
 from .memory import Memory, cuda_memory, host_memory
 from .plan import Plan
 from .storage import Storage, copy_batch, empty, from_dlpack, from_numpy, full, live, zeros
 
-__all__ = ["Memory", "Plan", "Storage", "copy_batch", "cuda_memory", "empty", "from_dlpack", "from_numpy", "full", "host_memory", "library",
-           "live", "zeros"]
+if TYPE_CHECKING:
+    from . import plot
+    from .datasets import Dataset, dataset
+    from .export import to_parquet
+    from .reading import TraceError
+    from .sweeps import sweep
+    from .trace import Trace, open
+
+__all__ = ["Dataset", "Memory", "Plan", "Storage", "Trace", "TraceError", "copy_batch", "cuda_memory", "dataset", "empty", "from_dlpack",
+           "from_numpy", "full", "host_memory", "library", "live", "open", "plot", "sweep", "to_parquet", "zeros"]
+
+_MODULES = {"Dataset": "datasets", "dataset": "datasets", "to_parquet": "export", "TraceError": "reading", "sweep": "sweeps",
+            "Trace": "trace", "open": "trace"}
+
+
+def __getattr__(name: str) -> object:
+    """What reads traces, imported when it is first used."""
+    if name == "plot":
+        return importlib.import_module(".plot", __name__)
+    if name not in _MODULES:
+        raise AttributeError(f"module 'varve' has no attribute '{name}'")
+    return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)

@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One question over many traces: databases, one a run and rank, or one of several ranks; or the Parquet files that varve.to_parquet made.
+
+    varve.dataset("runs/*.db").stragglers()                     # SQLite, a database after the other
+    varve.dataset("runs").callsites()                           # DuckDB over Parquet
+    varve.dataset("runs", engine="dask", scheduler="tcp://host:8786").timeline(100_000_000)
+
+Each question is a filter, keys and sums, maxima or counts over one view, by run and rank: the engine does that part, and all of them
+must give equal rows. What is computed from these rows is the same code for all. Ids of call sites mean nothing in another trace: lines are
+known by function, file and line."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import urllib.parse
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence
+
+from . import reading
+from .export import NONE, Ranks, run_name
+from .reading import TraceError, needs
+from .trace import Trace, frame
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+ENGINES = ("sqlite", "duckdb", "dask")
+LINE = ("domain", "user_function", "user_file", "user_line")
+TYPES = {"run": "VARCHAR", "rank": "BIGINT", "device": "BIGINT"}  # what a name of a folder holds
+
+
+class Question(NamedTuple):
+    """`figures`: name of a result: (sum, max or count, column). Keys come with run and rank before them."""
+
+    view: str
+    keys: tuple[str, ...]
+    figures: dict[str, tuple[str, str]]
+    bucket: tuple[str, int] | None = None  # a key more: a column's value, rounded down to a multiple
+
+
+class Dataset:
+    """Many traces; made by varve.dataset(). A trace is one (run, rank)."""
+
+    def __init__(self, source: Any, engine: str | None, scheduler: str | None, timeout: float | None) -> None:
+        self.directory, self.paths, self.timeout, self.scheduler = None, [], timeout, scheduler
+        paths = _paths(source)
+        if len(paths) == 1 and os.path.isdir(paths[0]):
+            self.directory = paths[0]
+            if not glob.glob(os.path.join(glob.escape(self.directory), "view=*")):
+                raise TraceError(f"{self.directory} has no folders view=…: varve export DB --to parquet -o {self.directory} makes them")
+        else:
+            self.paths = paths
+            for path in paths:
+                reading.check(path)
+        self.engine = engine or ("sqlite" if self.paths else "duckdb")
+        if self.engine not in ENGINES:
+            raise TraceError(f"unknown engine '{self.engine}': {', '.join(ENGINES)}")
+        if self.engine == "sqlite" and self.directory:
+            raise TraceError("the engine sqlite reads databases; Parquet files are for duckdb and dask")
+
+    def __repr__(self) -> str:
+        where = self.directory or f"{len(self.paths)} databases"
+        return f"<varve.Dataset {where}, by {self.engine}>"
+
+    # ---- questions ----
+
+    def callsites(self) -> pandas.DataFrame:
+        """The user's lines over all traces, the most bytes first: allocations, frees, bytes and live bytes added up; of the bytes live
+        at the peak the sum and the most of one trace (peak_bytes_max); traces: in how many the line occurs."""
+        rows = self._ask(Question("callsite_total_process", LINE, {
+            name: ("sum", name) for name in ("allocations", "frees", "bytes", "live_bytes", "peak_bytes")}))
+        rows["peak_bytes_max"], rows["traces"] = rows.peak_bytes, 1
+        return _over_traces(rows, LINE, {"allocations": "sum", "frees": "sum", "bytes": "sum", "live_bytes": "sum", "peak_bytes": "sum",
+                                         "peak_bytes_max": "max", "traces": "sum"}, "bytes")
+
+    def peaks(self) -> pandas.DataFrame:
+        """By run, rank, domain and device: the largest peak of one process (peak_bytes), how many processes there are, and what they
+        allocated together, in bytes."""
+        return self._ask(Question("total_process", ("domain", "device"), {
+            "processes": ("count", "process_id"), "allocations": ("sum", "allocations"), "bytes": ("sum", "bytes"),
+            "live_bytes": ("sum", "live_bytes"), "peak_bytes": ("max", "peak_bytes")}))
+
+    def leaks(self) -> pandas.DataFrame:
+        """The user's lines by how likely they leak: the highest score of a trace, in how many traces the line has live bytes at the exit
+        of main, and these bytes together and of one trace at most."""
+        rows = self._ask(Question("leak_line", LINE, {"live_allocations": ("sum", "live_allocations"), "live_bytes": ("sum", "live_bytes"),
+                                                      "score": ("max", "score")}))
+        rows["live_bytes_max"], rows["traces"] = rows.live_bytes, 1
+        return _over_traces(rows, LINE, {"score": "max", "live_allocations": "sum", "live_bytes": "sum", "live_bytes_max": "max",
+                                         "traces": "sum"}, "score")
+
+    def timeline(self, freq_ns: int = 100_000_000) -> pandas.DataFrame:
+        """By domain and span of time (begin_ns, freq_ns long, since each trace's beginning): the least, median and largest of what a trace
+        had live at most (allocated) and had reserved, in bytes. Traces without an event in a span are not counted in it."""
+        if freq_ns < 1:
+            raise TraceError("a span of time has 1 ns or more")
+        rows = self._ask(Question("timeline_process", ("domain",), {"allocated": ("max", "allocated_max"), "reserved": ("max", "reserved")},
+                                  ("ts_ns", int(freq_ns)))).rename(columns={"bucket": "begin_ns"})
+        groups = rows.groupby(["domain", "begin_ns"], dropna=False)
+        made = groups.agg(traces=("allocated", "size"), allocated_min=("allocated", "min"), allocated_median=("allocated", "median"),
+                          allocated_max=("allocated", "max"), reserved_max=("reserved", "max"))
+        return made.reset_index().sort_values(["domain", "begin_ns"], ignore_index=True)
+
+    def stragglers(self, within: str | None = None) -> pandas.DataFrame:
+        """Traces by how far their peak is from the median of the others, domain by domain, the farthest first. deviations: by how many
+        median deviations; peak_ratio, bytes_ratio: by the median. within "run" compares ranks of the same run, "all" all traces;
+        default: "run" where a run has several ranks."""
+        rows = self.peaks().groupby(["run", "rank", "domain"], dropna=False).agg(
+            peak_bytes=("peak_bytes", "max"), bytes=("bytes", "sum"), allocations=("allocations", "sum")).reset_index()
+        if within is None:
+            within = "run" if len(rows) and rows.groupby("run")["rank"].nunique().max() > 1 else "all"
+        if within not in ("run", "all"):
+            raise TraceError(f"within is 'run' or 'all', not '{within}'")
+        keys = ["run", "domain"] if within == "run" else ["domain"]
+        for column in ("peak_bytes", "bytes"):
+            median = rows.groupby(keys, dropna=False)[column].transform("median")
+            rows[column.replace("_bytes", "") + "_ratio"] = rows[column] / median.where(median != 0)
+        away = (rows.peak_bytes - rows.groupby(keys, dropna=False).peak_bytes.transform("median")).abs()
+        typical = away.groupby([rows[key] for key in keys], dropna=False).transform("median")
+        rows["deviations"] = (away / typical.where(typical > 0)).fillna(0.0)
+        rows["traces"] = rows.groupby(keys, dropna=False).peak_bytes.transform("size")
+        order = (rows.peak_ratio - 1).abs().fillna(0.0)
+        return rows.assign(order=order).sort_values(["order", "run", "rank", "domain"], ascending=[False, True, True, True],
+                                                    ignore_index=True).drop(columns="order")
+
+    def sql(self, sql: str) -> pandas.DataFrame:
+        """The rows of any SELECT, by DuckDB, whatever the engine: a view is a table of its name with the columns run and rank. Of
+        databases, the views that are named in it are read first."""
+        connection = self._duckdb()
+        for view in self.views:
+            if re.search(rf"\b{re.escape(view)}\b", sql):
+                self._define(connection, view)
+        return self._duckdb_rows(connection, sql)
+
+    @property
+    def views(self) -> list[str]:
+        """What sql() may ask for."""
+        if self.directory:
+            return sorted(name[5:] for name in os.listdir(self.directory) if name.startswith("view="))
+        return sorted(Trace(self.paths[0], self.timeout).views)
+
+    # ---- the engines ----
+
+    def _ask(self, question: Question) -> pandas.DataFrame:
+        if self.directory and not os.path.isdir(os.path.join(self.directory, f"view={question.view}")):
+            raise TraceError(f"{self.directory} has no view {question.view}: export it too (--views)")
+        rows = {"sqlite": self._by_sqlite, "duckdb": self._by_duckdb, "dask": self._by_dask}[self.engine](question)
+        return _normal(rows, question)
+
+    def _by_sqlite(self, question: Question) -> pandas.DataFrame:
+        pd = needs("pandas", "data")
+        parts = []
+        for path in self.paths:
+            trace = Trace(path, self.timeout)
+            names = trace._columns(question.view)
+            rank = "(SELECT p.rank FROM process p WHERE p.id = v.process_id)" if "process_id" in names else "NULL"
+            found = trace.query(_statement(question, f'(SELECT {rank} AS rank, v.* FROM "{question.view}" v)', ["rank"]))
+            if "process_id" not in names:
+                found["rank"] = Ranks(trace).shared
+            parts.append(found.assign(run=run_name(path)))
+        return pd.concat([part for part in parts if len(part)] or parts[:1])
+
+    def _by_duckdb(self, question: Question) -> pandas.DataFrame:
+        connection = self._duckdb()
+        self._define(connection, question.view)
+        return self._duckdb_rows(connection, _statement(question, f'"{question.view}"', ["run", "rank"]))
+
+    def _duckdb(self) -> Any:
+        return needs("duckdb", "dataset").connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
+
+    def _duckdb_rows(self, connection: Any, sql: str) -> pandas.DataFrame:
+        duckdb = needs("duckdb", "dataset")
+        try:
+            found = connection.sql(sql.rstrip().rstrip(";"))
+            if found is None:
+                raise TraceError("DuckDB: not a question")
+            # A sum of integers is a HUGEINT, which pandas does not know; all of ours fit 64 bits.
+            wide = [f'"{name}"::BIGINT AS "{name}"' if str(type) == "HUGEINT" else f'"{name}"'
+                    for name, type in zip(found.columns, found.types)]
+            made = found.project(", ".join(wide)).to_arrow_table()
+        except duckdb.Error as error:
+            raise TraceError(f"DuckDB: {str(error).splitlines()[0]}") from None
+        return frame(made)
+
+    def _define(self, connection: Any, view: str) -> None:
+        if self.directory is None:
+            connection.register(view, self._table(view))
+            return
+        files = os.path.join(glob.escape(self.directory), f"view={view}", "**", "*.parquet").replace("'", "''")
+        has_device = any(name.startswith("device=") for _, names, _ in os.walk(os.path.join(self.directory, f"view={view}")) for name in names)
+        types = ", ".join(f"'{name}': {type}" for name, type in TYPES.items() if name != "device" or has_device)
+        connection.execute(f"CREATE VIEW \"{view}\" AS SELECT * FROM read_parquet('{files}', hive_partitioning = true, "
+                           f"hive_types = {{{types}}}, union_by_name = true)")
+
+    def _table(self, view: str) -> pyarrow.Table:
+        pa = needs("pyarrow", "data")
+        return pa.concat_tables([_labelled(path, view, self.timeout) for path in self.paths], promote_options="default")
+
+    def _by_dask(self, question: Question) -> pandas.DataFrame:
+        dd = needs("dask.dataframe", "dataset")
+        columns = sorted({*question.keys, *(column for _, column in question.figures.values()),
+                          *([question.bucket[0]] if question.bucket else [])})
+        parts = self._files(question.view) if self.directory else self.paths
+        if not parts:
+            raise TraceError(f"{self.directory}: no Parquet files of view {question.view}")
+        load = _read_files if self.directory else _read_database
+        # A file of a rank is small: several in a task, so that tasks do not cost more than their work.
+        size = max(1, len(parts) // 256)
+        groups = [parts[at:at + size] for at in range(0, len(parts), size)]
+        partial = _partial(load(groups[0][:1], question, columns, self.timeout), question)
+        frames = dd.from_map(_load_partial, groups, question=question, wanted=columns, timeout=self.timeout,
+                             is_files=self.directory is not None, meta=partial.iloc[:0])
+        keys = _keys(question)
+        combined = frames.groupby(keys, dropna=False).agg({name: "max" if how == "max" else "sum"
+                                                           for name, (how, _) in question.figures.items()}, split_out=1)
+        return self._computed(combined).reset_index()
+
+    def _computed(self, lazy: Any) -> Any:
+        if self.scheduler is None:
+            return lazy.compute(scheduler="threads")
+        client = needs("dask.distributed", "dataset").Client(self.scheduler) if isinstance(self.scheduler, str) else self.scheduler
+        try:
+            return client.compute(lazy, sync=True)
+        finally:
+            if isinstance(self.scheduler, str):
+                client.close()
+
+    def _files(self, view: str) -> list[str]:
+        return sorted(glob.glob(os.path.join(glob.escape(str(self.directory)), f"view={view}", "**", "*.parquet"), recursive=True))
+
+
+def dataset(source: Any, *, engine: str | None = None, scheduler: Any = None, timeout: float | None = reading.TIMEOUT_S) -> Dataset:
+    """Traces as one: a glob, a path or a list of paths of databases, or a directory of Parquet files. engine: "sqlite" (default for
+    databases), "duckdb" (default for Parquet) or "dask", on threads of this process, or on `scheduler`: an address (tcp://…) whose workers
+    see the same files, or a Client. TraceError: no such files, or one of them is no finished trace."""
+    return Dataset(source, engine, scheduler, timeout)
+
+
+# ---- rows of one trace ----
+
+def _paths(source: Any) -> list[str]:
+    if isinstance(source, Trace):
+        return [source.path]
+    if isinstance(source, (str, os.PathLike)):
+        text = os.fspath(source)
+        found = [text] if os.path.exists(text) else sorted(glob.glob(text))
+        if not found:
+            raise TraceError(f"{text}: no such file")
+        return found
+    found = [path for one in source for path in _paths(one)]
+    if not found:
+        raise TraceError("no traces were given")
+    return found
+
+
+def _labelled(path: str, view: str, timeout: float | None) -> pyarrow.Table:
+    """A view with the columns run and rank."""
+    pa = needs("pyarrow", "data")
+    trace = Trace(path, timeout)
+    ranks, batches = Ranks(trace), []
+    reader = trace.batches(view)
+    for batch in reader:
+        batches.append(pa.RecordBatch.from_arrays([*batch.columns, ranks.of(batch)], names=[*batch.schema.names, "rank"]))
+    table = pa.Table.from_batches(batches) if batches else reader.schema.empty_table().append_column("rank", pa.array([], pa.int64()))
+    return table.append_column("run", pa.array([run_name(path)] * len(table), pa.string()))
+
+
+def _read_database(paths: Sequence[str], question: Question, columns: Sequence[str], timeout: float | None) -> pandas.DataFrame:
+    pd = needs("pandas", "data")
+    return pd.concat([frame(_labelled(path, question.view, timeout).select([*columns, "run", "rank"])) for path in paths])
+
+
+def _level(path: str, name: str) -> str | None:
+    for part in path.split(os.sep)[:-1]:
+        if part.startswith(name + "="):
+            value = part[len(name) + 1:]
+            return None if value == NONE else urllib.parse.unquote(value)
+    return None
+
+
+def _read_files(paths: Sequence[str], question: Question, columns: Sequence[str], timeout: float | None) -> pandas.DataFrame:
+    pa, pq, pd = needs("pyarrow", "data"), needs("pyarrow.parquet", "data"), needs("pandas", "data")
+    del timeout
+    tables = []
+    for path in paths:
+        table = pq.ParquetFile(path).read([column for column in columns if column != "device"])
+        for name, type in (("run", pa.string()), ("rank", pa.int64())) + ((("device", pa.int64()),) if "device" in columns else ()):
+            value = _level(path, name)
+            number = int(value) if value is not None and name != "run" else value
+            table = table.append_column(name, pa.array([number] * len(table), type))
+        tables.append(frame(table))
+    return pd.concat(tables)
+
+
+def _load_partial(paths: Sequence[str], question: Question, wanted: Sequence[str], timeout: float | None, is_files: bool) -> pandas.DataFrame:
+    """A Dask task: rows of some files, added up."""
+    return _partial((_read_files if is_files else _read_database)(paths, question, wanted, timeout), question)
+
+
+def _keys(question: Question) -> list[str]:
+    return ["run", "rank", *question.keys, *(["bucket"] if question.bucket else [])]
+
+
+def _partial(rows: pandas.DataFrame, question: Question) -> pandas.DataFrame:
+    if question.bucket:
+        column, width = question.bucket
+        rows = rows.assign(bucket=rows[column] // width * width)
+    how = {name: (column, how) for name, (how, column) in question.figures.items()}
+    return _typed(rows.groupby(_keys(question), dropna=False).agg(**how).reset_index(), question)
+
+
+# ---- from rows to answers ----
+
+def _statement(question: Question, source: str, labels: Sequence[str]) -> str:
+    """In the SQL that SQLite and DuckDB have in common; times are not negative."""
+    keys = [f'"{key}"' for key in (*labels, *question.keys)]
+    chosen = list(keys)
+    if question.bucket:
+        column, width = question.bucket
+        chosen.append(f'"{column}" - "{column}" % {width} AS bucket')
+        keys.append(f'"{column}" - "{column}" % {width}')
+    figures = [f'{how}("{column}") AS "{name}"' for name, (how, column) in question.figures.items()]
+    return f"SELECT {', '.join(chosen + figures)} FROM {source} GROUP BY {', '.join(keys)}"
+
+
+_TEXTS, _REALS = {"run", "domain", "user_function", "user_file"}, {"score"}
+
+
+def _typed(rows: pandas.DataFrame, question: Question) -> pandas.DataFrame:
+    pd = needs("pandas", "data")
+    for name in (*_keys(question), *question.figures):
+        if name in _TEXTS:
+            rows[name] = rows[name].astype(pd.StringDtype())
+        elif name in _REALS:
+            rows[name] = rows[name].astype("float64")
+        else:
+            rows[name] = rows[name].astype("Int64")
+    return rows[[*_keys(question), *question.figures]]
+
+
+def _normal(rows: pandas.DataFrame, question: Question) -> pandas.DataFrame:
+    """One form whatever the engine: types, order of columns, order of rows."""
+    return _typed(rows.copy(), question).sort_values(_keys(question), ignore_index=True)
+
+
+def _over_traces(rows: pandas.DataFrame, keys: Sequence[str], figures: dict[str, str], first: str) -> pandas.DataFrame:
+    made = rows.groupby(list(keys), dropna=False).agg(figures).reset_index()
+    return made.sort_values([first, *keys], ascending=[False] + [True] * len(keys), ignore_index=True)

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of a trace database as Arrow record batches: read by libvarve_query.so where there is one, else by Python's sqlite3, several
+times slower. Each question has a connection of its own, so that any number of threads may ask at the same time. Nothing is written."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sqlite3
+import sys
+import time
+import urllib.parse
+from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
+from typing import TYPE_CHECKING, Any, Iterator, Sequence
+
+if TYPE_CHECKING:
+    import pyarrow
+
+APPLICATION_ID, SCHEMA_VERSION = 0x56525645, 4  # as in trace/trace.h
+BATCH_ROWS = 1 << 16
+TIMEOUT_S = 60.0  # of computing: a file may come from anybody, and its views need not end
+
+Parameter = "int | float | str | None"
+
+
+class TraceError(Exception):
+    """A trace that can't be read, or a question that it can't answer: one line with what is wrong, where, and what to do."""
+
+
+def needs(module: str, extra: str) -> Any:
+    """`module`, which the package does without until it is needed. TraceError: it is not installed; the message says how."""
+    try:
+        return __import__(module, fromlist=["*"])
+    except ImportError as error:
+        raise TraceError(f"this needs {module.split('.')[0]}: pip install 'varve[{extra}]' ({error})") from error
+
+
+# ---- what a file is ----
+
+def check(path: str) -> None:
+    """TraceError unless `path` is a finished trace database of this version. Reads 100 bytes and the row `complete` of meta."""
+    directory = path + ".d"
+    if os.path.exists(os.path.join(directory, "owner")):
+        raise TraceError(f"{path}: the recording is still running or incomplete: wait for its end, or run varve recover {directory}")
+    try:
+        with open(path, "rb") as file:
+            header = file.read(100)
+    except IsADirectoryError:
+        raise TraceError(f"{path} is a directory, not a trace database; varve.dataset() reads directories of Parquet files") from None
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror}") from None
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
+        raise TraceError(f"{path} is not a trace database (not an SQLite file): varve import makes one of snapshots, CTF and RMM logs")
+    if os.path.exists(path + "-wal") and os.path.getsize(path + "-wal") > 0:
+        raise TraceError(f"{path}: the recording is still running or incomplete: wait for its end, or run varve recover {directory}")
+    application, version = (int.from_bytes(header[at:at + 4], "big") for at in (68, 60))
+    if application != APPLICATION_ID:
+        raise TraceError(f"{path} is an SQLite database of another tool (application_id {application:#010x})")
+    if version != SCHEMA_VERSION:
+        raise TraceError(f"{path} was written by {'a newer' if version > SCHEMA_VERSION else 'an older'} varve (schema {version}, this "
+                         f"package reads {SCHEMA_VERSION}): use the package of that version, or record again")
+    if scalar(path, "SELECT value FROM meta WHERE key = 'complete'") != 1:
+        raise TraceError(f"{path}: the recording was cut off before its totals were made: run varve recover {directory}")
+
+
+def connect(path: str, timeout: float | None = TIMEOUT_S) -> sqlite3.Connection:
+    """A connection that only reads and gives up after `timeout` seconds of this thread's computing; None: it does not."""
+    wal = os.path.exists(path + "-wal") or _is_wal(path)
+    uri = "file:" + urllib.parse.quote(os.path.abspath(path)) + "?mode=ro" + ("&immutable=1" if wal else "")
+    connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+    connection.execute("PRAGMA trusted_schema = 0")
+    connection.execute("PRAGMA query_only = 1")
+    if timeout:
+        end = time.thread_time() + timeout
+        connection.set_progress_handler(lambda: time.thread_time() > end, 200000)
+    return connection
+
+
+def _is_wal(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(20)[18:] != b"\1\1"
+
+
+def rows(path: str, sql: str, parameters: Sequence[Any] = (), timeout: float | None = TIMEOUT_S) -> tuple[list[str], list[tuple]]:
+    """Names of the columns and all rows, by sqlite3: for small answers, which then need no other package."""
+    try:
+        connection = connect(path, timeout)
+        try:
+            connection.text_factory = lambda text: text.decode("utf-8", "replace")
+            cursor = connection.execute(sql, tuple(parameters))
+            return [column[0] for column in cursor.description or ()], cursor.fetchall()
+        finally:
+            connection.close()
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        raise _explained(path, str(error), timeout) from None
+
+
+def scalar(path: str, sql: str, parameters: Sequence[Any] = ()) -> Any:
+    """The first column of the first row; None if there is none."""
+    found = rows(path, sql, parameters)[1]
+    return found[0][0] if found else None
+
+
+def reason(error: Exception) -> str:
+    """One line of an exception of Arrow or of the operating system."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error).split(". Detail:")[0].splitlines()[0] if str(error) else type(error).__name__
+
+
+def _explained(path: str, reason: str, timeout: float | None) -> TraceError:
+    if reason == "interrupted":
+        return TraceError(f"{path}: no end after {timeout:g} s of computing: open(path, timeout=SECONDS) gives it more, None all it wants")
+    return TraceError(f"{path}: {reason}")
+
+
+# ---- the library ----
+
+class _Message(Structure):
+    _fields_ = [("text", c_char * 512)]
+
+
+class _Value(Structure):
+    _fields_ = [("type", c_int32), ("integer", c_int64), ("real", c_double), ("text", c_char_p)]
+
+
+class _Options(Structure):
+    _fields_ = [("sql", c_char_p), ("types", c_char_p), ("parameters", POINTER(_Value)), ("parameter_count", c_size_t),
+                ("batch_rows", c_int64), ("timeout_ns", c_int64), ("key", c_char_p), ("first", c_int64), ("last", c_int64)]
+
+
+class _Stream(Structure):
+    _fields_ = [("get_schema", c_void_p), ("get_next", c_void_p), ("get_last_error", c_void_p), ("release", c_void_p),
+                ("private_data", c_void_p)]
+
+
+def _candidates() -> list[str]:
+    name = "libvarve_query.so"
+    if os.environ.get("VARVE_BUILD_DIR"):
+        return [os.path.join(os.environ["VARVE_BUILD_DIR"], name)]
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return [path for path in [os.path.join(root, "build", name)] if os.path.exists(path)] + [name]
+
+
+@functools.lru_cache(maxsize=None)
+def library() -> ctypes.CDLL | None:
+    """libvarve_query.so: in VARVE_BUILD_DIR, else in build/ of this source tree, else where the system's loader finds it; None: nowhere,
+    which a line on stderr says once."""
+    reasons = []
+    for path in _candidates():
+        try:
+            loaded = ctypes.CDLL(path)
+        except OSError as error:
+            reasons.append(str(error))
+            continue
+        loaded.varve_query_arrow.restype = c_int
+        loaded.varve_query_arrow.argtypes = [c_char_p, POINTER(_Options), POINTER(_Stream), POINTER(_Message)]
+        return loaded
+    print(f"varve: no libvarve_query.so ({'; '.join(reasons)}): traces are read by Python's sqlite3, several times slower", file=sys.stderr)
+    return None
+
+
+def _bound(parameters: Sequence[Any]) -> Any:
+    values = (_Value * len(parameters))()
+    for value, parameter in zip(values, parameters):
+        if parameter is None:
+            continue
+        if isinstance(parameter, str):
+            value.type, value.text = 3, parameter.encode()
+        elif isinstance(parameter, float):
+            value.type, value.real = 2, parameter
+        else:
+            value.type, value.integer = 1, int(parameter)
+    return values
+
+
+def stream(path: str, sql: str, parameters: Sequence[Any] = (), *, types: str | None = None, batch_rows: int = BATCH_ROWS,
+           timeout: float | None = TIMEOUT_S, key: str | None = None, part: tuple[int, int] = (-2**63, 2**63 - 1)) -> pyarrow.RecordBatchReader:
+    """The rows of one statement, a batch at a time. `types` has a letter for each column: l integer, g real, u text, z bytes, ? by what
+    the first batch holds, as without `types`. `timeout`: seconds of computing for each batch. `key`: an integer column
+    by which SQLite finds rows; then only those with it in `part` are read."""
+    pa = needs("pyarrow", "data")
+    loaded = library()
+    if loaded is None:
+        if key is not None:
+            sql, parameters = f'SELECT * FROM ({sql}) WHERE "{key}" BETWEEN ? AND ? ORDER BY "{key}"', part
+        return _slow_stream(pa, path, sql, parameters, types, batch_rows, timeout)
+    values = _bound(parameters)
+    options = _Options(sql.encode(), types.encode() if types else None, values, len(values), batch_rows, int((timeout or 0) * 1e9),
+                       key.encode() if key else None, *part)
+    made, message = _Stream(), _Message()
+    if loaded.varve_query_arrow(os.fsencode(path), byref(options), byref(made), byref(message)) != 0:
+        raise TraceError(message.text.decode("utf-8", "replace"))
+    return pa.RecordBatchReader._import_from_c(ctypes.addressof(made))
+
+
+# ---- without the library ----
+
+def _letter(values: Sequence[Any]) -> str:
+    found = {type(value) for value in values} - {type(None)}
+    if found <= {int}:
+        return "l"
+    if found <= {int, float}:
+        return "g"
+    return "z" if found == {bytes} else "u"
+
+
+def _array(pa: Any, letter: str, values: Sequence[Any]) -> Any:
+    if letter == "u":
+        values = [value.hex() if isinstance(value, bytes) else None if value is None else str(value) for value in values]
+    return pa.array(values, {"l": pa.int64(), "g": pa.float64(), "u": pa.string(), "z": pa.binary()}[letter])
+
+
+def _slow_stream(pa: Any, path: str, sql: str, parameters: Sequence[Any], types: str | None, batch_rows: int,
+                 timeout: float | None) -> pyarrow.RecordBatchReader:
+    try:
+        connection = connect(path, timeout)
+        connection.text_factory = lambda text: text.decode("utf-8", "replace")
+        cursor = connection.execute(sql, tuple(parameters))
+        first = cursor.fetchmany(batch_rows)
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        raise _explained(path, str(error), timeout) from None
+    names = [column[0] for column in cursor.description or ()]
+    if not names:
+        raise TraceError(f"{path}: not a question: {sql[:100]}")
+    columns = list(zip(*first)) or [()] * len(names)
+    letters = [_letter(column) if letter == "?" else letter for letter, column in zip(types or "?" * len(names), columns)]
+    schema = pa.schema([(name, _array(pa, letter, ()).type) for name, letter in zip(names, letters)])
+
+    def batches() -> Iterator[Any]:
+        part = first
+        while part:
+            try:
+                yield pa.record_batch([_array(pa, letter, column) for letter, column in zip(letters, zip(*part))], schema=schema)
+                part = cursor.fetchmany(batch_rows)
+            except (sqlite3.Error, pa.ArrowException, OverflowError) as error:
+                raise TraceError(f"{path}: {error}") from None
+        connection.close()
+
+    return pa.RecordBatchReader.from_batches(schema, batches())

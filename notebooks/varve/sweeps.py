@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replays of many traces under many settings as Dask tasks: `varve compare`, `frontier` or `bound` with --json, a run for each."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any, Sequence
+
+from .datasets import _paths
+from .reading import TraceError, needs
+
+if TYPE_CHECKING:
+    import pandas
+
+COMMANDS = ("compare", "frontier", "bound")
+_OPTIONS = {"policy": {"compare": "--policies", "frontier": "--policy", "bound": None}, "conf": "--conf", "memory_limit": "--memory-limit",
+            "capacity": "--capacity"}
+_OF = {"compare": ("policy", "conf", "memory_limit", "capacity"), "frontier": ("policy", "conf"), "bound": ()}
+
+
+def sweep(traces: Any, policies: Sequence[str] = ("pytorch",), confs: Sequence[str | None] = (None,),
+          memory_limits: Sequence[int | str | None] = (None,), capacities: Sequence[int | str | None] = (None,), *, command: str = "compare",
+          varve: str | os.PathLike[str] | None = None, scheduler: Any = None, timeout: float = 600.0) -> pandas.DataFrame:
+    """A row for each trace and setting, with the keys of the command's JSON (peak_reserved, load_bytes, …; sizes in bytes, device_ns in
+    ns). `traces`: databases or snapshots, as for varve.dataset(). policies, confs (in PyTorch's syntax), memory_limits and capacities
+    (bytes, or as "16G") are combined; None: as the trace has it. `command`: compare, frontier (policies and confs alone) or bound (none
+    of them). One that fails is a row with its reason in `error`.
+
+    `varve`: the command (default: VARVE, build/varve of this source tree, or the one in PATH); it and the traces must be there for every
+    worker. `scheduler`: None: threads of this process; the address of a Dask scheduler, or a Client. `timeout`: seconds for each run."""
+    pd, dask = needs("pandas", "data"), needs("dask", "dataset")
+    if command not in COMMANDS:
+        raise TraceError(f"unknown command '{command}': {', '.join(COMMANDS)}")
+    choices = {"policy": policies, "conf": confs, "memory_limit": memory_limits, "capacity": capacities}
+    for name, values in choices.items():
+        if isinstance(values, str):
+            raise TraceError(f"{name}: a list of settings, not '{values}' alone")
+        if name not in _OF[command] and any(value is not None for value in values) and name != "policy":
+            raise TraceError(f"varve {command} takes no {name}")
+    used = [choices[name] if name in _OF[command] else (None,) for name in choices]
+    program = os.fspath(varve) if varve is not None else _command()
+    tasks = [dask.delayed(_run, pure=False)(program, command, path, dict(zip(choices, setting)), timeout)
+             for path in _paths(traces) for setting in itertools.product(*used)]
+    rows = [row for rows in _computed(dask, tasks, scheduler) for row in rows]
+    names = list(dict.fromkeys(name for row in rows for name in row if name != "error"))
+    return pd.DataFrame({name: _column(pd, [row.get(name) for row in rows]) for name in [*names, "error"]})
+
+
+def _column(pd: Any, values: list[Any]) -> Any:
+    """Integers stay integers where some are missing, and text stays text."""
+    kinds = {type(value) for value in values} - {type(None)}
+    if kinds == {int}:
+        return pd.array(values, dtype="Int64")
+    return pd.Series(values, dtype=float if kinds and kinds <= {int, float} else object)
+
+
+def _command() -> str:
+    built = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "build", "varve")
+    return os.environ.get("VARVE") or (built if os.access(built, os.X_OK) else "varve")
+
+
+def _computed(dask: Any, tasks: list[Any], scheduler: Any) -> list[list[dict]]:
+    if scheduler is None:
+        # The command uses all processors by itself where it has several settings; here it has one.
+        return list(dask.compute(*tasks, scheduler="threads"))
+    client = needs("dask.distributed", "dataset").Client(scheduler) if isinstance(scheduler, str) else scheduler
+    try:
+        return client.gather(client.compute(tasks))
+    finally:
+        if isinstance(scheduler, str):
+            client.close()
+
+
+def _run(program: str, command: str, path: str, setting: dict[str, Any], timeout: float) -> list[dict]:
+    """A task: one run of the command; what went wrong is a row."""
+    labels = {"trace": path, "command": command, **{name: value for name, value in setting.items() if value is not None}}
+    arguments = [program, command, "--json"]
+    for name in _OF[command]:
+        option = _OPTIONS[name]
+        if setting[name] is not None:
+            arguments += [option[command] if isinstance(option, dict) else option, str(setting[name])]
+    try:
+        done = subprocess.run([*arguments, path], capture_output=True, text=True, errors="replace", timeout=timeout)
+        if done.returncode != 0:
+            return [{**labels, "error": (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]}]
+        found = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return [{**labels, "error": f"no end after {timeout:g} s"}]
+    except (OSError, ValueError) as error:
+        return [{**labels, "error": f"{program}: {error}"}]
+    return [{**labels, **{name: value for name, value in one.items() if not isinstance(value, (dict, list))},
+             **{f"{name}.{key}": value for name, group in one.items() if isinstance(group, dict) for key, value in group.items()
+                if not isinstance(value, (dict, list))}} for one in (found if isinstance(found, list) else [found])]

@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The stream of Arrow: a naive reader of its buffers, written after the specification, finds in random tables what SQLite says
+ * itself, whatever the size of batches and with and without a key; and hostile values, wrong types and wrong statements.
+ * Reads damaged input: databases with other types than their schema says, and text that is no UTF-8.
+ */
+#include "tests/cmocka.h"
+
+#include "analysis/export/arrow.h"
+
+#include "tests/support/command.h"
+#include "tests/support/random.h"
+#include "trace/trace.h"
+
+#include <inttypes.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PATH "trace.db"
+#define ROWS 300
+
+/* ---- a stream, read as the specification says ---- */
+
+struct reading {
+    struct ArrowArrayStream stream;
+    struct ArrowSchema schema;
+    struct varve_message message;
+};
+
+static int try_open(struct reading *reading, struct varve_query_options options)
+{
+    memset(reading, 0, sizeof(*reading));
+    if (options.batch_rows == 0) {
+        options.batch_rows = 64;
+    }
+    return varve_query_arrow(PATH, &options, &reading->stream, &reading->message);
+}
+
+static void open_stream(struct reading *reading, struct varve_query_options options)
+{
+    int error = try_open(reading, options);
+
+    if (error != VARVE_OK) {
+        fail_msg("%s: %s", options.sql, reading->message.text);
+    }
+    assert_int_equal(reading->stream.get_schema(&reading->stream, &reading->schema), 0);
+    assert_string_equal(reading->schema.format, "+s");
+}
+
+static void close_stream(struct reading *reading)
+{
+    reading->schema.release(&reading->schema);
+    assert_null(reading->schema.release);
+    reading->stream.release(&reading->stream);
+    assert_null(reading->stream.release);
+}
+
+static bool is_valid(const struct ArrowArray *array, int64_t row)
+{
+    const uint8_t *bits = array->buffers[0];
+
+    return bits == NULL || (bits[row / 8] >> row % 8 & 1) != 0;
+}
+
+/* What must hold for any array of the format. */
+static void check_array(const struct ArrowArray *array, char format, int64_t length)
+{
+    int64_t nulls = 0;
+
+    assert_int_equal(array->length, length);
+    assert_int_equal(array->offset, 0);
+    assert_int_equal(array->n_buffers, format == 'u' || format == 'z' ? 3 : 2);
+    assert_int_equal(array->n_children, 0);
+    for (int64_t row = 0; row < length; row++) {
+        nulls += !is_valid(array, row);
+    }
+    assert_int_equal(array->null_count, nulls);
+    if (format == 'u' || format == 'z') {
+        const int32_t *offsets = array->buffers[1];
+        const char *bytes = array->buffers[2];
+
+        assert_int_equal(offsets[0], 0);
+        for (int64_t row = 0; row < length; row++) {
+            assert_true(offsets[row] <= offsets[row + 1]);
+            for (int32_t at = offsets[row]; format == 'u' && at < offsets[row + 1];) {
+                size_t sequence = varve_utf8_length(bytes + at, (size_t)(offsets[row + 1] - at));
+
+                assert_true(sequence > 0);
+                at += (int32_t)sequence;
+            }
+        }
+    }
+}
+
+/* A value in words, with its type. */
+static void put_value(FILE *out, const struct ArrowArray *array, char format, int64_t row)
+{
+    if (!is_valid(array, row)) {
+        fputs(" NULL", out);
+    } else if (format == 'l') {
+        fprintf(out, " %" PRId64, ((const int64_t *)array->buffers[1])[row]);
+    } else if (format == 'g') {
+        fprintf(out, " %.17g", ((const double *)array->buffers[1])[row]);
+    } else {
+        const int32_t *offsets = array->buffers[1];
+
+        fputs(" '", out);
+        fwrite((const char *)array->buffers[2] + offsets[row], 1, (size_t)(offsets[row + 1] - offsets[row]),
+               out);
+        fputc('\'', out);
+    }
+}
+
+/* All rows in words; the error of the last batch, 0: none. Every second batch loses a column to its consumer first. */
+static char *read_all(struct reading *reading, int64_t batch_rows, int *error_out)
+{
+    struct ArrowArray batch;
+    char *text;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+
+    for (int number = 0;
+         (*error_out = reading->stream.get_next(&reading->stream, &batch)) == 0 && batch.release != NULL;
+         number++) {
+        struct ArrowArray moved = {.release = NULL};
+
+        assert_in_range(batch.length, 1, batch_rows);
+        assert_int_equal(batch.n_children, reading->schema.n_children);
+        for (int64_t i = 0; i < batch.n_children; i++) {
+            check_array(batch.children[i], reading->schema.children[i]->format[0], batch.length);
+        }
+        for (int64_t row = 0; row < batch.length; row++) {
+            for (int64_t i = 0; i < batch.n_children; i++) {
+                put_value(out, batch.children[i], reading->schema.children[i]->format[0], row);
+            }
+            fputc('\n', out);
+        }
+        if (number % 2 == 0) {
+            moved = *batch.children[0];
+            batch.children[0]->release = NULL;
+        }
+        batch.release(&batch);
+        assert_null(batch.release);
+        if (moved.release != NULL) {
+            moved.release(&moved);
+        }
+    }
+    fclose(out);
+    return text;
+}
+
+/* The same by SQLite, for columns of these formats. */
+static char *rows_by_sqlite(const char *sql, const char *formats)
+{
+    sqlite3 *sqlite;
+    sqlite3_stmt *statement;
+    char *text;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+
+    assert_int_equal(sqlite3_open_v2(PATH, &sqlite, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(sqlite, sql, -1, &statement, NULL), SQLITE_OK);
+    while (sqlite3_step(statement) == SQLITE_ROW) {
+        for (int i = 0; i < (int)strlen(formats); i++) {
+            if (sqlite3_column_type(statement, i) == SQLITE_NULL) {
+                fputs(" NULL", out);
+            } else if (formats[i] == 'l') {
+                fprintf(out, " %lld", sqlite3_column_int64(statement, i));
+            } else if (formats[i] == 'g') {
+                fprintf(out, " %.17g", sqlite3_column_double(statement, i));
+            } else {
+                const void *value = sqlite3_column_blob(statement, i);
+
+                fputs(" '", out);
+                fwrite(value != NULL ? value : "", 1, (size_t)sqlite3_column_bytes(statement, i), out);
+                fputc('\'', out);
+            }
+        }
+        fputc('\n', out);
+    }
+    sqlite3_finalize(statement);
+    sqlite3_close(sqlite);
+    fclose(out);
+    return text;
+}
+
+static void expect_formats(const struct reading *reading, const char *formats)
+{
+    assert_int_equal(reading->schema.n_children, strlen(formats));
+    for (int64_t i = 0; i < reading->schema.n_children; i++) {
+        assert_int_equal(reading->schema.children[i]->format[0], formats[i]);
+        assert_int_equal(reading->schema.children[i]->flags, ARROW_FLAG_NULLABLE);
+    }
+}
+
+static void expect_same(struct varve_query_options options, const char *formats)
+{
+    struct reading reading;
+    char *found, *expected;
+    int error;
+
+    open_stream(&reading, options);
+    expect_formats(&reading, formats);
+    found = read_all(&reading, options.batch_rows, &error);
+    assert_int_equal(error, 0);
+    expected = rows_by_sqlite(options.sql, formats);
+    assert_string_equal(found, expected);
+    free(found);
+    free(expected);
+    close_stream(&reading);
+}
+
+/* ---- cases ---- */
+
+/* Column by column one type, or NULL: an integer primary key with gaps, integers, reals, text, blobs, nothing. */
+static void make_random(uint64_t *random)
+{
+    sqlite3 *sqlite;
+    sqlite3_stmt *insert;
+    int64_t key = INT64_MIN;
+
+    remove(PATH);
+    trace_database_make(PATH, (const char *const[]){NULL});
+    sql_run(PATH, "CREATE TABLE t(key INTEGER PRIMARY KEY, i INTEGER, r REAL, u TEXT, z BLOB, n)");
+    assert_int_equal(sqlite3_open(PATH, &sqlite), SQLITE_OK);
+    sqlite3_exec(sqlite, "BEGIN", NULL, NULL, NULL);
+    assert_int_equal(
+        sqlite3_prepare_v2(sqlite, "INSERT INTO t VALUES (?, ?, ?, ?, ?, NULL)", -1, &insert, NULL),
+        SQLITE_OK);
+    for (int row = 0; row < ROWS; row++) {
+        char bytes[40];
+        int length = (int)random_below(random, sizeof(bytes));
+
+        for (int i = 0; i < length; i++) {
+            bytes[i] = (char)(random_below(random, 94) + 33);
+        }
+        sqlite3_bind_int64(insert, 1, row == ROWS - 1 ? INT64_MAX : key);
+        for (int i = 2; i <= 5; i++) {
+            sqlite3_bind_null(insert, i);
+        }
+        if (random_below(random, 4) != 0) {
+            sqlite3_bind_int64(insert, 2, (int64_t)random_next(random));
+            sqlite3_bind_double(insert, 3, (double)(int64_t)random_next(random) / 1e9);
+        }
+        if (random_below(random, 4) != 0) {
+            sqlite3_bind_text(insert, 4, bytes, length, SQLITE_TRANSIENT);
+            sqlite3_bind_blob(insert, 5, bytes, length, SQLITE_TRANSIENT);
+        }
+        assert_int_equal(sqlite3_step(insert), SQLITE_DONE);
+        sqlite3_reset(insert);
+        key += (int64_t)(random_below(random, 10) == 0 ? UINT64_C(1) << random_below(random, 55)
+                                                       : random_below(random, 3) + 1);
+    }
+    sqlite3_finalize(insert);
+    assert_int_equal(sqlite3_exec(sqlite, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(sqlite);
+}
+
+static void test_random(void **state)
+{
+    static const int64_t sizes[] = {1, 7, 8, 9, 64, 299, 300, 301, 65536};
+    uint64_t random = test_first_seed(7);
+
+    (void)state;
+    for (int round = 0; round < 4; round++) {
+        make_random(&random);
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+            expect_same(
+                (struct varve_query_options){.sql = "SELECT * FROM t ORDER BY key", .batch_rows = sizes[i]},
+                "llguzl");
+            expect_same((struct varve_query_options){.sql = "SELECT key, u, n, n, n FROM t",
+                                                     .types = "luuzg",
+                                                     .batch_rows = sizes[i]},
+                        "luuzg");
+            expect_same((struct varve_query_options){.sql = "SELECT i AS \"a\"\"b\", r, key FROM t",
+                                                     .types = "lgl",
+                                                     .batch_rows = sizes[i],
+                                                     .key = "key",
+                                                     .first = INT64_MIN,
+                                                     .last = INT64_MAX},
+                        "lgl");
+        }
+    }
+}
+
+/* Parts by the key are the whole, once. */
+static void test_parts(void **state)
+{
+    uint64_t random = test_first_seed(7);
+    char *whole = NULL;
+    int error;
+
+    (void)state;
+    make_random(&random);
+    whole = rows_by_sqlite("SELECT key, i FROM t ORDER BY key", "ll");
+    for (int round = 0; round < 20; round++) {
+        int64_t border = (int64_t)random_next(&random);
+        struct varve_query_options options = {
+            .sql = "SELECT key, i FROM t", .types = "ll", .batch_rows = 16, .key = "key"};
+        struct reading reading;
+        char *halves[2];
+
+        for (int half = 0; half < 2; half++) {
+            options.first = half == 0 ? INT64_MIN : border;
+            options.last = half == 0 ? border - 1 : INT64_MAX;
+            open_stream(&reading, options);
+            halves[half] = read_all(&reading, 16, &error);
+            assert_int_equal(error, 0);
+            close_stream(&reading);
+        }
+        assert_int_equal(strlen(halves[0]) + strlen(halves[1]), strlen(whole));
+        assert_memory_equal(halves[0], whole, strlen(halves[0]));
+        assert_string_equal(halves[1], whole + strlen(halves[0]));
+        free(halves[0]);
+        free(halves[1]);
+    }
+    free(whole);
+}
+
+static void expect_text(const char *sql, const char *types, const char *formats, const char *expected)
+{
+    struct reading reading;
+    char *found;
+    int error;
+
+    open_stream(&reading, (struct varve_query_options){.sql = sql, .types = types});
+    expect_formats(&reading, formats);
+    found = read_all(&reading, 64, &error);
+    assert_int_equal(error, 0);
+    assert_string_equal(found, expected);
+    free(found);
+    close_stream(&reading);
+}
+
+/* The types of a statement's columns are those that its first batch needs. */
+static void test_inferred(void **state)
+{
+    (void)state;
+    expect_text("SELECT 1 UNION ALL SELECT NULL UNION ALL SELECT 2.5", NULL, "g", " 1\n NULL\n 2.5\n");
+    expect_text("SELECT NULL UNION ALL SELECT 1 UNION ALL SELECT 'x' UNION ALL SELECT 2", NULL, "u",
+                " NULL\n '1'\n 'x'\n '2'\n");
+    expect_text("SELECT 0.1 UNION ALL SELECT 'x'", NULL, "u", " '0.10000000000000001'\n 'x'\n");
+    expect_text("SELECT x'00ff' UNION ALL SELECT 'x'", "u", "u", " '00FF'\n 'x'\n");
+    expect_text("SELECT 1 UNION ALL SELECT x'0f'", NULL, "u", " '1'\n '0F'\n");
+    expect_text("SELECT 12 AS n, 3 AS m", "ug", "ug", " '12' 3\n");
+    expect_text("SELECT count(*) FROM event WHERE 0", NULL, "l", " 0\n");
+    expect_text("SELECT seq, addr FROM event", NULL, "ll", "");
+}
+
+static void test_texts(void **state)
+{
+    struct reading reading;
+    struct ArrowArray batch;
+    static const char expected[] = "a\xEF\xBF\xBDz\0\xC3\xA9";
+    const int32_t *offsets;
+
+    (void)state;
+    open_stream(&reading,
+                (struct varve_query_options){
+                    .sql = "SELECT CAST(x'61ff7a00c3a9' AS TEXT), CAST(zeroblob(3000000) AS TEXT), ''"});
+    assert_int_equal(reading.stream.get_next(&reading.stream, &batch), 0);
+    for (int i = 0; i < 3; i++) {
+        check_array(batch.children[i], 'u', 1);
+    }
+    offsets = batch.children[0]->buffers[1];
+    assert_int_equal(offsets[1], sizeof(expected) - 1);
+    assert_memory_equal(batch.children[0]->buffers[2], expected, sizeof(expected) - 1);
+    offsets = batch.children[1]->buffers[1];
+    assert_int_equal(offsets[1], 3000000);
+    batch.release(&batch);
+    close_stream(&reading);
+}
+
+static void refused(struct varve_query_options options, int error, const char *word)
+{
+    struct reading reading;
+
+    assert_int_equal(try_open(&reading, options), error);
+    if (strstr(reading.message.text, word) == NULL) {
+        fail_msg("no '%s' in: %s", word, reading.message.text);
+    }
+    assert_null(reading.stream.release);
+}
+
+static void test_refused(void **state)
+{
+    struct varve_query_value value = {.type = VARVE_QUERY_INTEGER, .integer = 1};
+
+    (void)state;
+    refused((struct varve_query_options){.sql = "DELETE FROM meta"}, VARVE_ERROR_PERMISSION, "read-only");
+    refused((struct varve_query_options){.sql = "SELECT 1; SELECT 2"}, VARVE_ERROR_INVALID, "one statement");
+    refused((struct varve_query_options){.sql = "  ; "}, VARVE_ERROR_INVALID, "one statement");
+    refused((struct varve_query_options){.sql = "SELECT nothing"}, VARVE_ERROR_INVALID, "nothing");
+    refused((struct varve_query_options){.sql = "SELECT ?"}, VARVE_ERROR_INVALID, "parameter");
+    refused((struct varve_query_options){.sql = "SELECT 1", .parameters = &value, .parameter_count = 1},
+            VARVE_ERROR_INVALID, "parameter");
+    refused((struct varve_query_options){.sql = "SELECT 1", .types = "ll"}, VARVE_ERROR_INVALID, "type");
+    refused((struct varve_query_options){.sql = "SELECT 1", .types = "x"}, VARVE_ERROR_INVALID, "type");
+    refused((struct varve_query_options){.sql = "SELECT 1", .batch_rows = -1}, VARVE_ERROR_INVALID, "rows");
+    refused((struct varve_query_options){.sql = "SELECT 'x'", .types = "l"}, VARVE_ERROR_DATABASE, "CAST");
+    refused((struct varve_query_options){.sql = "SELECT 1 AS a", .key = "a", .types = "u"},
+            VARVE_ERROR_INVALID, "key");
+    refused((struct varve_query_options){.sql = "SELECT 1 AS a", .key = "b", .types = "l"},
+            VARVE_ERROR_INVALID, "b");
+    refused((struct varve_query_options){.sql = "SELECT value AS a FROM json_each('[1,1,1]')",
+                                         .key = "a",
+                                         .types = "l",
+                                         .batch_rows = 2,
+                                         .last = 9},
+            VARVE_ERROR_DATABASE, "twice");
+    refused(
+        (struct varve_query_options){
+            .sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
+            .timeout_ns = 20000000},
+        VARVE_ERROR_DATABASE, "computing");
+}
+
+static void test_parameters(void **state)
+{
+    struct varve_query_value values[] = {{.type = VARVE_QUERY_INTEGER, .integer = INT64_MIN},
+                                         {.type = VARVE_QUERY_REAL, .real = 0.5},
+                                         {.type = VARVE_QUERY_TEXT, .text = "x"},
+                                         {.type = VARVE_QUERY_NULL}};
+    struct reading reading;
+    char *found;
+    int error;
+
+    (void)state;
+    open_stream(&reading, (struct varve_query_options){
+                              .sql = "SELECT ?, ?, ?, ?", .parameters = values, .parameter_count = 4});
+    found = read_all(&reading, 64, &error);
+    assert_string_equal(found, " -9223372036854775808 0.5 'x' NULL\n");
+    free(found);
+    close_stream(&reading);
+}
+
+/* A later batch can't change the type: the stream ends there, and says at which row. */
+static void test_late_conflict(void **state)
+{
+    struct reading reading;
+    char *found;
+    int error;
+
+    (void)state;
+    open_stream(&reading,
+                (struct varve_query_options){.sql = "SELECT 1 AS a UNION ALL SELECT 2 UNION ALL SELECT 'x'",
+                                             .batch_rows = 2});
+    found = read_all(&reading, 2, &error);
+    assert_string_equal(found, " 1\n 2\n");
+    assert_int_not_equal(error, 0);
+    assert_non_null(
+        strstr(reading.stream.get_last_error(&reading.stream), "row 3: column a has text among integers"));
+    free(found);
+    close_stream(&reading);
+}
+
+/* A consumer may stop at any time. */
+static void test_left_early(void **state)
+{
+    struct reading reading;
+    struct ArrowArray batch;
+
+    (void)state;
+    open_stream(&reading, (struct varve_query_options){.sql = "SELECT * FROM event_kind", .batch_rows = 1});
+    close_stream(&reading);
+    open_stream(&reading, (struct varve_query_options){.sql = "SELECT * FROM event_kind", .batch_rows = 1});
+    assert_int_equal(reading.stream.get_next(&reading.stream, &batch), 0);
+    close_stream(&reading);
+    check_array(batch.children[0], 'l', 1); /* lives on */
+    batch.release(&batch);
+}
+
+static int setup(void **state)
+{
+    int result = test_folder_setup(state);
+
+    if (result == 0) {
+        trace_database_make(PATH, (const char *const[]){NULL});
+        sql_run(PATH, "INSERT OR REPLACE INTO meta VALUES ('complete', 1)");
+    }
+    return result;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_inferred),      cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_parameters),
+        cmocka_unit_test(test_late_conflict), cmocka_unit_test(test_left_early),
+        cmocka_unit_test(test_parts),         cmocka_unit_test(test_random),
+    };
+
+    return cmocka_run_group_tests(tests, setup, test_folder_teardown);
+}
