@@ -18,17 +18,15 @@ extern "C" {
 #endif
 
 struct database;
-struct progress;
 struct varve_message;
 
 struct export_request {
     struct database *database;
-    const char *domain; /* that the database has; of timelines NULL: all */
-    int64_t process_id; /* 0: all processes */
-    int metric;         /* enum call_tree_metric */
-    int64_t blocks;     /* of a timeline: the largest ones that are drawn */
-    const char *view;   /* CSV of one view or table */
-    struct progress *progress;
+    const char *domain;         /* that the database has; of timelines NULL: all */
+    int64_t process_id;         /* 0: all processes */
+    int metric;                 /* enum call_tree_metric */
+    int64_t blocks;             /* of a timeline: the largest ones that are drawn */
+    const char *view;           /* CSV of one view or table */
     struct varve_message *note; /* what the file lacks, in a line; "": nothing */
 };
 

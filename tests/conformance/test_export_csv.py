@@ -80,14 +80,14 @@ class Csv(Case):
         with sqlite3.connect(self.path) as connection:
             for i, text in enumerate((b'a"b', b"a,b", b"a\nb", b"a\rb", b"", b"a\x00b", b"\xff\xfe", b"y" * (1 << 20), b'"', b",", b"=1+1")):
                 connection.execute("UPDATE symbol SET function = CAST(? AS TEXT) WHERE id = ?", (text, i + 1))
-            connection.execute("INSERT INTO meta VALUES ('blob', ?), ('least', ?), ('real', 0.1)", (b"\x00\x01", -(1 << 63)))
+            connection.execute("INSERT INTO meta VALUES ('blob', ?), ('least', ?), ('minus', -1), ('real', 0.1)", (b"\x00\x01", -(1 << 63)))
         connection.close()
         self.connect()
         data, _ = self.export("csv", "--view", "symbol")
         if sys.version_info >= (3, 11):  # before, csv does not read NUL
             self.assert_rows(data, "symbol")
         meta, _ = self.export("csv", "--view", "meta")
-        self.assertIn(b"\nblob,X'0001'\nleast,-9223372036854775808\nreal,0.1\n", meta)
+        self.assertIn(b"\nblob,X'0001'\nleast,-9223372036854775808\nminus,-1\nreal,0.1\n", meta)
 
     def test_one_view(self):
         self.heap()

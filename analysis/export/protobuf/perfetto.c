@@ -281,8 +281,10 @@ static void write_blocks(struct timeline *timeline)
 {
     struct stream_lanes streams = {.timeline = timeline, .what = "blocks"};
     struct database *database = timeline->request->database;
-    int64_t blocks =
-        database_integer(database, "SELECT sum(allocations) FROM total WHERE domain = 'block'", 0);
+    int64_t blocks = database_integer_of(
+        database,
+        "SELECT sum(allocations) FROM total_process WHERE domain = 'block' AND ?1 IN (0, process_id)",
+        timeline->request->process_id);
     struct cursor cursor;
 
     open(

@@ -20,9 +20,7 @@ uint64_t text_number(struct text_table *table, const char *text, bool *is_new_ou
     while (found != NULL && strcmp(table->texts[*found], text) != 0) {
         found = map_find(&table->numbers, ++key);
     }
-    if (is_new_out != NULL) {
-        *is_new_out = found == NULL;
-    }
+    *is_new_out = found == NULL;
     if (found != NULL) {
         return table->first + *found;
     }

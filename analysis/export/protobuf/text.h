@@ -24,7 +24,7 @@ struct text_table {
 
 /// UTF-8 without control characters, cut; NULL is "".
 void text_clean(char clean[FRAME_NAME_BYTES], const char *text);
-/// Copied. *is_new_out (NULL: not asked for): it has not been asked for before.
+/// Copied. *is_new_out: it has not been asked for before.
 uint64_t text_number(struct text_table *table, const char *text, bool *is_new_out);
 void text_table_free(struct text_table *table);
 
