@@ -284,6 +284,11 @@ static void turn_order(struct page *page, unsigned steps)
     page->list = PAGE_CALLSITES;
 }
 
+static void scroll_back(struct show *show, size_t lines)
+{
+    show->scroll -= show->scroll < lines ? show->scroll : lines;
+}
+
 static void on_key(struct show *show, int key)
 {
     const size_t leap = show->list_room > 1 ? show->list_room - 1 : 1;
@@ -315,14 +320,16 @@ static void on_key(struct show *show, int key)
         show->has_help = !show->has_help;
         break;
     case SCREEN_UP:
+        scroll_back(show, 1);
+        break;
     case SCREEN_PAGE_UP:
-        show->scroll -= show->scroll < (key == SCREEN_UP ? 1 : leap) ? show->scroll
-                        : key == SCREEN_UP                           ? 1
-                                                                     : leap;
+        scroll_back(show, leap);
         break;
     case SCREEN_DOWN:
+        show->scroll++; /* draw_list knows where the list ends */
+        break;
     case SCREEN_PAGE_DOWN:
-        show->scroll += key == SCREEN_DOWN ? 1 : leap;
+        show->scroll += leap;
         break;
     case SCREEN_HOME:
         show->scroll = 0;
