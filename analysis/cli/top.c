@@ -48,11 +48,10 @@ static const struct option_spec options[] = {
      offsetof(struct values, every_ns), 0, 0, NULL},
     {"top", 'n', OPTION_INTEGER, "N", "rows of a list (default: on a screen all that there are, else 20)",
      offsetof(struct values, top), 1, 100000, NULL},
-    {"sort", 0, OPTION_CHOICE, "ORDER",
-     "call sites by live bytes (default), bytes allocated, or bytes per second",
+    {"sort", 0, OPTION_CHOICE, "ORDER", "lines by live bytes (default), bytes allocated, or bytes per second",
      offsetof(struct values, sort), 0, 0, page_order_names},
-    {"domain", 'd', OPTION_TEXT, "NAME", "call sites of this domain only", offsetof(struct values, domain), 0,
-     0, NULL},
+    {"domain", 'd', OPTION_TEXT, "NAME", "lines of this domain only", offsetof(struct values, domain), 0, 0,
+     NULL},
     {.kind = OPTION_END},
 };
 
@@ -251,7 +250,7 @@ const struct command command_top = {
         "Shows what a program that is being recorded has live, where it was allocated, and how fast more comes, once a second, until q is "
         "pressed; h shows the keys. The recording is named by its database (that of varve record -o), the directory DB.d, or the number of "
         "a process: varve record's or one that it records; the only one of this user need not be named. The program is not slowed by it: "
-        "figures are the collector's, which writes them down only while somebody watches. Call sites are those that lead in their domain "
+        "figures are the collector's, which writes them down only while somebody watches. Lines are the user's, with those of their call sites that lead in their domain "
         "by live bytes, by bytes allocated, or by bytes over the last second, a hundred each.",
     .examples = "  varve top\n"
                 "  varve top trace.db\n"
