@@ -25,7 +25,7 @@ enum page_order {
 };
 
 enum page_list {
-    PAGE_CALLSITES,
+    PAGE_LINES,
     PAGE_PROCESSES,
     PAGE_LISTS,
 };

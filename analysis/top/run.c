@@ -281,7 +281,7 @@ static void next_domain(struct show *show)
 static void turn_order(struct page *page, unsigned steps)
 {
     page->order = (enum page_order)((page->order + steps) % PAGE_ORDERS);
-    page->list = PAGE_CALLSITES;
+    page->list = PAGE_LINES;
 }
 
 static void scroll_back(struct show *show, size_t lines)
