@@ -5,11 +5,9 @@
 #include "analysis/base/memory.h"
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
-#include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/terminal.h"
 #include "analysis/query/db.h"
-#include "analysis/query/selection.h"
 #include "analysis/top/page.h"
 #include "analysis/top/run.h"
 #include "analysis/top/screen.h"
@@ -48,11 +46,10 @@ static const struct option_spec options[] = {
      offsetof(struct values, every_ns), 0, 0, NULL},
     {"top", 'n', OPTION_INTEGER, "N", "rows of a list (default: on a screen all that there are, else 20)",
      offsetof(struct values, top), 1, 100000, NULL},
-    {"sort", 0, OPTION_CHOICE, "ORDER",
-     "call sites by live bytes (default), bytes allocated, or bytes per second",
+    {"sort", 0, OPTION_CHOICE, "ORDER", "lines by live bytes (default), bytes allocated, or bytes per second",
      offsetof(struct values, sort), 0, 0, page_order_names},
-    {"domain", 'd', OPTION_TEXT, "NAME", "call sites of this domain only", offsetof(struct values, domain), 0,
-     0, NULL},
+    {"domain", 'd', OPTION_TEXT, "NAME", "lines of this domain only", offsetof(struct values, domain), 0, 0,
+     NULL},
     {.kind = OPTION_END},
 };
 
@@ -161,7 +158,7 @@ static void print_text(FILE *out, const struct top *top, struct page *page)
     page->list = PAGE_PROCESSES;
     page_list(out, top->figures, page);
     fputc('\n', out);
-    page->list = PAGE_CALLSITES;
+    page->list = PAGE_LINES;
     page_list(out, top->figures, page);
 }
 
@@ -250,8 +247,8 @@ const struct command command_top = {
     .purpose =
         "Shows what a program that is being recorded has live, where it was allocated, and how fast more comes, once a second, until q is "
         "pressed; h shows the keys. The recording is named by its database (that of varve record -o), the directory DB.d, or the number of "
-        "a process: varve record's or one that it records; the only one of this user need not be named. The program is not slowed by it: "
-        "figures are the collector's, which writes them down only while somebody watches. Call sites are those that lead in their domain "
+        "a process: varve record's or one that it records; the only one of this user need not be named. The program does nothing for it: "
+        "figures are the collector's, which writes them down only while somebody watches. Lines are the user's, with those of their call sites that lead in their domain "
         "by live bytes, by bytes allocated, or by bytes over the last second, a hundred each.",
     .examples = "  varve top\n"
                 "  varve top trace.db\n"

@@ -24,7 +24,6 @@
 #define ALWAYS 0
 #define GAP 2 /* of a table */
 #define NAME_COLUMNS_MIN 20
-#define FUNCTION_COLUMNS 24
 
 const char *const page_order_names[] = {"live", "allocated", "rate", NULL};
 static const char *const order_keys[] = {"live_bytes", "bytes", "bytes_per_s"};
@@ -34,7 +33,7 @@ static const char *const order_titles[] = {"by live bytes", "by bytes allocated"
 struct page_column {
     const char *title;
     const char *sql;
-    char kind; /* c count, b bytes, C and B per second, n number, % share, t text, f function, s call site */
+    char kind; /* c count, b bytes, C and B per second, n number, % share, t text, s the user's line, last */
     size_t from; /* shown on screens at least so wide */
 };
 
@@ -73,17 +72,12 @@ static const struct page_column process_columns[] = {
     {"command", "command_line", 't', ALWAYS},
 };
 
-static const struct page_column callsite_columns[] = {
-    {"live", "live_bytes", 'b', ALWAYS},
-    {"bytes/s", "bytes_per_s", 'B', ALWAYS},
-    {"allocated", "bytes", 'b', 80},
-    {"allocs/s", "allocations_per_s", 'C', 100},
-    {"allocations", "allocations", 'c', 120},
-    {"live count", "live_allocations", 'c', 140},
-    {"peak", "peak_bytes", 'b', 110},
-    {"domain", "domain", 't', 70},
-    {"innermost frame", "iif(function IS user_function, NULL, function)", 'f', 120},
-    {"where", "user_function", 's', ALWAYS},
+static const struct page_column line_columns[] = {
+    {"live", "live_bytes", 'b', ALWAYS},      {"bytes/s", "bytes_per_s", 'B', ALWAYS},
+    {"allocated", "bytes", 'b', 80},          {"allocs/s", "allocations_per_s", 'C', 100},
+    {"allocations", "allocations", 'c', 120}, {"live count", "live_allocations", 'c', 140},
+    {"peak", "peak_bytes", 'b', 110},         {"domain", "domain", 't', 70},
+    {"call sites", "callsites", 'c', 120},    {"where", "user_function", 's', ALWAYS},
 };
 
 #define SITE_REST \
@@ -110,8 +104,8 @@ static void cell_add(struct table *table, struct cursor *cursor, int column, cha
     const int64_t number = cursor_integer(cursor, column);
     char text[4 * TERMINAL_COLUMNS_MAX + 8] = "";
 
-    if (kind == 's' || (kind == 'f' && cursor_is_null(cursor, column))) {
-        table_add(table, ""); /* a call site's name comes later */
+    if (kind == 's') {
+        table_add(table, ""); /* its name comes later */
         return;
     }
     if (cursor_is_null(cursor, column)) {
@@ -136,9 +130,6 @@ static void cell_add(struct table *table, struct cursor *cursor, int column, cha
         break;
     case 'n':
         snprintf(text, sizeof(text), "%" PRId64, number);
-        break;
-    case 'f':
-        format_function(text, sizeof(text), cursor_name(cursor, column), FUNCTION_COLUMNS);
         break;
     default:
         format_head(text, sizeof(text), cursor_name(cursor, column), TERMINAL_COLUMNS_MAX);
@@ -196,7 +187,7 @@ static int64_t section_print(FILE *out, struct database *database, const struct 
 
         if (page->columns >= column->from) {
             fprintf(text, "%s%s", count == 0 ? "SELECT " : ", ", column->sql);
-            titles[count] = (struct table_column){column->title, strchr("tsf", column->kind) == NULL};
+            titles[count] = (struct table_column){column->title, strchr("ts", column->kind) == NULL};
             shown[count++] = column;
         }
     }
@@ -292,30 +283,29 @@ void page_head(FILE *out, struct database *database, const struct page *page)
 
 /* ---- the list ---- */
 
-static void callsites_from(char *text, size_t bytes, enum page_order order)
+static void sites_from(char *text, size_t bytes, const char *view, enum page_order order)
 {
-    snprintf(
-        text, bytes,
-        "callsite_total WHERE ?2 IS NULL OR domain = ?2 ORDER BY %s DESC, live_bytes DESC, bytes DESC, callsite_id",
-        order_keys[order]);
+    snprintf(text, bytes,
+             "%s WHERE ?2 IS NULL OR domain = ?2 ORDER BY %s DESC, live_bytes DESC, bytes DESC, callsite_id",
+             view, order_keys[order]);
 }
 
 void page_list(FILE *out, struct database *database, const struct page *page)
 {
     static const struct section processes = {process_columns, COUNT(process_columns), "", PROCESS_FROM};
     char from[200], title[200];
-    const struct section callsites = {callsite_columns, COUNT(callsite_columns), SITE_REST, from};
+    const struct section lines = {line_columns, COUNT(line_columns), SITE_REST, from};
 
     if (page->list == PAGE_PROCESSES) {
         line_print(out, page, "processes that run, by RSS");
         section_print(out, database, &processes, page, page->top);
         return;
     }
-    callsites_from(from, sizeof(from), page->order);
-    snprintf(title, sizeof(title), "call sites%s%.40s %s", page->domain != NULL ? " of " : "",
+    sites_from(from, sizeof(from), "line_total", page->order);
+    snprintf(title, sizeof(title), "lines%s%.40s %s", page->domain != NULL ? " of " : "",
              page->domain != NULL ? page->domain : "", order_titles[page->order]);
     line_print(out, page, title);
-    section_print(out, database, &callsites, page, page->top);
+    section_print(out, database, &lines, page, page->top);
 }
 
 char *page_next_domain(struct database *database, const char *domain)
@@ -335,10 +325,22 @@ char *page_next_domain(struct database *database, const char *domain)
 
 /* ---- JSON ---- */
 
+static struct cJSON *sites_json(struct database *database, const struct page *page, const char *view)
+{
+    char from[200], sql[300];
+    struct cursor cursor;
+
+    sites_from(from, sizeof(from), view, page->order);
+    snprintf(sql, sizeof(sql), "SELECT * FROM %s LIMIT ?1", from);
+    cursor_open(&cursor, database, sql);
+    cursor_bind_integer(&cursor, 1, page->top);
+    cursor_bind_text(&cursor, 2, page->domain);
+    return cursor_rows_json(&cursor);
+}
+
 struct cJSON *page_json(struct database *database, const struct page *page)
 {
     struct cJSON *object = json_object();
-    char from[200], sql[300];
     struct cursor cursor;
 
     cursor_open(&cursor, database, "SELECT * FROM recording");
@@ -348,11 +350,7 @@ struct cJSON *page_json(struct database *database, const struct page *page)
     json_add(object, "totals", query_json(database, "SELECT * FROM " TOTAL_FROM, 0));
     json_add(object, "allocators", query_json(database, "SELECT * FROM " ALLOCATOR_FROM, 0));
     json_add(object, "processes", query_json(database, "SELECT * FROM " PROCESS_FROM, 0));
-    callsites_from(from, sizeof(from), page->order);
-    snprintf(sql, sizeof(sql), "SELECT * FROM %s LIMIT ?1", from);
-    cursor_open(&cursor, database, sql);
-    cursor_bind_integer(&cursor, 1, page->top);
-    cursor_bind_text(&cursor, 2, page->domain);
-    json_add(object, "callsites", cursor_rows_json(&cursor));
+    json_add(object, "lines", sites_json(database, page, "line_total"));
+    json_add(object, "callsites", sites_json(database, page, "callsite_total"));
     return object;
 }

@@ -25,7 +25,7 @@ enum page_order {
 };
 
 enum page_list {
-    PAGE_CALLSITES,
+    PAGE_LINES,
     PAGE_PROCESSES,
     PAGE_LISTS,
 };
@@ -36,7 +36,7 @@ struct page {
     size_t columns;     /* of a line: what does not fit is cut, or left out */
     size_t allocators;  /* lines for caching allocators, at most */
     const char *state;  /* of the recording, in words */
-    const char *domain; /* of call sites; NULL: all */
+    const char *domain; /* of lines and call sites; NULL: all */
     enum page_order order;
     enum page_list list;
     int64_t top; /* rows of a list, at most */

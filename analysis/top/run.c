@@ -128,8 +128,8 @@ static const char *const help_lines[] = {
     "q, Ctrl-C          end; the recording goes on",
     "Up Down PgUp PgDn  move in the list; Home, End",
     "s, < >             sort by live bytes, bytes allocated, bytes per second",
-    "d                  call sites of the next domain, then of all again",
-    "Tab                call sites, processes",
+    "d                  lines of the next domain, then of all again",
+    "Tab                lines, processes",
     "p, Space           pause the picture, not the recording",
     "h, ?               this help, or back",
     "",
@@ -281,7 +281,12 @@ static void next_domain(struct show *show)
 static void turn_order(struct page *page, unsigned steps)
 {
     page->order = (enum page_order)((page->order + steps) % PAGE_ORDERS);
-    page->list = PAGE_CALLSITES;
+    page->list = PAGE_LINES;
+}
+
+static void scroll_back(struct show *show, size_t lines)
+{
+    show->scroll -= show->scroll < lines ? show->scroll : lines;
 }
 
 static void on_key(struct show *show, int key)
@@ -315,14 +320,16 @@ static void on_key(struct show *show, int key)
         show->has_help = !show->has_help;
         break;
     case SCREEN_UP:
+        scroll_back(show, 1);
+        break;
     case SCREEN_PAGE_UP:
-        show->scroll -= show->scroll < (key == SCREEN_UP ? 1 : leap) ? show->scroll
-                        : key == SCREEN_UP                           ? 1
-                                                                     : leap;
+        scroll_back(show, leap);
         break;
     case SCREEN_DOWN:
+        show->scroll++; /* draw_list knows where the list ends */
+        break;
     case SCREEN_PAGE_DOWN:
-        show->scroll += key == SCREEN_DOWN ? 1 : leap;
+        show->scroll += leap;
         break;
     case SCREEN_HOME:
         show->scroll = 0;

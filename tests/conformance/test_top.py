@@ -107,6 +107,9 @@ class Top(recording.Case):
         self.assertLess(heap["live_bytes"], 100 * 1000 + 7 * 333 + 2000000 + 5000)
         kept = [site for site in after["callsites"] if site["user_function"] == "keep"]
         self.assertEqual(sum(site["live_bytes"] for site in kept), 100 * 1000 + 7 * 333 + 2000000)
+        lines = [line for line in after["lines"] if line["user_function"] == "keep"]
+        self.assertEqual([(line["live_bytes"], line["callsites"]) for line in lines],
+                         [(sum(site["live_bytes"] for site in kept), len(kept))])
         dropped = [site for site in after["callsites"] if site["user_function"] == "drop"]
         self.assertEqual([(site["allocations"], site["live_bytes"], site["bytes"]) for site in dropped], [(40, 0, 200000)])
         mapped = [site for site in after["callsites"] if site["user_function"] == "map"]
@@ -193,22 +196,22 @@ class Screen(recording.Case):
         program = Still(self)
         program.tell("keep 50 1000", "drop 100 9000", "map 2 1000000")
         self.begin()
-        self.await_screen(r"call sites by live bytes\n.*\n.* map .*stands_still\.c")
+        self.await_screen(r"lines by live bytes\n.*\n.* map .*stands_still\.c")
         self.key("s")
-        self.await_screen("call sites by bytes allocated\n")
+        self.await_screen("lines by bytes allocated\n")
         self.key(">")
-        self.await_screen("call sites by bytes allocated per second")
+        self.await_screen("lines by bytes allocated per second")
         self.key("<")
-        lines = self.await_screen("call sites by bytes allocated\n")
-        first = lines[next(i for i, line in enumerate(lines) if line.startswith("call sites")) + 2]
+        lines = self.await_screen("lines by bytes allocated\n")
+        first = lines[next(i for i, line in enumerate(lines) if line.startswith("lines")) + 2]
         self.assertRegex(first, "map .*stands_still")
         self.key("d")
-        lines = self.await_screen("call sites of heap by bytes allocated\n")
-        self.assertRegex(lines[next(i for i, line in enumerate(lines) if line.startswith("call sites")) + 2], "drop .*stands_still")
+        lines = self.await_screen("lines of heap by bytes allocated\n")
+        self.assertRegex(lines[next(i for i, line in enumerate(lines) if line.startswith("lines")) + 2], "drop .*stands_still")
         self.key("d")
-        self.await_screen("call sites of mmap")
+        self.await_screen("lines of mmap")
         self.key("d")
-        self.await_screen("call sites by")
+        self.await_screen("lines by")
         self.key("Tab")
         self.await_screen(r"processes that run, by RSS\n.*\n *\d+ .*/")
         self.key("h")
@@ -224,7 +227,7 @@ class Screen(recording.Case):
     def test_pause_and_go_on(self):
         program = Still(self)
         self.begin()
-        self.await_screen("call sites by live bytes")
+        self.await_screen("lines by live bytes")
         self.key("p")
         self.await_screen("paused")
         program.tell("keep 10 100000000")
@@ -258,7 +261,7 @@ class Screen(recording.Case):
         program = Still(self)
         program.tell("keep 3 1000", "drop 3 900", "thread 3 800", "map 1 700")
         self.begin(80, 13)
-        self.await_screen("call sites")
+        self.await_screen("lines")
         top = self.screen()
         self.key("End")
         recording.wait_until(lambda: self.screen()[8:12] != top[8:12], what="another part of the list")
@@ -271,7 +274,7 @@ class Screen(recording.Case):
         program = Still(self)
         for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)):
             self.begin()
-            self.await_screen("call sites")
+            self.await_screen("lines")
             pane = int(self.tmux("display-message", "-p", "#{pane_pid}"))
             if number == signal.SIGINT:
                 self.key("C-c")

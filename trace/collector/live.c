@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What `varve top` shows is what the collector has in memory anyway: the totals of trace/model. They go into a small database beside
- * the trace (store/live.h, session/watch.h), at most as often as a hundredth of the collector's time allows. It is asked ten times a
+ * the trace (store/live.h, session/watch.h), at most as often as a hundredth of a CPU allows. It is asked ten times a
  * second whether somebody watches, by one system call. What goes wrong here leaves a moment out, and nothing else. collector.c calls it.
  */
 #include "trace/collector/live.h"
@@ -28,7 +28,7 @@
 
 #define ASK_EVERY_NS UINT64_C(100000000)
 #define MOMENT_EVERY_NS UINT64_C(1000000000)
-#define MOMENT_COST 100U   /* times what a moment takes is left to other work */
+#define MOMENT_COST 100U   /* times the CPU time of a moment pass before the next one */
 #define CALLSITES_MOST 100 /* of a domain, in each order */
 #define PROCESSES_MOST 256U
 

@@ -54,6 +54,15 @@ CREATE VIEW callsite_total AS
     FROM callsite_stat t CROSS JOIN moment m JOIN domain d ON d.code = t.domain
         LEFT JOIN callsite_name n ON n.callsite_id = t.callsite_id;
 
+-- Lines of the user's code: those of its call sites that lead, added up; callsite_id: one of them.
+CREATE VIEW line_total AS
+    SELECT domain, user_function, user_file, user_line, user_module, is_named, min(callsite_id) AS callsite_id, count(*) AS callsites,
+        sum(allocations) AS allocations, sum(frees) AS frees, sum(bytes) AS bytes, sum(live_allocations) AS live_allocations,
+        sum(live_bytes) AS live_bytes, sum(peak_allocations) AS peak_allocations, sum(peak_bytes) AS peak_bytes,
+        sum(temporary) AS temporary, sum(allocations_per_s) AS allocations_per_s, sum(bytes_per_s) AS bytes_per_s
+    FROM callsite_total
+    GROUP BY domain, user_function, user_file, user_line, user_module, is_named, iif(is_named, 0, callsite_id);
+
 -- Caching allocators: bytes as in view timeline; cached: of segments without any block in use (view ladder, cached_segments).
 CREATE VIEW allocator AS
     SELECT p.pid, p.rank, a.device, a.segments, a.reserved, a.active, a.allocated, a.requested, a.cached,

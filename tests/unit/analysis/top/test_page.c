@@ -177,13 +177,13 @@ static void test_answers(void **state)
     assert_non_null(strstr(text, "(name not looked up yet)"));
     assert_non_null(strstr(text, "(no stack was recorded)"));
     assert_null(strstr(text, "cupti"));
-    list = strstr(text, "call sites");
+    list = strstr(text, "lines");
     assert_non_null(strstr(strstr(list, "long_f"), "evil")); /* 900 live bytes, 100 */
     free(text);
     page.order = PAGE_BY_RATE;
     text = print(database, &page);
     assert_non_null(strstr(text, "<script>"));
-    list = strstr(text, "call sites");
+    list = strstr(text, "lines");
     assert_non_null(strstr(strstr(list, "evil"), "long_f"));
     free(text);
     next = page_next_domain(database, NULL);
