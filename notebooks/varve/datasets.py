@@ -191,7 +191,8 @@ class Dataset:
         files = os.path.join(glob.escape(self.directory), f"view={view}", "**", "*.parquet").replace("'", "''")
         has_device = any(name.startswith("device=") for _, names, _ in os.walk(os.path.join(self.directory, f"view={view}")) for name in names)
         types = ", ".join(f"'{name}': {type}" for name, type in TYPES.items() if name != "device" or has_device)
-        connection.execute(f"CREATE VIEW \"{view}\" AS SELECT * FROM read_parquet('{files}', hive_partitioning = true, "
+        numbers = ", ".join(f"nullif({name}, {NONE}) AS {name}" for name in ("rank", "device") if name != "device" or has_device)
+        connection.execute(f"CREATE VIEW \"{view}\" AS SELECT * REPLACE ({numbers}) FROM read_parquet('{files}', hive_partitioning = true, "
                            f"hive_types = {{{types}}}, union_by_name = true)")
 
     def _table(self, view: str) -> pyarrow.Table:
@@ -262,26 +263,29 @@ def _labelled(path: str, view: str, timeout: float | None) -> pyarrow.Table:
     ranks, batches = Ranks(trace), []
     reader = trace.batches(view)
     for batch in reader:
-        batches.append(pa.RecordBatch.from_arrays([*batch.columns, ranks.of(batch)], names=[*batch.schema.names, "rank"]))
+        rank = ranks.of(batch)
+        if rank is None:
+            rank = pa.array([ranks.shared] * len(batch), pa.int64())
+        batches.append(pa.RecordBatch.from_arrays([*batch.columns, rank], names=[*batch.schema.names, "rank"]))
     table = pa.Table.from_batches(batches) if batches else reader.schema.empty_table().append_column("rank", pa.array([], pa.int64()))
     return table.append_column("run", pa.array([run_name(path)] * len(table), pa.string()))
 
 
-def _read_database(paths: Sequence[str], question: Question, columns: Sequence[str], timeout: float | None) -> pandas.DataFrame:
-    pd = needs("pandas", "data")
-    return pd.concat([frame(_labelled(path, question.view, timeout).select([*columns, "run", "rank"])) for path in paths])
+def _read_database(paths: Sequence[str], question: Question, columns: Sequence[str], timeout: float | None) -> pyarrow.Table:
+    pa = needs("pyarrow", "data")
+    return pa.concat_tables([_labelled(path, question.view, timeout).select([*columns, "run", "rank"]) for path in paths])
 
 
 def _level(path: str, name: str) -> str | None:
     for part in path.split(os.sep)[:-1]:
         if part.startswith(name + "="):
-            value = part[len(name) + 1:]
-            return None if value == NONE else urllib.parse.unquote(value)
+            value = urllib.parse.unquote(part[len(name) + 1:])
+            return None if name != "run" and value == str(NONE) else value
     return None
 
 
-def _read_files(paths: Sequence[str], question: Question, columns: Sequence[str], timeout: float | None) -> pandas.DataFrame:
-    pa, pq, pd = needs("pyarrow", "data"), needs("pyarrow.parquet", "data"), needs("pandas", "data")
+def _read_files(paths: Sequence[str], question: Question, columns: Sequence[str], timeout: float | None) -> pyarrow.Table:
+    pa, pq = needs("pyarrow", "data"), needs("pyarrow.parquet", "data")
     del timeout
     tables = []
     for path in paths:
@@ -290,8 +294,8 @@ def _read_files(paths: Sequence[str], question: Question, columns: Sequence[str]
             value = _level(path, name)
             number = int(value) if value is not None and name != "run" else value
             table = table.append_column(name, pa.array([number] * len(table), type))
-        tables.append(frame(table))
-    return pd.concat(tables)
+        tables.append(table.select([*columns, "run", "rank"]))
+    return pa.concat_tables(tables)
 
 
 def _load_partial(paths: Sequence[str], question: Question, wanted: Sequence[str], timeout: float | None, is_files: bool) -> pandas.DataFrame:
@@ -303,12 +307,16 @@ def _keys(question: Question) -> list[str]:
     return ["run", "rank", *question.keys, *(["bucket"] if question.bucket else [])]
 
 
-def _partial(rows: pandas.DataFrame, question: Question) -> pandas.DataFrame:
+def _partial(table: pyarrow.Table, question: Question) -> pandas.DataFrame:
+    """Added up by Arrow, which takes a tenth of the time that pandas does for a few thousand rows."""
+    import pyarrow.compute as pc
     if question.bucket:
         column, width = question.bucket
-        rows = rows.assign(bucket=rows[column] // width * width)
-    how = {name: (column, how) for name, (how, column) in question.figures.items()}
-    return _typed(rows.groupby(_keys(question), dropna=False).agg(**how).reset_index(), question)
+        table = table.append_column("bucket", pc.multiply(pc.divide(table[column], width), width))
+    keys = _keys(question)
+    made = table.group_by(keys, use_threads=False).aggregate([(column, how) for how, column in question.figures.values()])
+    chosen = made.select([*keys, *(f"{column}_{how}" for how, column in question.figures.values())])
+    return _typed(frame(chosen.rename_columns([*keys, *question.figures])), question)
 
 
 # ---- from rows to answers ----
