@@ -5,6 +5,9 @@
  */
 #include "analysis/cli/doctor/doctor.h"
 
+#include "analysis/query/page/page.h"
+#include "trace/trace.h"
+
 #include <glob.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -110,9 +113,22 @@ static void check_debug_files(struct doctor_lines *lines)
     globfree(&found);
 }
 
+static void check_page(struct doctor_lines *lines)
+{
+    struct varve_message message;
+
+    if (page_check(&message) == VARVE_OK) {
+        doctor_add(lines, "page", DOCTOR_OK, "", "", "d3 is built in");
+    } else {
+        doctor_add(lines, "page", DOCTOR_MISSING, "varve report --html makes no page",
+                   "apt install node-d3, and build varve again", "varve was built without d3");
+    }
+}
+
 void doctor_check_libraries(struct doctor_lines *lines)
 {
     doctor_check_library(lines, "elfutils", "libdw.so.1", "call sites have addresses instead of names",
                          "apt install libdw1");
     check_debug_files(lines);
+    check_page(lines);
 }

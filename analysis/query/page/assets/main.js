@@ -35,7 +35,9 @@
             ["map", varve.blocks.begin], ["ladder", varve.ladder.begin], ["tables", varve.tables.begin]];
         for (const [name, begin] of parts) {
             try {
+                performance.mark(name);
                 begin();
+                performance.measure(`varve ${name}`, name);
             } catch (error) {
                 console.error(name, error);
                 main.append(make("p", {className: "absent"}, `The part "${name}" can't be shown: ${error.message}`));

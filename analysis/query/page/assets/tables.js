@@ -76,7 +76,7 @@ varve.tables = (() => {
                 note.textContent = "the browser does not allow copying";
             }
         });
-        varve.dom.controls(element, box, copy, note);
+        varve.dom.controls(element, rows.length > 5 ? box : null, copy, note);
         element.append(make("div", {className: "table-box", tabIndex: 0}, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body)));
         fill();
     }
