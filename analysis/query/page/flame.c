@@ -15,10 +15,11 @@
 /* In millionths of the whole: tried in turn until the tree is small enough. */
 static const int64_t shares[] = {0, 20, 100, 300, 1000, 3000, 10000};
 
-static int load(struct call_tree *tree, struct database *database, const char *domain, int metric,
-                bool is_inverted, struct varve_message *message)
+static int load(struct call_tree *tree, struct database *database, const struct call_tree_symbols *symbols,
+                const char *domain, int metric, bool is_inverted, struct varve_message *message)
 {
     struct call_tree_options options = {
+        .symbols = symbols,
         .domain = domain,
         .metric = (enum call_tree_metric)metric,
         .figure = CALL_TREE_BYTES,
@@ -88,8 +89,10 @@ static void write_tree(struct page_writer *writer, const struct call_tree *tree)
 int flame_write(struct database *database, struct page_writer *writer, struct varve_message *message)
 {
     int error = VARVE_OK;
+    struct call_tree_symbols symbols;
     struct cursor cursor;
 
+    call_tree_symbols_load(&symbols, database);
     page_open(writer, '[');
     cursor_open(
         &cursor, database,
@@ -100,7 +103,8 @@ int flame_write(struct database *database, struct page_writer *writer, struct va
         for (int metric = 0; error == VARVE_OK && metric < 2 * CALL_TREE_METRICS; metric++) {
             struct call_tree tree; /* of each metric first from the callers, then from the lines */
 
-            error = load(&tree, database, cursor_name(&cursor, 0), metric / 2, metric % 2 != 0, message);
+            error = load(&tree, database, &symbols, cursor_name(&cursor, 0), metric / 2, metric % 2 != 0,
+                         message);
             if (error == VARVE_OK && tree.count > 0) {
                 write_tree(writer, &tree);
             }
@@ -108,6 +112,7 @@ int flame_write(struct database *database, struct page_writer *writer, struct va
         }
     }
     cursor_close(&cursor);
+    call_tree_symbols_free(&symbols);
     page_close(writer, ']');
     return error;
 }

@@ -62,7 +62,9 @@ varve.flame = (() => {
         });
     }
 
-    function place(one) {
+    const place = one => one.place = one.place || findPlace(one);
+
+    function findPlace(one) {
         if (one.frame === null)
             return {what: `all of ${shown.domain}`, where: "", path: "", module: "", isPython: false};
         if (one.frame < 0)
@@ -94,7 +96,8 @@ varve.flame = (() => {
         if (!pattern || one.frame === null)
             return false;
         const at = place(one);
-        return (at.what + " " + at.path + " " + at.module).toLowerCase().includes(pattern);
+        at.text = at.text || `${at.what} ${at.path} ${at.module}`.toLowerCase();
+        return at.text.includes(pattern);
     }
 
     // A frame below another that matches too counts once.
