@@ -132,7 +132,6 @@ static void write_meta(struct page *page)
     page_open(writer, '{');
     page_member_integer(writer, "end", report_end_ns(page->database));
     page_member_integer(writer, "duration", report_duration_ns(page->database));
-    page_member_text(writer, "d3", PAGE_D3_VERSION);
     write_absent(page, "no_allocations", has_allocations(page->database));
     write_absent(page, "no_events", report_keeps_events(page->database));
     write_domains(page);
@@ -370,9 +369,7 @@ static void write_foot(struct page *page)
 {
     FILE *out = page->writer.out;
 
-    fprintf(out,
-            "<footer><details><summary>Made with varve %s, and d3 " PAGE_D3_VERSION
-            " (BSD-3-Clause)</summary><pre>",
+    fprintf(out, "<footer><details><summary>Made with varve %s and d3 (BSD-3-Clause)</summary><pre>",
             VARVE_VERSION);
     page_html(out, page_d3_licence);
     fputs("</pre></details></footer>\n", out);
