@@ -48,7 +48,8 @@ class Outputs(recording.Case):
         self.record(recording.program("churn"), "--ops", "100", options=["--stacks", "none"])
         commands = [one for one in about(self.path) if one[0] not in OF_AN_ALLOCATOR]
         self.assertGreater(len(commands), 8)
-        commands += [["help"], ["help", "report"], ["report", "--help"], ["--version"], ["doctor"], ["completion", "bash"], ["dtr", LOG]]
+        commands += [["help"], ["help", "report"], ["report", "--help"], ["report", "--html", "-", self.path], ["--version"],
+                     ["doctor"], ["completion", "bash"], ["dtr", LOG]]
         for command in commands:
             with self.subTest(command), open("/dev/full", "wb", buffering=0) as full:
                 process = subprocess.run([recording.VARVE, *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False)

@@ -33,6 +33,7 @@ static const char *const questions[][5] = {
     {"info", NULL},
     {"report", NULL},
     {"report", NULL, "--json"},
+    {"report", NULL, "--html", "-"},
     {"leaks", NULL},
     {"peak", NULL, "--json"},
     {"timeline", NULL},

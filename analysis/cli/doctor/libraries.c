@@ -5,8 +5,10 @@
  */
 #include "analysis/cli/doctor/doctor.h"
 
-#include "analysis/top/screen.h"
 #include "analysis/export/export.h"
+#include "analysis/query/page/page.h"
+#include "analysis/top/screen.h"
+#include "trace/trace.h"
 
 #include <glob.h>
 #include <limits.h>
@@ -123,12 +125,8 @@ static void check_screen(struct doctor_lines *lines)
     }
 }
 
-void doctor_check_libraries(struct doctor_lines *lines)
+static void check_exports(struct doctor_lines *lines)
 {
-    doctor_check_library(lines, "elfutils", "libdw.so.1", "call sites have addresses instead of names",
-                         "apt install libdw1");
-    check_debug_files(lines);
-    check_screen(lines);
     if (export_has_protobuf()) {
         doctor_add(lines, "exports", DOCTOR_OK, "", "", "pprof and Perfetto too: built with protobuf-c");
     } else {
@@ -136,4 +134,26 @@ void doctor_check_libraries(struct doctor_lines *lines)
                    "apt install libprotobuf-c-dev protobuf-c-compiler, then build varve again",
                    "built without protobuf-c");
     }
+}
+
+static void check_page(struct doctor_lines *lines)
+{
+    struct varve_message message;
+
+    if (page_check(&message) == VARVE_OK) {
+        doctor_add(lines, "page", DOCTOR_OK, "", "", "d3 is built in");
+    } else {
+        doctor_add(lines, "page", DOCTOR_MISSING, "varve report --html makes no page",
+                   "apt install node-d3, and build varve again", "varve was built without d3");
+    }
+}
+
+void doctor_check_libraries(struct doctor_lines *lines)
+{
+    doctor_check_library(lines, "elfutils", "libdw.so.1", "call sites have addresses instead of names",
+                         "apt install libdw1");
+    check_debug_files(lines);
+    check_screen(lines);
+    check_exports(lines);
+    check_page(lines);
 }

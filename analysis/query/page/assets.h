@@ -9,8 +9,6 @@
 extern "C" {
 #endif
 
-#define PAGE_D3_VERSION "5.16"
-
 extern const char page_css[];
 extern const char page_d3[];             /* empty: it was not there when varve was built */
 extern const char page_d3_licence[];     /* its text */

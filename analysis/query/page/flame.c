@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Each tree both ways, as `varve tree` has them: turned round, it begins at the user's lines, which only the database knows.
+ */
 #include "analysis/query/page/flame.h"
 
 #include "analysis/query/db.h"
@@ -12,13 +15,15 @@
 /* In millionths of the whole: tried in turn until the tree is small enough. */
 static const int64_t shares[] = {0, 20, 100, 300, 1000, 3000, 10000};
 
-static int load(struct call_tree *tree, struct database *database, const char *domain, int metric,
-                struct varve_message *message)
+static int load(struct call_tree *tree, struct database *database, const struct call_tree_symbols *symbols,
+                const char *domain, int metric, bool is_inverted, struct varve_message *message)
 {
     struct call_tree_options options = {
+        .symbols = symbols,
         .domain = domain,
         .metric = (enum call_tree_metric)metric,
         .figure = CALL_TREE_BYTES,
+        .is_inverted = is_inverted,
         .top = INT64_MAX,
         .depth = CALL_TREE_FRAMES_MAX,
     };
@@ -61,6 +66,7 @@ static void write_tree(struct page_writer *writer, const struct call_tree *tree)
     page_open(writer, '{');
     page_member_text(writer, "domain", tree->options.domain);
     page_member_text(writer, "metric", call_tree_metric_names[tree->options.metric]);
+    page_member_bool(writer, "is_inverted", tree->options.is_inverted);
     page_member_bool(writer, "is_count", figure == CALL_TREE_ALLOCATIONS);
     page_member_bool(writer, "has_stacks", tree->has_stacks);
     page_member_integer(writer, "share_min", tree->options.share_min);
@@ -83,8 +89,10 @@ static void write_tree(struct page_writer *writer, const struct call_tree *tree)
 int flame_write(struct database *database, struct page_writer *writer, struct varve_message *message)
 {
     int error = VARVE_OK;
+    struct call_tree_symbols symbols;
     struct cursor cursor;
 
+    call_tree_symbols_load(&symbols, database);
     page_open(writer, '[');
     cursor_open(
         &cursor, database,
@@ -92,10 +100,11 @@ int flame_write(struct database *database, struct page_writer *writer, struct va
         "domain = 'python' DESC, domain = 'block' DESC, sum(peak_bytes) DESC LIMIT ?1");
     cursor_bind_integer(&cursor, 1, FLAME_DOMAINS_MAX);
     while (error == VARVE_OK && cursor_next(&cursor)) {
-        for (int metric = 0; error == VARVE_OK && metric < CALL_TREE_METRICS; metric++) {
-            struct call_tree tree;
+        for (int metric = 0; error == VARVE_OK && metric < 2 * CALL_TREE_METRICS; metric++) {
+            struct call_tree tree; /* of each metric first from the callers, then from the lines */
 
-            error = load(&tree, database, cursor_name(&cursor, 0), metric, message);
+            error = load(&tree, database, &symbols, cursor_name(&cursor, 0), metric / 2, metric % 2 != 0,
+                         message);
             if (error == VARVE_OK && tree.count > 0) {
                 write_tree(writer, &tree);
             }
@@ -103,6 +112,7 @@ int flame_write(struct database *database, struct page_writer *writer, struct va
         }
     }
     cursor_close(&cursor);
+    call_tree_symbols_free(&symbols);
     page_close(writer, ']');
     return error;
 }

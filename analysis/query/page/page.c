@@ -132,7 +132,6 @@ static void write_meta(struct page *page)
     page_open(writer, '{');
     page_member_integer(writer, "end", report_end_ns(page->database));
     page_member_integer(writer, "duration", report_duration_ns(page->database));
-    page_member_text(writer, "d3", PAGE_D3_VERSION);
     write_absent(page, "no_allocations", has_allocations(page->database));
     write_absent(page, "no_events", report_keeps_events(page->database));
     write_domains(page);
@@ -296,7 +295,23 @@ static void make_nonce(struct page *page)
     }
 }
 
-/* A header line without its indentation, as HTML; `is_bad`: it says that something is missing. */
+/* Lines of the report's header, without their indentation. */
+static void write_lines(FILE *out, const char *text)
+{
+    while (*text != '\0') {
+        size_t bytes = strcspn(text, "\n");
+        size_t indent = strspn(text, " ") < 2 ? 0 : 2;
+        char *line = memory_copy_text(text);
+
+        line[bytes] = '\0';
+        page_html(out, line + indent);
+        fputc('\n', out);
+        free(line);
+        text += bytes + (text[bytes] == '\n' ? 1 : 0);
+    }
+}
+
+/* As the report has it; that something is missing is seen at once. */
 static void write_header_text(struct page *page)
 {
     struct report_loss loss;
@@ -309,15 +324,15 @@ static void write_header_text(struct page *page)
     is_good = report_is_lossless(&loss) && database_is_complete(page->database);
     report_header_print(lines, page->database, &loss);
     memory_stream_end(lines, &text);
-    health = strstr(text, "\n  health");
-    fputs("<pre id=\"recorded\">", page->writer.out);
+    health = strstr(text, "\n  health ");
     if (health != NULL) {
-        *health = '\0';
+        *health++ = '\0';
     }
-    page_html(page->writer.out, text);
+    fputs("<pre id=\"recorded\">", page->writer.out);
+    write_lines(page->writer.out, text);
     fprintf(page->writer.out, "</pre>\n<pre id=\"health\" role=\"status\" class=\"%s\">",
             is_good ? "good" : "bad");
-    page_html(page->writer.out, health != NULL ? health + 1 : "");
+    write_lines(page->writer.out, health != NULL ? health : "");
     fputs("</pre>\n", page->writer.out);
     free(text);
 }
@@ -354,9 +369,7 @@ static void write_foot(struct page *page)
 {
     FILE *out = page->writer.out;
 
-    fprintf(out,
-            "<footer><details><summary>Made with varve %s, and d3 " PAGE_D3_VERSION
-            " (BSD-3-Clause)</summary><pre>",
+    fprintf(out, "<footer><details><summary>Made with varve %s and d3 (BSD-3-Clause)</summary><pre>",
             VARVE_VERSION);
     page_html(out, page_d3_licence);
     fputs("</pre></details></footer>\n", out);

@@ -44,8 +44,8 @@ struct pending {
 struct builder {
     struct call_tree *tree;
     struct database *database;
-    uint32_t *keys;    /* by id of a symbol; NO_FRAME: there is no such symbol */
-    bool *is_plumbing; /* likewise */
+    const uint32_t *keys; /* those of struct call_tree_symbols */
+    const bool *is_plumbing;
     size_t symbol_limit;
     struct source_node *sources; /* callers first; ROOT is none */
     size_t source_count, source_capacity;
@@ -69,30 +69,36 @@ const char *call_tree_words(enum call_tree_metric metric)
 
 /* ---- what the database has ---- */
 
-static void read_symbols(struct builder *builder)
+void call_tree_symbols_load(struct call_tree_symbols *symbols, struct database *database)
 {
     struct cursor cursor;
-    int64_t limit =
-        database_number_limit(builder->database, "SELECT max(id), count(*) FROM symbol WHERE id > 0");
+    int64_t limit = database_number_limit(database, "SELECT max(id), count(*) FROM symbol WHERE id > 0");
 
-    builder->symbol_limit = limit < UINT32_MAX ? (size_t)limit : UINT32_MAX;
-    builder->keys = memory_resize(NULL, builder->symbol_limit * sizeof(*builder->keys));
-    memset(builder->keys, 0, builder->symbol_limit * sizeof(*builder->keys));
-    builder->is_plumbing = memory_resize(NULL, builder->symbol_limit);
-    memset(builder->is_plumbing, 0, builder->symbol_limit);
+    symbols->limit = limit < UINT32_MAX ? (size_t)limit : UINT32_MAX;
+    symbols->keys = memory_resize(NULL, symbols->limit * sizeof(*symbols->keys));
+    memset(symbols->keys, 0, symbols->limit * sizeof(*symbols->keys));
+    symbols->is_plumbing = memory_resize(NULL, symbols->limit);
+    memset(symbols->is_plumbing, 0, symbols->limit);
     cursor_open(
-        &cursor, builder->database,
+        &cursor, database,
         "SELECT id, min(id) OVER (PARTITION BY function, file, coalesce(line, 0), module), user_rank <= 2 FROM symbol "
         "WHERE id > 0");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
 
-        if (id > 0 && id < (int64_t)builder->symbol_limit) {
-            builder->keys[id] = (uint32_t)cursor_integer(&cursor, 1);
-            builder->is_plumbing[id] = cursor_integer(&cursor, 2) != 0;
+        if (id > 0 && id < (int64_t)symbols->limit) {
+            symbols->keys[id] = (uint32_t)cursor_integer(&cursor, 1);
+            symbols->is_plumbing[id] = cursor_integer(&cursor, 2) != 0;
         }
     }
     cursor_close(&cursor);
+}
+
+void call_tree_symbols_free(struct call_tree_symbols *symbols)
+{
+    free(symbols->keys);
+    free(symbols->is_plumbing);
+    *symbols = (struct call_tree_symbols){0};
 }
 
 static uint32_t add_source(struct builder *builder, uint32_t parent, uint32_t key)
@@ -517,6 +523,8 @@ int call_tree_load(struct call_tree *tree, struct database *database, const stru
                    struct varve_message *message)
 {
     struct builder builder = {.tree = tree, .database = database};
+    struct call_tree_symbols own = {0};
+    const struct call_tree_symbols *symbols = options->symbols;
     struct map numbers = {0};
     uint32_t *nodes;
     int64_t limit;
@@ -527,7 +535,13 @@ int call_tree_load(struct call_tree *tree, struct database *database, const stru
         tree->options.figure = CALL_TREE_ALLOCATIONS;
     }
     add_source(&builder, ROOT, NO_FRAME);
-    read_symbols(&builder);
+    if (symbols == NULL) {
+        call_tree_symbols_load(&own, database);
+        symbols = &own;
+    }
+    builder.keys = symbols->keys;
+    builder.is_plumbing = symbols->is_plumbing;
+    builder.symbol_limit = symbols->limit;
     limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_node_row WHERE id > 0");
     nodes = read_nodes(&builder, &numbers, limit);
     is_right = read_callsites(&builder, &numbers, nodes, limit);
@@ -535,8 +549,7 @@ int call_tree_load(struct call_tree *tree, struct database *database, const stru
     free(nodes);
     add_up(&builder);
     select_nodes(&builder);
-    free(builder.keys);
-    free(builder.is_plumbing);
+    call_tree_symbols_free(&own);
     free(builder.sources);
     free(builder.stack);
     free(builder.children);

@@ -35,7 +35,17 @@ enum call_tree_figure {
     CALL_TREE_FIGURES,
 };
 
+/* Which symbols of a database are one frame. */
+struct call_tree_symbols {
+    uint32_t
+        *keys; /* by id of a symbol: the smallest id of those with equal words; 0: there is no such symbol */
+    bool *is_plumbing; /* likewise */
+    size_t limit;
+};
+
 struct call_tree_options {
+    const struct call_tree_symbols
+        *symbols; /* of the same database, for several trees; NULL: they are read */
     const char *domain;
     int64_t process_id; /* 0: all processes; of one, what it had at the peak of all of them together */
     enum call_tree_metric metric;
@@ -79,6 +89,9 @@ struct call_tree {
 
 extern const char *const call_tree_metric_names[]; /* of the option and in JSON; ends with NULL */
 
+/// Owner: the caller, until call_tree_symbols_free.
+void call_tree_symbols_load(struct call_tree_symbols *symbols, struct database *database);
+void call_tree_symbols_free(struct call_tree_symbols *symbols);
 /// Reading ends early on an error of the database: database_error. Errors: VARVE_ERROR_FORMAT (figures that can't be).
 /// Owner: the caller, until call_tree_free, also after an error.
 int call_tree_load(struct call_tree *tree, struct database *database, const struct call_tree_options *options,

@@ -6,9 +6,9 @@ varve.blocks = (() => {
     const {make, section, absent, controls, select, button} = varve.dom;
     const {bytes, exactBytes, duration, count} = varve.format;
     const {color, view} = varve.figure;
-    const TOP = 8, BOTTOM = 26, LEFT = 100, RIGHT = 14;
+    const TOP = 8, BOTTOM = 26, LEFT = 124, RIGHT = 14;
 
-    let maps, map, figure, readout, key = "size", low = 0, high = 1, hovered = null;
+    let maps, map, figure, readout, scale, key = "size", low = 0, high = 1, hovered = null;
 
     function unpack(one) {
         if (one.rects)
@@ -20,6 +20,7 @@ varve.blocks = (() => {
             time += begin;
             one.rects.push({at, size, begin: time, end: lifetime < 0 ? one.end : time + lifetime, isFreed: lifetime >= 0, stream, line});
         }
+        one.sizes = d3.extent(one.rects, rect => Math.log2(rect.size + 1));
         one.places = [];
         for (let i = 0; i < one.bands.length; i += 2) {
             one.places.push({addr: BigInt(one.bands[i]), at: place, size: one.bands[i + 1]});
@@ -64,14 +65,22 @@ varve.blocks = (() => {
 
     const palette = [...d3.schemeTableau10, ...d3.schemeSet3];
 
+    // From the smallest to the largest of the map, by powers of two; the larger, the further from the paper.
+    function sizeColor(size) {
+        const [least, most] = map.sizes, share = most > least ? (Math.log2(size + 1) - least) / (most - least) : 0.5;
+        return d3.interpolateViridis(isDark() ? 0.16 + 0.84 * share : 0.95 - 0.95 * share);
+    }
+
+    const isDark = () => matchMedia("(prefers-color-scheme: dark)").matches;
+
     function fill(rect) {
         if (key === "size")
-            return d3.interpolateViridis(Math.min(1, Math.max(0, 1 - (Math.log2(rect.size + 1) - 4) / 28)));
+            return sizeColor(rect.size);
         return palette[(key === "line" ? rect.line : rect.stream) % palette.length];
     }
 
-    function draw(context, width) {
-        const box = area(), x = xScale(box), y = yScale(box);
+    function draw(context) {
+        const box = area(), x = xScale(box), y = yScale(box), isNight = isDark();
         varve.figure.axes(context, box, x, y, tick => address(tick));
         context.save();
         context.beginPath();
@@ -88,8 +97,9 @@ varve.blocks = (() => {
             const top = y(rect.at + rect.size), bottom = y(rect.at);
             if (to < box.left || from > box.left + box.width || bottom < box.top || top > box.top + box.height)
                 continue;
+            const kind = key + isNight;
             rect.fills = rect.fills || {};
-            context.fillStyle = rect.fills[key] = rect.fills[key] || fill(rect);
+            context.fillStyle = rect.fills[kind] = rect.fills[kind] || fill(rect);
             const wide = Math.max(0.7, to - from), tall = Math.max(0.7, bottom - top);
             context.fillRect(from, top, wide, tall);
             if (wide > 6 && tall > 6) {
@@ -129,20 +139,21 @@ varve.blocks = (() => {
             return;
         context.fillStyle = color("hair");
         context.fillRect(from, top, to - from, bottom - top);
-        context.strokeStyle = color("line");
-        context.lineWidth = 1;
-        context.strokeRect(from, top, to - from, bottom - top);
+        if (bottom - top > 5) {
+            context.strokeStyle = color("line");
+            context.lineWidth = 1;
+            context.strokeRect(from, top, to - from, bottom - top);
+        }
     }
 
     // Where addresses jump.
     function bands(context, box, y) {
-        if (map.places.length > 400)
-            return;
+        const isShown = map.places.filter((band, i) => i > 0 && y(band.at) - y(band.at + band.size) > 10 && y(map.places[i - 1].at) - y(band.at) > 10);
         context.strokeStyle = color("faint");
-        context.globalAlpha = 0.35;
+        context.globalAlpha = 0.3;
         context.setLineDash([2, 3]);
         context.beginPath();
-        for (const band of map.places.slice(1)) {
+        for (const band of isShown) {
             const at = Math.round(y(band.at)) + 0.5;
             context.moveTo(box.left, at);
             context.lineTo(box.left + box.width, at);
@@ -182,6 +193,16 @@ varve.blocks = (() => {
         figure.redraw();
     }
 
+    // What the colours of sizes mean; others have no order.
+    function legend() {
+        const sample = make("canvas", {width: 160, height: 12}), context = sample.getContext("2d"), [least, most] = map.sizes;
+        for (let i = 0; i < 160; i++) {
+            context.fillStyle = sizeColor(Math.pow(2, least + i / 160 * (most - least)));
+            context.fillRect(i, 0, 1, 12);
+        }
+        scale.replaceChildren(...key !== "size" ? [] : [bytes(Math.round(Math.pow(2, least) - 1)), sample, `${bytes(Math.round(Math.pow(2, most) - 1))} in one allocation`]);
+    }
+
     const zoomPlace = (factor, middle) => moveTo(middle - (middle - low) * factor, middle + (high - middle) * factor);
     const reset = () => moveTo(0, map.height);
 
@@ -191,6 +212,7 @@ varve.blocks = (() => {
         reset();
         readout.textContent = `${count(map.rects.length)} allocations${map.others > 0 ? `, the largest by size times lifetime; ${count(map.others)} others are the grey behind them` : ""}` +
             `${map.holders.length > 0 ? `; ${count(map.holders.length)} segments` : ""}; ${bytes(map.height)} of addresses, in ${count(map.places.length)} ${map.places.length === 1 ? "range" : "ranges"}. Dotted lines: addresses jump.`;
+        legend();
     }
 
     function begin() {
@@ -207,7 +229,7 @@ varve.blocks = (() => {
         menu.querySelector("select").id = "map-of";
         const shown = varve.timeline.shown(), first = Math.max(0, maps.findIndex(one => one.domain === shown.domain && one.device === shown.device));
         menu.querySelector("select").value = first;
-        controls(element, menu, select("colour", [["size", "size (darker: larger)"], ["line", "line"], ["stream", "stream"]], key, value => { key = value; figure.redraw(); }),
+        controls(element, menu, select("colour", [["size", "size"], ["line", "line"], ["stream", "stream"]], key, value => { key = value; figure.redraw(); legend(); }),
             ...varve.figure.zoomButtons(),
             button("addresses +", "zoom into addresses (])", () => zoomPlace(0.5, (low + high) / 2)), button("addresses \u2212", "([)", () => zoomPlace(2, (low + high) / 2)),
             button("all addresses", "", reset));
@@ -216,7 +238,8 @@ varve.blocks = (() => {
         high = map.height;
         figure = varve.figure.make(element, "map of addresses over time; arrows move, plus and minus zoom in time, brackets zoom addresses, page up and down move addresses", 440,
             (...canvas) => figure && draw(...canvas));
-        element.append(readout);
+        scale = make("div", {className: "legend"});
+        element.append(readout, scale);
         const page = share => moveTo(low + share * (high - low), high + share * (high - low));
         varve.figure.interact(figure, area, {
             hover, reset, leave: () => { hovered = null; figure.redraw(); },

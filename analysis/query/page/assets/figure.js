@@ -5,7 +5,9 @@ varve.figure = (() => {
     const {bytes, timeTick} = varve.format;
     const all = [];
 
-    const color = name => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+    // Of the style; asked for ten thousand times in a picture, so kept until the colours of the system change.
+    let colors = {};
+    const color = name => colors[name] = colors[name] || getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
     // draw(context, width, height) is called whenever the canvas has changed: its size, the colours of the system, or redraw().
     function make(parent, label, height, draw) {
@@ -45,7 +47,10 @@ varve.figure = (() => {
     }
 
     for (const query of ["(prefers-color-scheme: dark)", "print"])
-        matchMedia(query).addEventListener("change", () => all.forEach(figure => figure.redraw()));
+        matchMedia(query).addEventListener("change", () => {
+            colors = {};
+            all.forEach(figure => figure.redraw());
+        });
 
     // ---- the part of time ----
 

@@ -49,30 +49,6 @@ varve.flame = (() => {
         }
     }
 
-    // Each stack from its innermost frame on.
-    function invert(top) {
-        const turned = node(null, null);
-        each(top, leaf => {
-            if (leaf.own <= 0 || leaf === top)
-                return;
-            let at = turned;
-            at.value += leaf.own;
-            for (let one = leaf; one.parent; one = one.parent) {
-                at.byFrame = at.byFrame || new Map();
-                let child = at.byFrame.get(one.frame);
-                if (!child) {
-                    child = node(one.frame, at);
-                    at.byFrame.set(one.frame, child);
-                    at.children.push(child);
-                }
-                child.value += leaf.own;
-                at = child;
-            }
-            at.own += leaf.own;
-        });
-        return turned;
-    }
-
     function layout(top) {
         top.from = 0;
         top.to = 1;
@@ -86,7 +62,9 @@ varve.flame = (() => {
         });
     }
 
-    function place(one) {
+    const place = one => one.place = one.place || findPlace(one);
+
+    function findPlace(one) {
         if (one.frame === null)
             return {what: `all of ${shown.domain}`, where: "", path: "", module: "", isPython: false};
         if (one.frame < 0)
@@ -103,21 +81,23 @@ varve.flame = (() => {
         return sum;
     };
 
-    // Python in blues and greens, native code in oranges; a file or library has one shade. Frames of Python also have a line at their left.
+    // Python in blues and greens, native code in oranges; a file or library has one shade. Frames of Python also have a line at their left; functions differ in lightness.
     function frameColor(one) {
         if (one.frame === null)
             return "#c9ced6";
         if (one.frame < 0)
             return "#dddddd";
         const at = place(one), shade = hash(at.isPython ? at.path.replace(/:\d+$/, "") : at.module || at.path) % 1000 / 1000;
-        return at.isPython ? d3.hsl(165 + 60 * shade, 0.5, 0.7).toString() : d3.hsl(18 + 34 * shade, 0.82, 0.7).toString();
+        const light = hash(at.what) % 1000 / 1000 * 0.14 - 0.07;
+        return at.isPython ? d3.hsl(165 + 60 * shade, 0.5, 0.7 + light).toString() : d3.hsl(18 + 34 * shade, 0.82, 0.7 + light).toString();
     }
 
     function isMatch(one) {
         if (!pattern || one.frame === null)
             return false;
         const at = place(one);
-        return (at.what + " " + at.path + " " + at.module).toLowerCase().includes(pattern);
+        at.text = at.text || `${at.what} ${at.path} ${at.module}`.toLowerCase();
+        return at.text.includes(pattern);
     }
 
     // A frame below another that matches too counts once.
@@ -222,11 +202,8 @@ varve.flame = (() => {
     }
 
     function choose(domain, metric) {
-        shown = trees.find(one => one.domain === domain && one.metric === metric) || trees.find(one => one.domain === domain);
-        shown.top = shown.top || unpack(shown);
-        if (isInverted)
-            shown.turned = shown.turned || invert(shown.top);
-        tree = isInverted ? shown.turned : shown.top;
+        shown = trees.find(one => one.domain === domain && one.metric === metric && one.is_inverted === isInverted);
+        tree = shown.top = shown.top || unpack(shown);
         layout(tree);
         hovered = null;
         mark();
@@ -234,7 +211,7 @@ varve.flame = (() => {
         varve.flame.note.textContent = tree.value === 0 ? `Nothing of ${shown.domain} was ${words[shown.metric]}.`
             : !shown.has_stacks ? "This recording has no stacks: there is one frame."
             : `${figureText(tree.value)} ${shown.is_count ? "freed before their thread allocated again" : words[shown.metric]}. ` +
-              `Frames of allocators and interpreters are folded into their callers${shown.share_min > 0 ? `; what has less than ${shown.share_min / 10000} % is in boxes named (smaller)` : ""}.`;
+              `Blue and green, with a line at the left: Python; orange: native code. Frames of allocators and interpreters are folded into their callers${shown.share_min > 0 ? `; what has less than ${shown.share_min / 10000} % is in boxes named (smaller)` : ""}.`;
     }
 
     // Arrows go from box to box: down to the largest callee, up to the caller, left and right between siblings.

@@ -56,6 +56,8 @@ varve.live = (() => {
         list.replaceChildren(...rows.map(one => row(one.bytes, all, varve.data.place(...one.at))));
         if (rest !== 0)
             list.append(row(rest, all, {what: "all other lines", where: "", path: ""}));
+        if (rows.length > 0 && rows.every(one => one.at[0] < 0))
+            list.append(make("p", {className: "explanation"}, "No stack was recorded with these allocations, so there is no line to name."));
         if (all === 0)
             list.append(make("p", {className: "explanation"}, "Nothing of this domain was live."));
         varve.timeline.markMoment(times[at]);

@@ -5,11 +5,13 @@
     const {make} = varve.dom;
     const {bytes, duration, count} = varve.format;
 
+    const meaning = name => (varve.data.part("meta").domains.find(domain => domain.name === name) || {meaning: ""}).meaning;
+
     function totals(element) {
         const all = varve.data.part("curves").series.filter(series => series.process === 0);
         const box = make("div", {className: "totals"});
         for (const series of all)
-            box.append(make("div", {className: "total"}, make("div", {className: "what"}, `${varve.data.seriesName(series, all)}, at its peak`),
+            box.append(make("div", {className: "total", title: meaning(series.domain)}, make("div", {className: "what"}, `${varve.data.seriesName(series, all)}, at its peak`),
                 make("div", {className: "figure", title: varve.format.exactBytes(series.peak)}, bytes(series.peak)),
                 make("div", {className: "more"}, `${duration(series.peak_t)} after the start`)));
         const rss = varve.data.part("curves").rss.most;
@@ -35,7 +37,9 @@
             ["map", varve.blocks.begin], ["ladder", varve.ladder.begin], ["tables", varve.tables.begin]];
         for (const [name, begin] of parts) {
             try {
+                performance.mark(name);
                 begin();
+                performance.measure(`varve ${name}`, name);
             } catch (error) {
                 console.error(name, error);
                 main.append(make("p", {className: "absent"}, `The part "${name}" can't be shown: ${error.message}`));

@@ -50,7 +50,7 @@ varve.tables = (() => {
             visible = rows.filter(row => !pattern || row.some(one => String(one.text).toLowerCase().includes(pattern) || String(one.title).toLowerCase().includes(pattern)));
             if (order !== null)
                 visible = [...visible].sort((a, b) => (isDown ? -1 : 1) * compare(a[order].value, b[order].value));
-            body.replaceChildren(...visible.map(row => make("tr", {}, ...row.map((one, i) =>
+            body.replaceChildren(...visible.map(row => row.element = row.element || make("tr", {}, ...row.map((one, i) =>
                 make("td", {className: isText(section.kinds[i]) ? "" : "number", title: one.title}, one.text)))));
             note.textContent = pattern ? `${count(visible.length)} of ${count(rows.length)} rows` : "";
         };
@@ -76,7 +76,7 @@ varve.tables = (() => {
                 note.textContent = "the browser does not allow copying";
             }
         });
-        varve.dom.controls(element, box, copy, note);
+        varve.dom.controls(element, rows.length > 5 ? box : null, copy, note);
         element.append(make("div", {className: "table-box", tabIndex: 0}, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body)));
         fill();
     }

@@ -6,7 +6,7 @@ varve.timeline = (() => {
     const {make, section, absent, controls, select, toggle} = varve.dom;
     const {bytes, duration, count, share} = varve.format;
     const {color, view} = varve.figure;
-    const TOP = 26, BOTTOM = 26, LEFT = 74, RIGHT = 14, OVERVIEW = 46;
+    const BOTTOM = 26, LEFT = 74, RIGHT = 14, OVERVIEW = 46;
 
     let curves, all, shown, chart, overview, readout;
     let hasReserved = true, hasRss = true, cursor = null, moment = null;
@@ -61,7 +61,9 @@ varve.timeline = (() => {
         context.setLineDash([]);
     }
 
-    const area = () => ({left: LEFT, top: TOP, width: Math.max(10, chart.width - LEFT - RIGHT), height: chart.height - TOP - BOTTOM});
+    // Above the plot: two lanes of phases, or the marks of failures.
+    const top = () => curves.marks.length > 0 ? 28 : 14;
+    const area = () => ({left: LEFT, top: top(), width: Math.max(10, chart.width - LEFT - RIGHT), height: chart.height - top() - BOTTOM});
     const xScale = box => d3.scaleLinear([view.from, view.to], [box.left, box.left + box.width]);
 
     function drawPhases(context, box, x) {
@@ -260,8 +262,8 @@ varve.timeline = (() => {
             id => choose(fill(Number(id), `${shown.domain}/${shown.device}`)));
         process.hidden = processes.length < 2;
         return controls(element, domain, process,
-            toggle("reserved", "what the caching allocator had of the device", true, isOn => { hasReserved = isOn; chart.redraw(); }),
-            toggle("resident (RSS)", "memory of all recorded processes as the kernel counts it", true, isOn => { hasRss = isOn; chart.redraw(); }),
+            ...!all.some(series => series.reserved) ? [] : [toggle("reserved", "what the caching allocator had of the device", true, isOn => { hasReserved = isOn; chart.redraw(); })],
+            ...curves.rss.times.length === 0 ? [] : [toggle("resident (RSS)", "memory of all recorded processes as the kernel counts it", true, isOn => { hasRss = isOn; chart.redraw(); })],
             ...varve.figure.zoomButtons());
     }
 

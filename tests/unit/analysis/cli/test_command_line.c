@@ -432,10 +432,10 @@ static void test_missing_preload(void **state)
 
 static void test_doctor(void **state)
 {
-    static const char *const keys[] = {"kernel",       "clock",       "shared_memory", "disk",
-                                       "sqlite",       "python",      "elfutils",      "gpu",
-                                       "top_screen",   "cuda",        "cupti",         "pytorch",
-                                       "cuda_toolkit", "varve_cupti", "varve_torch",   "varve_replace"};
+    static const char *const keys[] = {
+        "kernel",   "clock",   "shared_memory", "disk",        "sqlite",      "python",
+        "elfutils", "page",    "gpu",           "top_screen",  "cuda",        "cupti",
+        "pytorch",  "exports", "cuda_toolkit",  "varve_cupti", "varve_torch", "varve_replace"};
     struct command_outcome text = command_run("doctor", NULL);
     struct command_outcome json = command_run("doctor", "--json", NULL);
 

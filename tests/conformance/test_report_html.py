@@ -1,0 +1,375 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# Slow: starts Chromium, and opens a page for each case.
+# Only with an unsanitized command: records programs.
+"""The page of `varve report --html`, in headless Chromium: is it drawn, and does what it answers to clicks and searches equal what SQL says
+about the same database? No word of a hostile database may become markup, and nothing may be loaded."""
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import browser  # noqa: E402
+import recording  # noqa: E402
+
+PYTORCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pytorch")
+PAGE_BYTES_MAX = 10 << 20
+
+# What was live in a domain after an event, by user's line: naively, from the view of all allocations.
+LIVE_SQL = """
+    SELECT s.function, s.line, sum(a.size) FROM allocations a LEFT JOIN callsite c ON c.id = a.callsite_id
+        LEFT JOIN symbol s ON s.id = coalesce(c.user_symbol_id, c.symbol_id)
+    WHERE a.domain = ?1 AND coalesce(a.device, 0) = ?2 AND a.alloc_seq <= ?3
+        AND coalesce(a.free_requested_seq, a.free_completed_seq, 9223372036854775807) > ?3
+    GROUP BY coalesce(c.user_symbol_id, c.symbol_id) ORDER BY 3 DESC"""
+
+
+class Folder:
+    """Databases and their pages, made once."""
+
+    path = None
+    browser = None
+
+    @classmethod
+    def open(cls):
+        cls.path = tempfile.mkdtemp(prefix="varve-html-")
+        cls.browser = browser.Browser()
+
+    @classmethod
+    def close(cls):
+        cls.browser.close()
+        shutil.rmtree(cls.path)
+
+    @classmethod
+    def database(cls, name, *command):
+        path = os.path.join(cls.path, name + ".db")
+        if not os.path.exists(path):
+            outcome = recording.varve(*[path if word == "DB" else word for word in command])
+            assert outcome.returncode == 0, outcome
+        return path
+
+
+def demo():
+    return Folder.database("demo", "record", "-q", "-o", "DB", "--", "/usr/bin/python3",
+                           os.path.join(recording.ROOT, "tests", "programs", "demo_numpy.py"))
+
+
+def replayed(name):
+    return Folder.database(name, "replay", os.path.join(PYTORCH, name + ".pickle.xz"), "-o", "DB")
+
+
+def imported(name):
+    return Folder.database(name + "-imported", "import", os.path.join(PYTORCH, name + ".pickle.xz"), "-o", "DB")
+
+
+def changed(path, name, *statements):
+    """A copy of a database, after some SQL."""
+    copy = os.path.join(Folder.path, name + ".db")
+    shutil.copy(path, copy)
+    with sqlite3.connect(copy) as connection:
+        for statement in statements:
+            connection.execute(*statement if isinstance(statement, tuple) else (statement,))
+    connection.close()
+    return copy
+
+
+class PageCase(unittest.TestCase):
+    def show(self, database, is_dark=False):
+        self.database, self.page = database, Folder.browser
+        page = database.replace(".db", ".html")
+        outcome = recording.varve("report", "--html", page, "--force", database)
+        self.assertEqual((outcome.returncode, outcome.err), (0, ""), outcome)
+        self.assertLess(os.path.getsize(page), PAGE_BYTES_MAX)
+        return self.page.open(page, is_dark)
+
+    def tearDown(self):
+        if hasattr(self, "page"):
+            self.assertEqual(self.page.logged(), [])
+            self.assertEqual([url for url in self.page.requested() if not url.startswith("file://")], [])
+
+    def sql(self, statement, *values):
+        with sqlite3.connect(f"file:{self.database}?mode=ro", uri=True) as connection:
+            connection.text_factory = lambda data: data.decode(errors="replace")
+            rows = connection.execute(statement, values).fetchall()
+        connection.close()
+        return rows
+
+    def state(self, part):
+        return self.page.run(f"return varve.{part}.state()")
+
+    def check_live(self):
+        """The list beside the chart is what SQL finds live then, and both are what the timeline has."""
+        shown, live = self.state("timeline"), self.state("live")
+        expected = self.sql(LIVE_SQL, shown["domain"], shown["device"], live["seq"])
+        self.assertEqual(live["all"], sum(row[2] for row in expected))
+        for (allocated,) in self.sql("SELECT allocated FROM timeline WHERE domain = ?1 AND device = ?2 AND seq = ?3",
+                                     shown["domain"], shown["device"], live["seq"]):
+            self.assertEqual(live["all"], allocated)
+        names = self.page.run("return varve.live.state().rows.map(row => varve.data.name(row.at[0]))")
+        found = sorted(zip((row["bytes"] for row in live["rows"]), names, (row["at"][2] for row in live["rows"])), key=str)
+        largest = expected[:min(len(found), 8)]
+        for function, line, size in largest:
+            self.assertIn((size, function, line or 0), found)
+        self.assertEqual(live["rest"], live["all"] - sum(row["bytes"] for row in live["rows"]))
+        return live
+
+    def check_drawn(self, *parts):
+        for part in parts:
+            self.assertGreater(self.page.colors(f"#{part} canvas"), 3, part)
+
+
+class TestDemo(PageCase):
+    def test_drawn(self):
+        for is_dark in (False, True):
+            self.show(demo(), is_dark)
+            self.check_drawn("timeline", "flame", "map")
+            paper = self.page.run("return getComputedStyle(document.body).backgroundColor")
+            self.assertEqual(paper == "rgb(255, 255, 255)", not is_dark)
+            self.assertEqual(self.page.find("#ladder .absent").text, "No caching allocator was recorded.")
+            self.assertIn("nothing lost", self.page.find("#health.good").text)
+
+    def test_click_shows_what_was_live(self):
+        self.show(demo())
+        seen = set()
+        for x in (120, 300, 500, 640, 800):
+            self.page.click_at("#timeline canvas", x, 150)
+            seen.add(self.check_live()["seq"])
+        self.assertGreater(len(seen), 3)
+        before = self.state("live")["seq"]
+        self.page.press("#live", "\u25b6")
+        self.assertGreaterEqual(self.state("live")["seq"], before)
+        self.page.press("#live", "peak")
+        peak = self.sql("SELECT seq, bytes FROM peak_time WHERE domain = 'heap'")[0]
+        self.assertEqual((self.state("live")["seq"], self.check_live()["all"]), peak)
+
+    def test_domain_is_switched(self):
+        self.show(demo())
+        self.page.choose("#timeline-domain", "mmap")
+        self.assertEqual(self.state("timeline")["domain"], "mmap")
+        self.page.click_at("#timeline canvas", 600, 150)
+        self.check_live()
+
+    def test_zoom_and_pan(self):
+        self.show(demo())
+        whole = self.state("timeline")
+        self.page.press("#timeline", "+")
+        half = self.state("timeline")
+        self.assertAlmostEqual((half["to"] - half["from"]) / (whole["to"] - whole["from"]), 0.5, 3)
+        self.page.drag("#timeline canvas", (400, 150), (500, 150))
+        moved = self.state("timeline")
+        self.assertLess(moved["from"], half["from"])
+        self.assertAlmostEqual(moved["to"] - moved["from"], half["to"] - half["from"], -3)
+        self.page.run("document.querySelector('#timeline canvas').focus()")
+        browser.ActionChains(self.page.driver).send_keys("+").perform()
+        self.assertLess(self.state("timeline")["to"] - self.state("timeline")["from"], moved["to"] - moved["from"])
+        browser.ActionChains(self.page.driver).send_keys("0").perform()
+        self.assertEqual(self.state("timeline")["to"], whole["to"])
+        boxes = self.page.find_all("#timeline canvas")
+        self.assertEqual(len(boxes), 2)
+        self.page.drag("#timeline .figure-box:nth-of-type(2) canvas", (300, 20), (500, 20))
+        brushed = self.state("timeline")
+        self.assertLess(brushed["to"] - brushed["from"], 0.5 * (whole["to"] - whole["from"]))
+        self.page.press("#map", "addresses +")
+        self.assertLess(self.state("blocks")["high"] - self.state("blocks")["low"], 0.6 * self.state("blocks")["height"])
+        self.check_drawn("timeline", "map")
+
+    def test_wheel(self):
+        self.show(demo())
+        before = self.state("timeline")
+        self.page.run("""const canvas = document.querySelector('#timeline canvas'), box = canvas.getBoundingClientRect();
+            const wheel = options => canvas.dispatchEvent(new WheelEvent('wheel', {clientX: box.left + 400, clientY: box.top + 100, deltaY: -300,
+                bubbles: true, cancelable: true, ...options}));
+            canvas.blur(); wheel({}); window.plain = varve.timeline.state(); wheel({ctrlKey: true});""")
+        self.assertEqual(self.page.run("return window.plain")["to"], before["to"])  # the page scrolls
+        self.assertLess(self.state("timeline")["to"] - self.state("timeline")["from"], before["to"] - before["from"])
+
+    def test_hover_says_what_there_is(self):
+        self.show(demo())
+        self.page.hover_at("#timeline canvas", 500, 150)
+        self.assertIn("live", self.page.find("#timeline .readout").text)
+        boxes = self.state("flame")["boxes"]
+        widest = next(box for box in boxes if box["y"] > 20 and box["width"] > 300)
+        self.page.hover_at("#flame canvas", widest["x"] + widest["width"] / 2, widest["y"] + 8)
+        self.assertIn(widest["what"], self.page.find(".tip").text)
+
+    def test_search_finds_its_share(self):
+        self.show(demo())
+        for metric, column in (("live at the peak", "peak_bytes"), ("allocated", "bytes"), ("never freed", "live_bytes")):
+            self.page.choose("#flame-metric", metric)
+            total = self.sql(f"SELECT sum({column}) FROM callsite_total WHERE domain = 'heap'")[0][0]
+            self.assertEqual(self.state("flame")["total"], total)
+            for word in ("multiply_matrices", "demo_numpy.py", "no such function"):
+                found = self.sql(f"SELECT coalesce(sum({column}), 0) FROM callsite_total t WHERE domain = 'heap' AND EXISTS (SELECT 1 FROM frame f "
+                                 "WHERE f.callsite_id = t.callsite_id AND lower(coalesce(function, '') || ' ' || coalesce(file, module, '')) "
+                                 "LIKE '%' || ?1 || '%')", word)[0][0]
+                self.page.run("const box = document.getElementById('flame-search'); box.value = arguments[0]; box.dispatchEvent(new Event('input'))", word)
+                self.assertEqual(self.page.run("return varve.flame.matched"), found, (metric, word))
+        self.page.choose("#flame-metric", "temporary allocations")
+        self.assertEqual(self.state("flame")["total"], self.sql("SELECT sum(temporary) FROM callsite_total WHERE domain = 'heap'")[0][0])
+
+    def test_flame_is_zoomed_and_inverted(self):
+        self.show(demo())
+        box = next(box for box in self.state("flame")["boxes"] if box["what"] == "worker")
+        self.page.click_at("#flame canvas", box["x"] + box["width"] / 2, box["y"] + 8)
+        self.assertEqual((self.state("flame")["root"], self.state("flame")["rootValue"]), ("worker", box["value"]))
+        self.page.press("#flame", "reset")
+        self.assertTrue(self.state("flame")["root"].startswith("all of"))
+        self.page.press("#flame", "inverted")
+        state = self.state("flame")
+        tree = recording.varve("tree", "--inverted", "--json", "--min-share", "0", "--top", "1000000", "--depth", "1", self.database)
+        self.assertEqual(tree.returncode, 0, tree)
+        children = [node for node in json.loads(tree.out)["nodes"] if node["depth"] == 1]
+        first = [box for box in state["boxes"] if 0 < box["y"] < 30]
+        expected = sorted((child["bytes"] for child in children), reverse=True)
+        self.assertEqual(state["total"], sum(expected))
+        self.assertEqual(sorted((box["value"] for box in first), reverse=True)[:8], expected[:8])
+
+    def test_tables_sort_and_filter(self):
+        self.show(demo())
+        column = "#table-domains tbody td:nth-child(5)"
+        head = self.page.find("#table-domains th:nth-child(5) button")
+        self.page.run("arguments[0].scrollIntoView({block: 'center'})", head)
+        values = "return [...document.querySelectorAll(arguments[0])].map(cell => Number(cell.title.replace(/[^0-9]/g, '')))"
+        head.click()
+        down = self.page.run(values, column)
+        self.assertEqual(down, sorted(down, reverse=True))
+        head.click()
+        up = self.page.run(values, column)
+        self.assertEqual(up, sorted(up))
+        self.assertEqual(down[0], self.sql("SELECT sum(bytes) FROM callsite_total GROUP BY domain, user_function, user_file, user_line "
+                                           "ORDER BY 1 DESC LIMIT 1")[0][0])
+        box = self.page.find("#table-domains input")
+        box.send_keys("multiply_matrices")
+        rows = self.page.run("return [...document.querySelectorAll('#table-domains tbody tr')].map(row => row.textContent)")
+        self.assertTrue(rows and all("multiply_matrices" in row for row in rows), rows)
+
+
+class TestAllocator(PageCase):
+    def check_allocator(self, database, has_ladder):
+        self.show(database)
+        self.check_drawn("timeline", "flame", "map")
+        self.assertEqual(self.state("timeline")["domain"], "block")
+        for x in (150, 420, 700):
+            self.page.click_at("#timeline canvas", x, 150)
+            self.check_live()
+        if has_ladder:
+            self.check_drawn("ladder")
+            self.assertTrue(self.page.run("return varve.ladder.addsUp()"))
+        most = self.page.run("return Math.max(...varve.data.part('ladder').flatMap(one => [...varve.data.sums(one.reserved)]), 0)")
+        self.assertEqual(most, self.sql("SELECT coalesce(max(reserved), 0) FROM ladder")[0][0])
+
+    def test_replayed(self):
+        self.check_allocator(replayed("gpt2_train_limit"), True)
+        self.assertIn("No stack was recorded", self.page.find("#live").text)
+
+    def test_replayed_with_stacks(self):
+        self.check_allocator(replayed("resnet50_train_stacks"), True)
+        segments = self.page.run("return varve.data.part('maps')[0].segments.length / 6")
+        self.assertEqual(segments, self.sql("SELECT count(*) FROM segment")[0][0])
+
+    def test_imported(self):
+        self.check_allocator(imported("resnet50_train_stacks"), False)
+
+    def test_failures_are_marked(self):
+        self.show(replayed("synthetic_oom"))
+        failures = self.page.run("return varve.data.part('curves').failures.map(one => [one.seq, one.bytes])")
+        self.assertEqual([tuple(one) for one in failures], self.sql("SELECT seq, requested FROM oom ORDER BY seq"))
+        x = self.page.run("return varve.timeline.pixelOf(varve.data.part('curves').failures[0].t)")
+        self.page.hover_at("#timeline canvas", x, 100)
+        self.assertIn("refused", self.page.find(".tip").text)
+
+
+class TestBadInput(PageCase):
+    def test_totals_only(self):
+        path = Folder.database("totals", "record", "-q", "--keep", "totals", "-o", "DB", "--", "/usr/bin/python3", "-c", "x = [bytes(1000) for _ in range(500)]")
+        self.show(path)
+        for part in ("#live", "#map"):
+            self.assertIn("--keep totals", self.page.find(f"{part} .absent").text)
+        self.assertIn("--keep totals", self.page.find("#ladder .absent").text)
+        self.check_drawn("timeline", "flame")
+
+    def test_without_stacks(self):
+        path = Folder.database("stackless", "record", "-q", "--stacks", "none", "-o", "DB", "--", "/bin/ls", "/")
+        self.show(path)
+        self.assertIn("no stacks", self.page.find("#flame").text)
+        self.check_drawn("timeline", "map")
+
+    def test_nothing(self):
+        tables = [row[0] for row in sqlite3.connect(demo()).execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ("
+                  "'allocation_row', 'event_row', 'callsite_stat', 'total_stat', 'sample', 'size_stat', 'rss_sample', 'thread', 'process')")]
+        self.show(changed(demo(), "nothing", *[f"DELETE FROM {table}" for table in tables]))
+        for part in ("#timeline", "#flame", "#map"):
+            self.assertEqual(self.page.find(f"{part} .absent").text, "No allocation was recorded.")
+
+    def test_lost_events_are_seen(self):
+        self.show(changed(demo(), "lossy", "UPDATE thread SET lost = 75, emitted = emitted + 75, lost_bytes = 12345 WHERE id = 1"))
+        health = self.page.find("#health.bad")
+        self.assertTrue(health.is_displayed())
+        self.assertIn("DATA LOSS", health.text)
+
+    def test_hostile_names(self):
+        script = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
+        names = [script, "<!--<script>", "a\u2028b\u2029c", "tab\there\x1b[31m", "x" * (1 << 20), "'\"`${1}&amp;\\"]
+        statements = [("UPDATE meta SET value = ? WHERE key = 'command'", (script,))]
+        for i, name in enumerate(names):
+            statements.append(("UPDATE symbol SET function = ?1, file = ?1 WHERE id % 8 = ?2", (name, i)))
+        statements.append("UPDATE symbol SET function = 'nul' || char(0) || 'nul' WHERE id % 8 = 6")
+        statements.append("UPDATE symbol SET function = CAST(x'c3284fff' AS TEXT) WHERE id % 8 = 7")
+        statements.append(("INSERT INTO mark(name, pid, tid, begin_seq, end_seq, begin_ns, end_ns, process_id) VALUES (?, 1, 1, 1, 9000, 0, 900000000, 1)", (script,)))
+        self.show(changed(demo(), "hostile", *statements))
+        self.check_drawn("timeline", "flame", "map")
+        self.assertIsNone(self.page.run("return window.hacked || null"))
+        self.assertEqual(self.page.find_all("main img, header img"), [])
+        self.assertTrue(self.page.find("h1").text.startswith("</script>"))
+        self.page.choose("#timeline-domain", "heap")
+        for x in (200, 600):
+            self.page.click_at("#timeline canvas", x, 150)
+            self.page.hover_at("#flame canvas", x, 30)
+        self.assertIn("<img src=x", self.page.run("return document.getElementById('live-list').textContent"))
+        self.assertLess(os.path.getsize(self.database.replace(".db", ".html")), 4 << 20)
+
+
+class TestCommand(unittest.TestCase):
+    def test_file(self):
+        page = os.path.join(Folder.path, "there.html")
+        with open(page, "w", encoding="utf-8") as stream:
+            stream.write("mine")
+        outcome = recording.varve("report", "--html", page, demo())
+        self.assertEqual((outcome.returncode, len(outcome.err.splitlines())), (2, 1), outcome)
+        with open(page, encoding="utf-8") as stream:
+            self.assertEqual(stream.read(), "mine")
+        nowhere = recording.varve("report", "--html", os.path.join(Folder.path, "no", "such", "folder.html"), demo())
+        self.assertEqual((nowhere.returncode, len(nowhere.err.splitlines())), (2, 1), nowhere)
+        both = recording.varve("report", "--json", "--html", page, demo())
+        self.assertEqual(both.returncode, 2, both)
+
+    def test_standard_output(self):
+        out = subprocess.run([recording.VARVE, "report", "--html", "-", demo()], capture_output=True, check=True).stdout
+        self.assertTrue(out.startswith(b"<!doctype html>") and out.rstrip().endswith(b"</html>"))
+        out.decode()
+
+    def test_damaged(self):
+        path = changed(demo(), "damaged", "DROP VIEW timeline")
+        outcome = recording.varve("report", "--html", path + ".html", path)
+        self.assertEqual((outcome.returncode, len(outcome.err.splitlines())), (2, 1), outcome)
+        self.assertFalse(os.path.exists(path + ".html"))
+
+
+def setUpModule():
+    Folder.open()
+
+
+def tearDownModule():
+    Folder.close()
+
+
+if __name__ == "__main__":
+    browser.skip_without()
+    recording.main()
