@@ -247,8 +247,9 @@ static int check_ended(const struct collector *collector, struct varve_message *
     }
     if (alive > 0) {
         return varve_message_set(message, VARVE_ERROR_BUSY,
-                                 "%u recorded processes still run (pid %d): recover when they have ended",
-                                 alive, one);
+                                 "%u recorded processes still run (pid %d): recover when they have ended%s",
+                                 alive, one,
+                                 collector->directory.control->attached_pid != 0 ? ", or after varve detach PID" : "");
     }
     return VARVE_OK;
 }

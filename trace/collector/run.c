@@ -32,6 +32,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -685,15 +686,16 @@ int varve_collect_attach(const struct varve_collect_options *options, struct var
     return error;
 }
 
-/* A process that is not our child. */
+/* A process that is not our child; one that nobody has waited for yet has ended. */
 static void await_end_of(int32_t pid)
 {
+    struct launch ended = {.pid = pid, .is_attached = true, .pidfd = (int)syscall(SYS_pidfd_open, pid, 0)};
     const struct timespec pause = {0, NAP_MAX_NS};
-    const uint64_t started = collect_process_started(pid);
 
-    while (started != 0 && collect_process_started(pid) == started) {
+    while (!launch_attached_is_gone(&ended)) {
         nanosleep(&pause, NULL);
     }
+    session_descriptor_close(&ended.pidfd);
 }
 
 int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message *message)
