@@ -113,14 +113,15 @@ class CxxProgram(Attached):
         self.assertEqual(self.one(f"SELECT count(*) FROM allocations WHERE {odd} AND free_ns IS NOT NULL"), frees)
         self.assertEqual(self.sql("SELECT count(*), sum(size) FROM allocations WHERE domain = 'mmap' AND size = 3 * 4096"),
                          [(maps, map_bytes)])
-        self.assertEqual(self.one("SELECT value FROM stats WHERE name = 'frees_unknown'"), 600, "500 freed, 100 resized")
+        unknown = self.one("SELECT value FROM stats WHERE name = 'frees_unknown'")
+        self.assertTrue(600 <= unknown <= 600 + 4 * 9 + 1, f"{unknown}: 500 freed, 100 resized, and what each thread had just then")
         self.assertEqual(self.one("SELECT count(*) FROM leak WHERE domain = 'heap' AND requested = 300"), 100)
         self.assertEqual(self.one("SELECT count(*) FROM thread"), 5)
         self.assertEqual(self.one("SELECT value FROM meta WHERE key = 'attached_pid'"), process.pid)
         self.assertGreater(self.one("SELECT count(*) FROM frame WHERE function LIKE '%step%'"), 0)
         report = self.varve("report", self.path).out
         self.assertRegex(" ".join(report.split()), f"attached to process {process.pid}, which ran already: blocks from before are "
-                                                   "not known .600 of them freed or resized since.")
+                                                   f"not known .{unknown} of them freed or resized since.")
         self.assertIn("attached_ns", self.varve("info", self.path).out)
 
     def test_again_and_again(self):
