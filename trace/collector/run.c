@@ -312,8 +312,8 @@ static void detach(struct recording *recording)
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         const struct traced_process *process = collector->processes[i];
 
-        if (process != NULL && process->is_ours && !process->has_ended && process->pid != recording->launch.pid &&
-            recording->detached_count < DETACHED_MAX) {
+        if (process != NULL && process->is_ours && !process->has_ended &&
+            process->pid != recording->launch.pid && recording->detached_count < DETACHED_MAX) {
             recording->detached[recording->detached_count++] = process->pid;
         }
     }
@@ -442,7 +442,8 @@ static int emit_end(struct recording *recording)
         return error;
     }
     emit_text(recording, &error, "end_cause", WIFSIGNALED(status) ? "signal" : "exit");
-    emit_integer(recording, &error, "exit_status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    emit_integer(recording, &error, "exit_status",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     return error;
 }
 
@@ -573,8 +574,8 @@ static int start_attached(struct recording *recording, struct varve_message *mes
     int error = check_options(recording->options, message);
 
     if (error == VARVE_OK) {
-        error = attach_check(recording->attach, recording->options->attach_pid, recording->options->preload_path,
-                             message);
+        error = attach_check(recording->attach, recording->options->attach_pid,
+                             recording->options->preload_path, message);
     }
     if (error == VARVE_OK) {
         error = prepare(recording, message);
@@ -610,7 +611,8 @@ static int await_end(struct recording *recording, int error)
 }
 
 /* What `start` or `start_attached` has begun, to its end. */
-static int run(struct recording *recording, struct varve_collect_result *result, struct varve_message *message)
+static int run(struct recording *recording, struct varve_collect_result *result,
+               struct varve_message *message)
 {
     const struct varve_collect_options *options = recording->options;
     int error = collect(recording, message);
@@ -709,8 +711,8 @@ int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message 
     }
     if (collector != 0) {
         if (kill(collector, SIGTERM) != 0) {
-            return varve_message_set(message, VARVE_ERROR_PERMISSION, "varve attach (pid %d) can't be told: %s",
-                                     collector, strerror(errno));
+            return varve_message_set(message, VARVE_ERROR_PERMISSION,
+                                     "varve attach (pid %d) can't be told: %s", collector, strerror(errno));
         }
         await_end_of(collector);
         return VARVE_OK;

@@ -134,7 +134,8 @@ void recorder_threads_release(void)
     struct recorder_process *process = recorder_process_page();
     struct recorder_thread *next;
 
-    for (struct recorder_thread *thread = process != NULL ? process->threads : NULL; thread != NULL; thread = next) {
+    for (struct recorder_thread *thread = process != NULL ? process->threads : NULL; thread != NULL;
+         thread = next) {
         next = thread->next;
         if (thread->ring != NULL) {
             recorder_ring_retire(thread);

@@ -36,12 +36,12 @@ struct recorder_thread {
     const struct recorder_signals *outer_signals; /* the program's mask while naps may open it, else NULL */
     struct varve_record *staging;                 /* NULL: it has no memory yet */
     bool is_spilling;
-    bool piece_is_on_disk;               /* the newest piece of the spill */
-    struct recorder_retry ring_retry;    /* of slots of the ring that have no memory yet */
-    struct recorder_retry staging_retry; /* and of the staging slots */
-    bool is_on_disk;                     /* the ring is in the recording directory itself */
-    bool is_known_to_sink;               /* the second sink knows this thread: it allocates no more */
-    char path[4096];                     /* of the file that is being opened */
+    bool piece_is_on_disk;                   /* the newest piece of the spill */
+    struct recorder_retry ring_retry;        /* of slots of the ring that have no memory yet */
+    struct recorder_retry staging_retry;     /* and of the staging slots */
+    bool is_on_disk;                         /* the ring is in the recording directory itself */
+    bool is_known_to_sink;                   /* the second sink knows this thread: it allocates no more */
+    char path[4096];                         /* of the file that is being opened */
     struct recorder_thread *next, *previous; /* in recorder_process.threads */
     bool is_released; /* its recording is over; the page is the thread's still, and good for the next one */
 };

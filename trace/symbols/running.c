@@ -18,7 +18,8 @@ struct symbols_running {
 };
 
 static int find_no_debug_file(Dwfl_Module *module, void **userdata, const char *name, Dwarf_Addr base,
-                              const char *file_name, const char *link_name, GElf_Word link_crc, char **found_name)
+                              const char *file_name, const char *link_name, GElf_Word link_crc,
+                              char **found_name)
 {
     (void)module;
     (void)userdata;
@@ -32,7 +33,8 @@ static int find_no_debug_file(Dwfl_Module *module, void **userdata, const char *
 }
 
 /* What the first unwinding would read while the thread waits. */
-static int prepare_module(Dwfl_Module *module, void **userdata, const char *name, Dwarf_Addr start, void *argument)
+static int prepare_module(Dwfl_Module *module, void **userdata, const char *name, Dwarf_Addr start,
+                          void *argument)
 {
     Dwarf_Addr bias;
     GElf_Addr main_bias;
@@ -111,7 +113,8 @@ static int visit_frame(Dwfl_Frame *state, void *argument)
 }
 
 bool symbols_running_stack(struct symbols_running *running, int32_t tid,
-                           bool (*take)(void *context, const struct symbols_running_frame *frame), void *context)
+                           bool (*take)(void *context, const struct symbols_running_frame *frame),
+                           void *context)
 {
     struct walk walk = {.running = running, .take = take, .context = context};
 

@@ -26,10 +26,11 @@ static int check_library(const struct attach *attach, struct varve_message *mess
     }
     if (target->recorder.path[0] != '\0' &&
         (stat(attach->library, &status) != 0 || status.st_ino != target->recorder.inode)) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "process %d has another libvarve_preload.so loaded (%.300s): use that varve, or restart "
-                                 "the program",
-                                 target->pid, target->recorder.path);
+        return varve_message_set(
+            message, VARVE_ERROR_UNSUPPORTED,
+            "process %d has another libvarve_preload.so loaded (%.300s): use that varve, or restart "
+            "the program",
+            target->pid, target->recorder.path);
     }
     return VARVE_OK;
 }
@@ -42,13 +43,14 @@ static int check_unrecorded(const struct target *target, struct varve_message *m
     if (!target_recording(target, &collector, &is_attached) || collector == 0) {
         return VARVE_OK;
     }
-    return is_attached ? varve_message_set(message, VARVE_ERROR_BUSY,
-                                           "process %d is recorded already, by varve attach (pid %d): varve detach %d "
-                                           "ends that",
-                                           target->pid, collector, target->pid)
+    return is_attached ? varve_message_set(
+                             message, VARVE_ERROR_BUSY,
+                             "process %d is recorded already, by varve attach (pid %d): varve detach %d "
+                             "ends that",
+                             target->pid, collector, target->pid)
                        : varve_message_set(message, VARVE_ERROR_BUSY,
-                                           "process %d is recorded already, by varve record (pid %d)", target->pid,
-                                           collector);
+                                           "process %d is recorded already, by varve record (pid %d)",
+                                           target->pid, collector);
 }
 
 int attach_check(struct attach *attach, int32_t pid, const char *library, struct varve_message *message)
@@ -79,10 +81,11 @@ static int call(const struct target *target, const struct inject_call *wanted, s
     }
     switch (result->answer) {
     case ATTACH_NOT_LATE:
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "process %d was started by varve record, whose recording is over: it can't be attached "
-                                 "to",
-                                 target->pid);
+        return varve_message_set(
+            message, VARVE_ERROR_UNSUPPORTED,
+            "process %d was started by varve record, whose recording is over: it can't be attached "
+            "to",
+            target->pid);
     case ATTACH_NO_SESSION:
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "process %d can't reach the recording directory", target->pid);
@@ -109,8 +112,8 @@ int attach_start(struct attach *attach, const char *directory, struct varve_mess
 
     if (!target_sees(&attach->target, directory)) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "process %d does not see %.300s: choose another place by -o", attach->target.pid,
-                                 directory);
+                                 "process %d does not see %.300s: choose another place by -o",
+                                 attach->target.pid, directory);
     }
     if (attach->target.session[0] != '\0') {
         error = call_loaded(&attach->target, ATTACH_FUNCTION_DETACH, false, message);
@@ -166,12 +169,13 @@ int attach_find_collector(int32_t pid, int32_t *collector_out, struct varve_mess
         return error;
     }
     if (!target_recording(target, collector_out, &is_attached)) {
-        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND, "process %d is not attached to: nothing records it",
-                                  pid);
+        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND,
+                                  "process %d is not attached to: nothing records it", pid);
     } else if (*collector_out != 0 && !is_attached) {
-        error = varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                  "process %d was started by varve record (pid %d), which records it to its end", pid,
-                                  *collector_out);
+        error =
+            varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                              "process %d was started by varve record (pid %d), which records it to its end",
+                              pid, *collector_out);
     }
     free(target);
     return error;

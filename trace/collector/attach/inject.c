@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 #define STACK_BYTES (UINT64_C(512) << 10)
-#define STOP_NS UINT64_C(100000000)   /* for a thread to stop: one in vfork, or waiting for a disk, does not */
+#define STOP_NS UINT64_C(100000000) /* for a thread to stop: one in vfork, or waiting for a disk, does not */
 #define SEARCH_NS UINT64_C(5000000000) /* for a thread at a place where it may call */
 #define CALL_NS UINT64_C(30000000000)
 #define STEP_NS 50000L
@@ -61,7 +61,8 @@ struct injector {
     struct registers saved;
 };
 
-static int fail(struct injector *injector, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static int fail(struct injector *injector, int error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 static int fail(struct injector *injector, int error, const char *format, ...)
 {
@@ -231,8 +232,8 @@ static int look(struct injector *injector, bool for_quiet)
     snprintf(path, sizeof(path), "/proc/%d/task", injector->target->pid);
     while (!look_once(injector, for_quiet)) {
         if (injector->report->error == VARVE_ERROR_PERMISSION) {
-            return fail(injector, VARVE_ERROR_PERMISSION, "process %d may not be traced%s", injector->target->pid,
-                        trace_hint());
+            return fail(injector, VARVE_ERROR_PERMISSION, "process %d may not be traced%s",
+                        injector->target->pid, trace_hint());
         }
         if (access(path, F_OK) != 0) {
             return fail(injector, VARVE_ERROR_NOT_FOUND, "process %d has ended", injector->target->pid);
@@ -265,7 +266,8 @@ static bool await_return(struct injector *injector, uint64_t *result)
                 return true;
             }
             if (number != SIGSTOP) {
-                fail(injector, VARVE_ERROR_IO, "process %d: the recorder got signal %d while it was being loaded",
+                fail(injector, VARVE_ERROR_IO,
+                     "process %d: the recorder got signal %d while it was being loaded",
                      injector->target->pid, number);
                 return false;
             }
@@ -294,12 +296,13 @@ static bool await_return(struct injector *injector, uint64_t *result)
     }
 }
 
-static bool call_function(struct injector *injector, uint64_t function, const uint64_t arguments[6], uint64_t stack,
-                          uint64_t *result)
+static bool call_function(struct injector *injector, uint64_t function, const uint64_t arguments[6],
+                          uint64_t stack, uint64_t *result)
 {
-    if (!registers_call(injector->tid, &injector->saved, function, arguments, stack) || !go_on(injector->tid, 0)) {
-        fail(injector, VARVE_ERROR_IO, "process %d: its registers could not be set: %s", injector->target->pid,
-             strerror(errno));
+    if (!registers_call(injector->tid, &injector->saved, function, arguments, stack) ||
+        !go_on(injector->tid, 0)) {
+        fail(injector, VARVE_ERROR_IO, "process %d: its registers could not be set: %s",
+             injector->target->pid, strerror(errno));
         return false;
     }
     return await_return(injector, result);
@@ -325,8 +328,10 @@ static uint64_t text_put(const struct injector *injector, uint64_t memory, const
 {
     const uint64_t at = memory + STACK_BYTES - TARGET_PATH_BYTES;
 
-    return text != NULL && strlen(text) < TARGET_PATH_BYTES && memory_write(injector, at, text, strlen(text) + 1) ? at
-                                                                                                                 : 0;
+    return text != NULL && strlen(text) < TARGET_PATH_BYTES &&
+                   memory_write(injector, at, text, strlen(text) + 1)
+               ? at
+               : 0;
 }
 
 static uint64_t calls_stack(uint64_t memory)
@@ -340,8 +345,8 @@ static void say_why_not_loaded(struct injector *injector, uint64_t memory)
     char text[300] = "";
     uint64_t at = 0;
 
-    if (injector->open_error != 0 && call_function(injector, injector->open_error, none, calls_stack(memory), &at) &&
-        at != 0) {
+    if (injector->open_error != 0 &&
+        call_function(injector, injector->open_error, none, calls_stack(memory), &at) && at != 0) {
         text[memory_read(injector, at, text, sizeof(text) - 1)] = '\0';
     }
     fail(injector, VARVE_ERROR_UNSUPPORTED, "process %d can't load the recorder: %s", injector->target->pid,
@@ -354,7 +359,8 @@ static bool load_library(struct injector *injector, uint64_t memory)
     const uint64_t arguments[6] = {text_put(injector, memory, injector->call->library), injector->open_mode};
     uint64_t handle = 0, base = 0;
 
-    if (arguments[0] == 0 || !call_function(injector, injector->open, arguments, calls_stack(memory), &handle)) {
+    if (arguments[0] == 0 ||
+        !call_function(injector, injector->open, arguments, calls_stack(memory), &handle)) {
         return false;
     }
     if (handle == 0) {
@@ -418,7 +424,8 @@ static void thread_restore(struct injector *injector)
 /* The thread is stopped. */
 static void call_there(struct injector *injector)
 {
-    const uint64_t wanted[6] = {0, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX, 0};
+    const uint64_t wanted[6] = {
+        0, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX, 0};
     uint64_t given_back[6] = {0, STACK_BYTES};
     uint64_t memory = 0, ignored;
     uint64_t stack;
@@ -432,7 +439,8 @@ static void call_there(struct injector *injector)
     stack = registers_free_stack(&injector->saved);
     if (call_function(injector, injector->map, wanted, stack, &memory)) {
         if (memory >= UINT64_MAX - 4095) {
-            fail(injector, VARVE_ERROR_NO_MEMORY, "process %d has no memory for the recorder", injector->target->pid);
+            fail(injector, VARVE_ERROR_NO_MEMORY, "process %d has no memory for the recorder",
+                 injector->target->pid);
         } else {
             make_calls(injector, memory);
             given_back[0] = memory;
@@ -476,7 +484,8 @@ static int find_functions(struct injector *injector)
     }
     injector->function = target_function(&target->recorder, injector->call->function);
     injector->function_in_file = file != NULL ? symbols_file_function(file, injector->call->function) : 0;
-    if (injector->map == 0 || injector->unmap == 0 || injector->open == 0 || injector->function_in_file == 0) {
+    if (injector->map == 0 || injector->unmap == 0 || injector->open == 0 ||
+        injector->function_in_file == 0) {
         return fail(injector, VARVE_ERROR_UNSUPPORTED, "process %d: %s has not the functions that are needed",
                     target->pid, injector->function_in_file == 0 && file != NULL ? file : target->libc.path);
     }

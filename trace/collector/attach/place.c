@@ -13,15 +13,20 @@
 #include <string.h>
 
 static const char *const allocator_functions[] = {
-    "malloc", "free",        "calloc",      "realloc",            "memalign", "posix_memalign", "valloc",       "pvalloc",
-    "malloc_trim", "mallopt", "mallinfo2", "malloc_usable_size", "malloc_stats", "malloc_info",    "aligned_alloc", NULL};
+    "malloc",       "free",        "calloc",        "realloc", "memalign",  "posix_memalign",
+    "valloc",       "pvalloc",     "malloc_trim",   "mallopt", "mallinfo2", "malloc_usable_size",
+    "malloc_stats", "malloc_info", "aligned_alloc", NULL};
 
 /* They hold locks that dlopen, or a constructor, takes; or end the process. */
 static const char *const unsafe_functions[] = {
-    "fork",   "_Fork",     "vfork",  "posix_spawn", "posix_spawnp",  "dlopen",      "dlclose", "dlsym",
-    "dlvsym", "dladdr",    "dlinfo", "dlerror",     "dladdr1",       "dl_iterate_phdr",
-    "exit",   "__cxa_finalize", "__cxa_atexit", "__cxa_thread_atexit_impl", "pthread_create", "pthread_exit",
-    "setlocale", "newlocale", "freelocale", NULL};
+    "fork",           "_Fork",           "vfork",
+    "posix_spawn",    "posix_spawnp",    "dlopen",
+    "dlclose",        "dlsym",           "dlvsym",
+    "dladdr",         "dlinfo",          "dlerror",
+    "dladdr1",        "dl_iterate_phdr", "exit",
+    "__cxa_finalize", "__cxa_atexit",    "__cxa_thread_atexit_impl",
+    "pthread_create", "pthread_exit",    "setlocale",
+    "newlocale",      "freelocale",      NULL};
 
 static bool is_among(const char *name, const char *const *names)
 {

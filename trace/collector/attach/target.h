@@ -26,9 +26,9 @@ struct target_object {
 struct target {
     int32_t pid;
     struct target_object libc;
-    struct target_object libdl;                           /* where the C library's is not all in one */
-    struct target_object recorder;                        /* libvarve_preload.so */
-    char session[TARGET_PATH_BYTES];                      /* page of the recording that it has mapped; "": none */
+    struct target_object libdl;      /* where the C library's is not all in one */
+    struct target_object recorder;   /* libvarve_preload.so */
+    char session[TARGET_PATH_BYTES]; /* page of the recording that it has mapped; "": none */
     char allocators[TARGET_ALLOCATORS][TARGET_PATH_BYTES]; /* other objects that define malloc */
     unsigned allocator_count;
     char command[4096]; /* its command line */

@@ -35,8 +35,8 @@ struct replacing {
     unsigned skip; /* objects that were seen before */
     unsigned objects;
     unsigned changed;
-    unsigned long long unloaded; /* as dl_iterate_phdr counts */
-    uint64_t filter[FILTER_BITS / 64];   /* of names */
+    unsigned long long unloaded;       /* as dl_iterate_phdr counts */
+    uint64_t filter[FILTER_BITS / 64]; /* of names */
 };
 
 /* What is known of the object at hand. */
@@ -117,7 +117,8 @@ static bool is_data(const struct replaced_object *of, uintptr_t at)
 static bool page_is_writable(struct replaced_object *of, uintptr_t page)
 {
 #ifdef MADV_POPULATE_WRITE
-    if (page != of->writable_page && recorder_sys_madvise((void *)page, PAGE_BYTES, MADV_POPULATE_WRITE) == 0) {
+    if (page != of->writable_page &&
+        recorder_sys_madvise((void *)page, PAGE_BYTES, MADV_POPULATE_WRITE) == 0) {
         of->writable_page = page;
     }
 #endif
@@ -141,12 +142,14 @@ static bool entry_set(struct replaced_object *of, uintptr_t at, uintptr_t value)
 }
 
 /* The lookup of a call that was never made begins in the object itself. */
-static bool is_unbound(const struct replaced_object *of, const ElfW(Sym) * symbol, unsigned type, uintptr_t value)
+static bool is_unbound(const struct replaced_object *of, const ElfW(Sym) * symbol, unsigned type,
+                       uintptr_t value)
 {
     return type == RELOCATION_CALL && symbol->st_shndx == SHN_UNDEF && value >= of->start && value < of->end;
 }
 
-static void relocation_visit(struct replacing *replacing, struct replaced_object *of, const ElfW(Rela) * relocation)
+static void relocation_visit(struct replacing *replacing, struct replaced_object *of,
+                             const ElfW(Rela) * relocation)
 {
     const unsigned type = ELF64_R_TYPE(relocation->r_info);
     const ElfW(Sym) *symbol = (const ElfW(Sym) *)of->object.symbols + ELF64_R_SYM(relocation->r_info);

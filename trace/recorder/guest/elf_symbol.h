@@ -29,7 +29,7 @@ struct elf_object {
     const char *strings;
     struct elf_relocations data, calls; /* DT_RELA, DT_JMPREL */
     bool has_search_path;               /* of its own: DT_RPATH or DT_RUNPATH */
-    bool may_go; /* it may be unloaded at any moment: read with care */
+    bool may_go;                        /* it may be unloaded at any moment: read with care */
     /* DT_GNU_HASH: buckets, first symbol, filter words, shift, filter, buckets, chains */
     const uint32_t *hash;
 };

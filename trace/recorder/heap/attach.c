@@ -110,8 +110,8 @@ static void replacements_make(void)
     if (replacement_count > 0 || !elf_symbol_object(ATTACH_FUNCTION, &own)) {
         return;
     }
-#define HEAP_REPLACE(name, result, parameters)                           \
-    __builtin_memcpy(&found, &heap_real.name, sizeof(found));            \
+#define HEAP_REPLACE(name, result, parameters)                \
+    __builtin_memcpy(&found, &heap_real.name, sizeof(found)); \
     replacement_add(#name, found, elf_symbol_in(&own, #name));
     HEAP_REQUIRED_LIST(HEAP_REPLACE)
     HEAP_OPTIONAL_LIST(HEAP_REPLACE)

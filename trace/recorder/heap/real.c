@@ -36,7 +36,8 @@ static bool is_behind_c_library(void)
 {
     struct elf_object object;
 
-    for (const struct link_map *map = _r_debug.r_map; map != NULL && map->l_ld != _DYNAMIC; map = map->l_next) {
+    for (const struct link_map *map = _r_debug.r_map; map != NULL && map->l_ld != _DYNAMIC;
+         map = map->l_next) {
         if (elf_symbol_tables_of_map(map, &object) && elf_symbol_in(&object, "__libc_start_main") != NULL) {
             return true;
         }
@@ -132,8 +133,7 @@ bool heap_ready(void)
         heap_with_stacks = preload_is_on && varve_records_wanted(VARVE_RECORDS_HEAP | VARVE_RECORDS_PYTHON)
                                ? recorder_session()->stacks
                                : SESSION_STACKS_NONE;
-        recorder_malloc_is_unhooked =
-            !heap_cxx_prepare(is_on || heap_is_late) && (is_on || heap_is_late);
+        recorder_malloc_is_unhooked = !heap_cxx_prepare(is_on || heap_is_late) && (is_on || heap_is_late);
         __atomic_store_n(&heap_state, is_on ? HEAP_STATE_ON : HEAP_STATE_OFF, __ATOMIC_RELEASE);
     }
     recorder_unlock(&find_lock);
