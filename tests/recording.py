@@ -94,7 +94,8 @@ class Outcome:
 
 def start(arguments, **options):
     """A process in a process group of its own, so that nothing it leaves behind survives the test."""
-    return subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    options.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             text=True, errors="replace", start_new_session=True, **options)
 
 

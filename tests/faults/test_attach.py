@@ -191,6 +191,39 @@ class Refused(Attach):
         self.quit(process)
 
 
+class Busy(Attach):
+    def test_full_rings(self):
+        """A thread that does nothing but allocate, and waits for room most of the time, is let go all the same."""
+        process = self.begin(sys.executable, "-c", "print('ready', flush=True)\nwhile True: bytes(100_000)", said="ready")
+        for overflow in ("block", "drop"):
+            with self.subTest(overflow=overflow):
+                self.varve("attach", "--overflow", overflow, "--ring-size", "4K", "--stacks", "none", "--for", "0.3", "-f", "-o",
+                           self.path, str(process.pid))
+                self.assertFalse(recording.is_attached(process.pid))
+                self.assert_finished()
+                self.assertEqual(self.assert_conserved()[0] == 0, overflow == "block" or self.count("lost") == 0)
+        self.assertIsNone(process.poll())
+
+    def test_children_are_let_go_too(self):
+        process = self.begin(sys.executable, "-c", "import os, time\nprint('ready', flush=True)\ninput()\nchild = os.fork()\n"
+                             "kept = [bytes(40_000) for _ in range(50)]\nprint(child, flush=True)\ntime.sleep(100)",
+                             said="ready", stdin=subprocess.PIPE)
+        collector = self.attach(process.pid)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        child = max(int(process.stdout.readline()), int(process.stdout.readline()))
+        self.assertTrue(recording.is_attached(child))
+        self.varve("detach", str(process.pid))
+        self.assertEqual(recording.finish(collector).returncode, 0)
+        self.assertFalse(recording.is_attached(process.pid))
+        self.assertFalse(recording.is_attached(child))
+        self.assertNotIn(recording.process_state(child), (None, "Z", "X"))
+        self.assert_finished()
+        self.assert_no_loss()
+        self.assertEqual(self.sql("SELECT pid, count(*) FROM allocations WHERE domain = 'heap' AND requested = 40033 GROUP BY pid"
+                                  " ORDER BY pid"), sorted([(process.pid, 50), (child, 50)]))
+
+
 class Killed(Attach):
     def test_collector(self):
         """The program goes on; detach takes the hooks out, recover finishes the database."""

@@ -300,10 +300,19 @@ static void emit_progress(struct recording *recording, uint64_t now_ns)
     }
 }
 
+/* Threads that find their rings full may be waiting: an error here is met again by the next round. */
+static void drain_a_little(void *collector)
+{
+    struct varve_message ignored;
+    uint64_t moved;
+
+    (void)collector_round(collector, false, &moved, &ignored);
+}
+
 /* The process that ran already goes on unrecorded, and with it its children, which have inherited its hooks. */
 static void detach(struct recording *recording)
 {
-    const struct collector *collector = &recording->collector;
+    struct collector *collector = &recording->collector;
     struct varve_message reason = {""};
 
     if (!recording->launch.is_gone) {
@@ -318,7 +327,8 @@ static void detach(struct recording *recording)
         }
     }
     for (unsigned i = 0; i < recording->detached_count; i++) {
-        if (attach_stop(recording->detached[i], &reason) != VARVE_OK && !recording->options->quiet) {
+        if (attach_stop(recording->detached[i], drain_a_little, collector, &reason) != VARVE_OK &&
+            !recording->options->quiet) {
             fprintf(stderr, "varve: %s\n", reason.text);
         }
     }
@@ -718,6 +728,6 @@ int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message 
         return VARVE_OK;
     }
     *was_alone_out = true;
-    error = attach_stop(pid, message);
+    error = attach_stop(pid, NULL, NULL, message);
     return error == VARVE_OK ? attach_release(pid, message) : error;
 }

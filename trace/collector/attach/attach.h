@@ -25,8 +25,9 @@ int attach_check(struct attach *attach, int32_t pid, const char *library, struct
 /// left in it goes first. Errors: those of inject_call; UNSUPPORTED.
 int attach_start(struct attach *attach, const char *directory, struct varve_message *message);
 
-/// Hooks out: nothing more is recorded of `pid`, a thread that is inside one now still is. Errors: those of inject_call.
-int attach_stop(int32_t pid, struct varve_message *message);
+/// Hooks out: nothing more is recorded of `pid`, a thread that is inside one now still is. `idle` (or NULL) is called meanwhile, for
+/// threads that wait until the collector has made room. Errors: those of inject_call.
+int attach_stop(int32_t pid, void (*idle)(void *context), void *idle_context, struct varve_message *message);
 /// And its memory for the recording goes, once no thread is inside. Errors: those of inject_call.
 int attach_release(int32_t pid, struct varve_message *message);
 
