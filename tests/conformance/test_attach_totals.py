@@ -16,7 +16,7 @@ import recording  # noqa: E402
 
 TARGET = recording.program("attach_target")
 PYTHON_TARGET = os.path.join(recording.ROOT, "tests", "programs", "python", "attach_target.py")
-CYCLES = 50 if recording.IS_LONG else 10
+CYCLES = 50
 COUNT, SIZE = 321, 40_007
 
 

@@ -327,7 +327,8 @@ static void detach(struct recording *recording)
         }
     }
     for (unsigned i = 0; i < recording->detached_count; i++) {
-        if (attach_stop(recording->detached[i], drain_a_little, collector, &reason) != VARVE_OK &&
+        if (attach_stop(recording->attach, recording->detached[i], drain_a_little, collector, &reason) !=
+                VARVE_OK &&
             !recording->options->quiet) {
             fprintf(stderr, "varve: %s\n", reason.text);
         }
@@ -341,7 +342,7 @@ static void release(const struct recording *recording)
     struct varve_message ignored;
 
     for (unsigned i = 0; i < recording->detached_count; i++) {
-        (void)attach_release(recording->detached[i], &ignored);
+        (void)attach_release(recording->attach, recording->detached[i], &ignored);
     }
 }
 
@@ -728,6 +729,6 @@ int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message 
         return VARVE_OK;
     }
     *was_alone_out = true;
-    error = attach_stop(pid, NULL, NULL, message);
-    return error == VARVE_OK ? attach_release(pid, message) : error;
+    error = attach_stop(NULL, pid, NULL, NULL, message);
+    return error == VARVE_OK ? attach_release(NULL, pid, message) : error;
 }

@@ -8,6 +8,7 @@
 #include "trace/collector/attach/inject.h"
 #include "trace/error.h"
 #include "trace/format/attach.h"
+#include "trace/symbols/running.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -61,6 +62,8 @@ int attach_check(struct attach *attach, int32_t pid, const char *library, struct
     if (realpath(library, attach->library) == NULL) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "'%s': %s", library, strerror(errno));
     }
+    attach->detach_at = symbols_file_function(attach->library, ATTACH_FUNCTION_DETACH);
+    attach->release_at = symbols_file_function(attach->library, ATTACH_FUNCTION_RELEASE);
     error = target_open(&attach->target, pid, message);
     if (error == VARVE_OK) {
         error = check_unrecorded(&attach->target, message);
@@ -148,18 +151,23 @@ static int call_in(int32_t pid, const struct inject_call *wanted, struct varve_m
     return error;
 }
 
-int attach_stop(int32_t pid, void (*idle)(void *context), void *idle_context, struct varve_message *message)
+int attach_stop(const struct attach *attach, int32_t pid, void (*idle)(void *context), void *idle_context,
+                struct varve_message *message)
 {
     struct inject_call wanted = hooks_out;
 
+    wanted.function_at = attach != NULL ? attach->detach_at : 0;
     wanted.idle = idle;
     wanted.idle_context = idle_context;
     return call_in(pid, &wanted, message);
 }
 
-int attach_release(int32_t pid, struct varve_message *message)
+int attach_release(const struct attach *attach, int32_t pid, struct varve_message *message)
 {
-    return call_in(pid, &memory_back, message);
+    struct inject_call wanted = memory_back;
+
+    wanted.function_at = attach != NULL ? attach->release_at : 0;
+    return call_in(pid, &wanted, message);
 }
 
 int attach_find_collector(int32_t pid, int32_t *collector_out, struct varve_message *message)

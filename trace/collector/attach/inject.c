@@ -481,8 +481,13 @@ static int find_functions(struct injector *injector)
         injector->open = target_function(&target->libc, "__libc_dlopen_mode");
         injector->open_mode |= LIBC_DLOPEN_MODE;
     }
-    injector->function = target_function(&target->recorder, injector->call->function);
-    injector->function_in_file = file != NULL ? symbols_file_function(file, injector->call->function) : 0;
+    injector->function_in_file = injector->call->function_at;
+    if (injector->function_in_file == 0 && file != NULL) {
+        injector->function_in_file = symbols_file_function(file, injector->call->function);
+    }
+    if (target->recorder.path[0] != '\0') {
+        injector->function = target->recorder.base + injector->function_in_file;
+    }
     if (injector->map == 0 || injector->unmap == 0 || injector->open == 0 ||
         injector->function_in_file == 0) {
         return fail(injector, VARVE_ERROR_UNSUPPORTED, "process %d: %s has not the functions that are needed",

@@ -16,6 +16,7 @@ struct varve_message;
 
 struct inject_call {
     const char *function; /* of libvarve_preload.so */
+    uint64_t function_at; /* its address in the file; 0: it is looked up there */
     const char *argument; /* a text, or NULL */
     const char *library;  /* path of libvarve_preload.so, to be loaded first if it is not there yet */
     unsigned avoids;      /* enum place: where the thread that makes it must not be */
