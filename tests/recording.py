@@ -95,7 +95,8 @@ class Outcome:
 
 def start(arguments, **options):
     """A process in a process group of its own, so that nothing it leaves behind survives the test."""
-    return subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    options.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             text=True, errors="replace", start_new_session=True, **options)
 
 
@@ -124,6 +125,39 @@ def run(arguments, timeout=TIMEOUT_S, **options):
 
 def varve(*arguments, **options):
     return run([VARVE, *arguments], **options)
+
+
+def kill_group(process):
+    """What `start` has started, if it still runs, and what that has left behind."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+
+
+def is_attached(pid):
+    """Has the process a recording mapped?"""
+    try:
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as stream:
+            return any("/session" in line and "varve-" in line for line in stream)
+    except OSError:
+        return False
+
+
+def attach_is_possible():
+    """May we trace a process that is no child of varve?"""
+    process = subprocess.Popen(["sleep", "100"])  # pylint: disable=consider-using-with
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            outcome = varve("attach", "--for", "0", "-q", "-o", os.path.join(folder, "x.db"), str(process.pid))
+        return "may not be traced" not in outcome.err
+    finally:
+        process.kill()
+        process.wait()
 
 
 def wait_until(condition, timeout=30, what="the condition"):

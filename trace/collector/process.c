@@ -617,7 +617,7 @@ int32_t collect_process_alive(const struct session_directory *directory, uint32_
 {
     int fd;
     struct process_control *control = map_control(directory, id, &fd);
-    bool is_locked;
+    bool is_locked, is_detached;
     uint64_t started;
     int32_t pid;
 
@@ -626,8 +626,9 @@ int32_t collect_process_alive(const struct session_directory *directory, uint32_
     }
     pid = control->pid;
     started = control->start_ticks_proc;
+    is_detached = __atomic_load_n(&control->state, __ATOMIC_ACQUIRE) == PROCESS_STATE_DETACHED;
     is_locked = control->is_locked != 0 && liveness_is_locked(fd);
     munmap(control, PROCESS_CONTROL_BYTES);
     close(fd);
-    return is_locked || (started != 0 && process_start_ticks(pid) == started) ? pid : 0;
+    return is_locked || (!is_detached && started != 0 && process_start_ticks(pid) == started) ? pid : 0;
 }

@@ -246,9 +246,10 @@ static int check_ended(const struct collector *collector, struct varve_message *
         alive = count_alive(collector, &one);
     }
     if (alive > 0) {
-        return varve_message_set(message, VARVE_ERROR_BUSY,
-                                 "%u recorded processes still run (pid %d): recover when they have ended",
-                                 alive, one);
+        return varve_message_set(
+            message, VARVE_ERROR_BUSY,
+            "%u recorded processes still run (pid %d): recover when they have ended%s", alive, one,
+            collector->directory.control->attached_pid != 0 ? ", or after varve detach PID" : "");
     }
     return VARVE_OK;
 }

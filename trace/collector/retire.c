@@ -40,7 +40,7 @@ static const char *end_cause(const struct traced_process *process, int *exit_sta
     uint32_t state = __atomic_load_n(&process->control->state, __ATOMIC_ACQUIRE);
 
     *exit_status = -1;
-    if (!process->has_ended) {
+    if (!process->has_ended || state == PROCESS_STATE_DETACHED) {
         return "running";
     }
     if (process->is_replaced) {

@@ -33,6 +33,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -303,10 +304,19 @@ static void emit_progress(struct recording *recording, uint64_t now_ns)
     }
 }
 
+/* Threads that find their rings full may be waiting: an error here is met again by the next round. */
+static void drain_a_little(void *collector)
+{
+    struct varve_message ignored;
+    uint64_t moved;
+
+    (void)collector_round(collector, false, &moved, &ignored);
+}
+
 /* The process that ran already goes on unrecorded, and with it its children, which have inherited its hooks. */
 static void detach(struct recording *recording)
 {
-    const struct collector *collector = &recording->collector;
+    struct collector *collector = &recording->collector;
     struct varve_message reason = {""};
 
     if (!recording->launch.is_gone) {
@@ -321,7 +331,9 @@ static void detach(struct recording *recording)
         }
     }
     for (unsigned i = 0; i < recording->detached_count; i++) {
-        if (attach_stop(recording->detached[i], &reason) != VARVE_OK && !recording->options->quiet) {
+        if (attach_stop(recording->attach, recording->detached[i], drain_a_little, collector, &reason) !=
+                VARVE_OK &&
+            !recording->options->quiet) {
             fprintf(stderr, "varve: %s\n", reason.text);
         }
     }
@@ -334,7 +346,7 @@ static void release(const struct recording *recording)
     struct varve_message ignored;
 
     for (unsigned i = 0; i < recording->detached_count; i++) {
-        (void)attach_release(recording->detached[i], &ignored);
+        (void)attach_release(recording->attach, recording->detached[i], &ignored);
     }
 }
 
@@ -691,15 +703,16 @@ int varve_collect_attach(const struct varve_collect_options *options, struct var
     return error;
 }
 
-/* A process that is not our child. */
+/* A process that is not our child; one that nobody has waited for yet has ended. */
 static void await_end_of(int32_t pid)
 {
+    struct launch ended = {.pid = pid, .is_attached = true, .pidfd = (int)syscall(SYS_pidfd_open, pid, 0)};
     const struct timespec pause = {0, NAP_MAX_NS};
-    const uint64_t started = collect_process_started(pid);
 
-    while (started != 0 && collect_process_started(pid) == started) {
+    while (!launch_attached_is_gone(&ended)) {
         nanosleep(&pause, NULL);
     }
+    session_descriptor_close(&ended.pidfd);
 }
 
 int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message *message)
@@ -720,6 +733,6 @@ int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message 
         return VARVE_OK;
     }
     *was_alone_out = true;
-    error = attach_stop(pid, message);
-    return error == VARVE_OK ? attach_release(pid, message) : error;
+    error = attach_stop(NULL, pid, NULL, NULL, message);
+    return error == VARVE_OK ? attach_release(NULL, pid, message) : error;
 }

@@ -204,6 +204,7 @@ enum process_state {
     PROCESS_STATE_RUNNING = 1,
     PROCESS_STATE_EXITED = 2,    /* reached its exit handlers or _exit */
     PROCESS_STATE_EXECUTING = 3, /* calls exec: exec_path says what; back to RUNNING if that failed */
+    PROCESS_STATE_DETACHED = 4,  /* goes on unrecorded */
 };
 
 /* Written by the workload; the collector only reads it. */

@@ -245,6 +245,7 @@ void recorder_session_end(void)
     }
     __atomic_store_n(&found, &none, __ATOMIC_RELEASE);
     if (old->process->control != NULL) {
+        __atomic_store_n(&old->process->control->state, PROCESS_STATE_DETACHED, __ATOMIC_RELEASE);
         recorder_unmap(old->process->control, PROCESS_CONTROL_BYTES);
     }
     discard(old);

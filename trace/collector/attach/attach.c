@@ -8,6 +8,7 @@
 #include "trace/collector/attach/inject.h"
 #include "trace/error.h"
 #include "trace/format/attach.h"
+#include "trace/symbols/running.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -61,6 +62,8 @@ int attach_check(struct attach *attach, int32_t pid, const char *library, struct
     if (realpath(library, attach->library) == NULL) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "'%s': %s", library, strerror(errno));
     }
+    attach->detach_at = symbols_file_function(attach->library, ATTACH_FUNCTION_DETACH);
+    attach->release_at = symbols_file_function(attach->library, ATTACH_FUNCTION_RELEASE);
     error = target_open(&attach->target, pid, message);
     if (error == VARVE_OK) {
         error = check_unrecorded(&attach->target, message);
@@ -94,19 +97,24 @@ static int call(const struct target *target, const struct inject_call *wanted, s
     }
 }
 
-static int call_loaded(const struct target *target, const char *function, bool needs_quiet,
+static int call_loaded(const struct target *target, const struct inject_call *wanted,
                        struct varve_message *message)
 {
-    const struct inject_call wanted = {.function = function, .needs_quiet = needs_quiet};
     struct inject_result result;
 
-    return target->recorder.path[0] != '\0' ? call(target, &wanted, &result, message) : VARVE_OK;
+    return target->recorder.path[0] != '\0' ? call(target, wanted, &result, message) : VARVE_OK;
 }
+
+/* Neither of the two allocates, or waits for what the recorder locks. */
+static const struct inject_call hooks_out = {.function = ATTACH_FUNCTION_DETACH,
+                                             .avoids = PLACE_LOADER | PLACE_UNKNOWN};
+static const struct inject_call memory_back = {
+    .function = ATTACH_FUNCTION_RELEASE, .avoids = PLACE_LOADER | PLACE_UNKNOWN, .needs_quiet = true};
 
 int attach_start(struct attach *attach, const char *directory, struct varve_message *message)
 {
     const struct inject_call wanted = {
-        .function = ATTACH_FUNCTION, .argument = directory, .library = attach->library};
+        .function = ATTACH_FUNCTION, .argument = directory, .library = attach->library, .avoids = PLACE_ANY};
     struct inject_result result;
     int error = VARVE_OK;
 
@@ -116,9 +124,9 @@ int attach_start(struct attach *attach, const char *directory, struct varve_mess
                                  attach->target.pid, directory);
     }
     if (attach->target.session[0] != '\0') {
-        error = call_loaded(&attach->target, ATTACH_FUNCTION_DETACH, false, message);
+        error = call_loaded(&attach->target, &hooks_out, message);
         if (error == VARVE_OK) {
-            error = call_loaded(&attach->target, ATTACH_FUNCTION_RELEASE, true, message);
+            error = call_loaded(&attach->target, &memory_back, message);
         }
     }
     if (error == VARVE_OK) {
@@ -128,7 +136,7 @@ int attach_start(struct attach *attach, const char *directory, struct varve_mess
     return error;
 }
 
-static int call_in(int32_t pid, const char *function, bool needs_quiet, struct varve_message *message)
+static int call_in(int32_t pid, const struct inject_call *wanted, struct varve_message *message)
 {
     struct target *target = malloc(sizeof(*target));
     int error = VARVE_ERROR_NO_MEMORY;
@@ -136,21 +144,30 @@ static int call_in(int32_t pid, const char *function, bool needs_quiet, struct v
     if (target != NULL) {
         error = target_open(target, pid, message);
         if (error == VARVE_OK) {
-            error = call_loaded(target, function, needs_quiet, message);
+            error = call_loaded(target, wanted, message);
         }
         free(target);
     }
     return error;
 }
 
-int attach_stop(int32_t pid, struct varve_message *message)
+int attach_stop(const struct attach *attach, int32_t pid, void (*idle)(void *context), void *idle_context,
+                struct varve_message *message)
 {
-    return call_in(pid, ATTACH_FUNCTION_DETACH, false, message);
+    struct inject_call wanted = hooks_out;
+
+    wanted.function_at = attach != NULL ? attach->detach_at : 0;
+    wanted.idle = idle;
+    wanted.idle_context = idle_context;
+    return call_in(pid, &wanted, message);
 }
 
-int attach_release(int32_t pid, struct varve_message *message)
+int attach_release(const struct attach *attach, int32_t pid, struct varve_message *message)
 {
-    return call_in(pid, ATTACH_FUNCTION_RELEASE, true, message);
+    struct inject_call wanted = memory_back;
+
+    wanted.function_at = attach != NULL ? attach->release_at : 0;
+    return call_in(pid, &wanted, message);
 }
 
 int attach_find_collector(int32_t pid, int32_t *collector_out, struct varve_message *message)

@@ -15,7 +15,9 @@ struct varve_message;
 struct attach {
     struct target target;
     char library[TARGET_PATH_BYTES]; /* libvarve_preload.so, absolute */
-    uint64_t stopped_ns;             /* how long its thread was held by attach_start */
+    uint64_t detach_at,
+        release_at;      /* addresses of functions in it: the file may be replaced while it is loaded */
+    uint64_t stopped_ns; /* how long its thread was held by attach_start */
 };
 
 /// Can `pid` be attached to? Nothing is changed. Errors: those of target_open; VARVE_ERROR_BUSY: it is recorded already.
@@ -25,10 +27,13 @@ int attach_check(struct attach *attach, int32_t pid, const char *library, struct
 /// left in it goes first. Errors: those of inject_call; UNSUPPORTED.
 int attach_start(struct attach *attach, const char *directory, struct varve_message *message);
 
-/// Hooks out: nothing more is recorded of `pid`, a thread that is inside one now still is. Errors: those of inject_call.
-int attach_stop(int32_t pid, struct varve_message *message);
+/// Hooks out: nothing more is recorded of `pid`, a thread that is inside one now still is. `idle` (or NULL) is called meanwhile, for
+/// threads that wait until the collector has made room. `attach` is that of the process or of its parent; NULL: nobody has it.
+/// Errors: those of inject_call.
+int attach_stop(const struct attach *attach, int32_t pid, void (*idle)(void *context), void *idle_context,
+                struct varve_message *message);
 /// And its memory for the recording goes, once no thread is inside. Errors: those of inject_call.
-int attach_release(int32_t pid, struct varve_message *message);
+int attach_release(const struct attach *attach, int32_t pid, struct varve_message *message);
 
 /// Who records `pid` by attach_start. Errors: NOT_FOUND and one line: nobody does.
 int attach_find_collector(int32_t pid, int32_t *collector_out, struct varve_message *message);

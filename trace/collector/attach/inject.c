@@ -8,7 +8,6 @@
  */
 #include "trace/collector/attach/inject.h"
 
-#include "trace/collector/attach/place.h"
 #include "trace/collector/attach/registers.h"
 #include "trace/error.h"
 #include "trace/symbols/running.h"
@@ -169,7 +168,7 @@ static unsigned list_threads(int32_t pid, int32_t *tids, unsigned max)
 }
 
 /* False: it can't be had. A thread that has not stopped in time stays seized until this process ends. */
-static bool seize(struct injector *injector, int32_t tid, enum place *place_out)
+static bool seize(struct injector *injector, int32_t tid, unsigned *place_out)
 {
     if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) != 0 && errno == EPERM && tid == injector->target->pid) {
         fail(injector, VARVE_ERROR_PERMISSION, "%s", "");
@@ -195,16 +194,16 @@ static bool look_once(struct injector *injector, bool for_quiet)
     bool is_quiet = count > 0;
 
     for (unsigned i = 0; i < count && injector->report->error == VARVE_OK; i++) {
-        enum place place = PLACE_UNSAFE;
+        unsigned place = PLACE_UNKNOWN;
 
         if (!seize(injector, tids[i], &place)) {
             continue;
         }
-        if (!for_quiet && place == PLACE_SAFE) {
+        if (!for_quiet && (place & injector->call->avoids) == 0) {
             injector->tid = tids[i];
             return true;
         }
-        is_quiet = is_quiet && place != PLACE_RECORDER;
+        is_quiet = is_quiet && (place & PLACE_RECORDER) == 0;
         let_go(tids[i]);
     }
     return for_quiet && is_quiet;
@@ -482,8 +481,13 @@ static int find_functions(struct injector *injector)
         injector->open = target_function(&target->libc, "__libc_dlopen_mode");
         injector->open_mode |= LIBC_DLOPEN_MODE;
     }
-    injector->function = target_function(&target->recorder, injector->call->function);
-    injector->function_in_file = file != NULL ? symbols_file_function(file, injector->call->function) : 0;
+    injector->function_in_file = injector->call->function_at;
+    if (injector->function_in_file == 0 && file != NULL) {
+        injector->function_in_file = symbols_file_function(file, injector->call->function);
+    }
+    if (target->recorder.path[0] != '\0') {
+        injector->function = target->recorder.base + injector->function_in_file;
+    }
     if (injector->map == 0 || injector->unmap == 0 || injector->open == 0 ||
         injector->function_in_file == 0) {
         return fail(injector, VARVE_ERROR_UNSUPPORTED, "process %d: %s has not the functions that are needed",
@@ -495,7 +499,7 @@ static int find_functions(struct injector *injector)
 static int run_child(struct injector *injector)
 {
     const pid_t child = fork();
-    int status;
+    int status = 0;
 
     if (child == 0) {
         work(injector);
@@ -504,7 +508,16 @@ static int run_child(struct injector *injector)
     if (child < 0) {
         return fail(injector, VARVE_ERROR_NO_MEMORY, "no process could be made: %s", strerror(errno));
     }
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    for (;;) {
+        const pid_t got = waitpid(child, &status, injector->call->idle != NULL ? WNOHANG : 0);
+
+        if (got == child || (got < 0 && errno != EINTR)) {
+            break;
+        }
+        if (injector->call->idle != NULL) {
+            injector->call->idle(injector->call->idle_context);
+            nap(SEARCH_STEP_NS);
+        }
     }
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         return fail(injector, VARVE_ERROR_IO, "the injector ended early (status %d)", status);

@@ -6,6 +6,7 @@
 #ifndef VARVE_TRACE_COLLECTOR_ATTACH_INJECT_H
 #define VARVE_TRACE_COLLECTOR_ATTACH_INJECT_H
 
+#include "trace/collector/attach/place.h"
 #include "trace/collector/attach/target.h"
 
 #include <stdbool.h>
@@ -15,9 +16,15 @@ struct varve_message;
 
 struct inject_call {
     const char *function; /* of libvarve_preload.so */
+    uint64_t function_at; /* its address in the file; 0: it is looked up there */
     const char *argument; /* a text, or NULL */
     const char *library;  /* path of libvarve_preload.so, to be loaded first if it is not there yet */
+    unsigned avoids;      /* enum place: where the thread that makes it must not be */
     bool needs_quiet;     /* only once no thread is inside the library */
+    void (*idle)(
+        void *
+            context); /* called every few milliseconds meanwhile: threads may wait for the collector; or NULL */
+    void *idle_context;
 };
 
 struct inject_result {

@@ -51,7 +51,7 @@ void place_rules_init(struct place_rules *rules, const struct target *target)
 
 struct judgement {
     const struct place_rules *rules;
-    enum place place;
+    unsigned place;
 };
 
 static bool is_allocator(const struct target *target, const char *path)
@@ -72,25 +72,25 @@ static bool judge_frame(void *context, const struct symbols_running_frame *frame
     const char *function = frame->function != NULL ? frame->function : "";
 
     if (strncmp(base_name(path), "libvarve_preload.so", 19) == 0) {
-        judgement->place = PLACE_RECORDER;
+        judgement->place |= PLACE_RECORDER;
     } else if (strncmp(base_name(path), "ld-linux", 8) == 0 || strncmp(base_name(path), "ld-2.", 5) == 0 ||
                is_among(function, unsafe_functions)) {
-        judgement->place = PLACE_UNSAFE;
+        judgement->place |= PLACE_LOADER;
     } else if (strcmp(path, rules->target->libc.path) == 0) {
         if (frame->file_pc >= rules->malloc_start && frame->file_pc < rules->malloc_end) {
-            judgement->place = PLACE_UNSAFE;
+            judgement->place |= PLACE_ALLOCATOR;
         }
     } else if (is_allocator(rules->target, path) &&
                (strstr(base_name(path), ".so") != NULL || strstr(function, "alloc") != NULL ||
                 strstr(function, "free") != NULL)) {
-        judgement->place = PLACE_UNSAFE; /* of a program only its functions with such names */
+        judgement->place |= PLACE_ALLOCATOR; /* of a program only its functions with such names */
     }
-    return judgement->place != PLACE_RECORDER;
+    return true;
 }
 
-enum place place_of(const struct place_rules *rules, struct symbols_running *running, int32_t tid)
+unsigned place_of(const struct place_rules *rules, struct symbols_running *running, int32_t tid)
 {
     struct judgement judgement = {.rules = rules};
 
-    return symbols_running_stack(running, tid, judge_frame, &judgement) ? judgement.place : PLACE_UNSAFE;
+    return symbols_running_stack(running, tid, judge_frame, &judgement) ? judgement.place : PLACE_UNKNOWN;
 }

@@ -21,13 +21,16 @@ struct place_rules {
 
 void place_rules_init(struct place_rules *rules, const struct target *target);
 
+/* Where a thread is, a bit mask; 0: where it may call anything. */
 enum place {
-    PLACE_SAFE = 0,
-    PLACE_UNSAFE,   /* in the loader, the allocator, … */
-    PLACE_RECORDER, /* in libvarve_preload.so */
+    PLACE_ALLOCATOR = 1,
+    PLACE_LOADER = 2, /* or another holder of a lock that dlopen takes, or a constructor */
+    PLACE_RECORDER = 4,
+    PLACE_UNKNOWN = 8,
+    PLACE_ANY = 15,
 };
 
 /// Of a thread that is traced and stopped.
-enum place place_of(const struct place_rules *rules, struct symbols_running *running, int32_t tid);
+unsigned place_of(const struct place_rules *rules, struct symbols_running *running, int32_t tid);
 
 #endif

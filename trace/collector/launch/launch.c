@@ -312,7 +312,7 @@ int launch_attach(struct launch *launch, int32_t pid, struct varve_message *mess
 }
 
 /* Old kernels give no descriptor. */
-static bool attached_is_gone(const struct launch *launch)
+bool launch_attached_is_gone(const struct launch *launch)
 {
     struct pollfd ready = {.fd = launch->pidfd, .events = POLLIN};
 
@@ -350,7 +350,7 @@ void launch_poll(struct launch *launch, launch_ended *ended, void *context)
         }
     }
     if (launch->is_attached) {
-        if (!launch->has_ended && attached_is_gone(launch)) {
+        if (!launch->has_ended && launch_attached_is_gone(launch)) {
             launch->has_ended = launch->is_gone = true;
         }
         return;

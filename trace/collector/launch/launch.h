@@ -39,6 +39,9 @@ int launch_start(struct launch *launch, char *const argv[], const char *preload,
 /// The same place for a process that runs already: signals of the collector arrive here and end its recording, not the process.
 int launch_attach(struct launch *launch, int32_t pid, struct varve_message *message);
 
+/// Has it ended, whether its parent knows or not? Of pid and pidfd alone (-1: the kernel gave none).
+bool launch_attached_is_gone(const struct launch *launch);
+
 /// Handle the signals that arrived, reap children, forward SIGTERM, SIGHUP, SIGQUIT to the program. SIGINT
 /// from a terminal reaches the program by itself: it is forwarded only if it was sent to the collector alone.
 /// `ended` is called for each process reaped. Never blocks.

@@ -13,9 +13,9 @@
 #include <elf.h>
 #include <link.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 
-#define PAGE_BYTES ((uintptr_t)4096)
 #define FILTER_BITS 1024U
 
 #if defined(__aarch64__)
@@ -36,6 +36,7 @@ struct replacing {
     unsigned objects;
     unsigned changed;
     unsigned long long unloaded;       /* as dl_iterate_phdr counts */
+    uintptr_t page_bytes;              /* of the kernel */
     uint64_t filter[FILTER_BITS / 64]; /* of names */
 };
 
@@ -45,7 +46,8 @@ struct replaced_object {
     const struct dl_phdr_info *info;
     uintptr_t start, end;
     uintptr_t protected_start, protected_end; /* RELRO */
-    uintptr_t writable_page;                  /* the last one that was looked at */
+    uintptr_t page_bytes;
+    uintptr_t writable_page; /* the last one that was looked at */
 };
 
 /* The objects as the last replacement has left them. */
@@ -92,8 +94,8 @@ static void segments_read(struct replaced_object *of)
             of->start = at < of->start ? at : of->start;
             of->end = at + header->p_memsz > of->end ? at + header->p_memsz : of->end;
         } else if (header->p_type == PT_GNU_RELRO) {
-            of->protected_start = at & ~(PAGE_BYTES - 1);
-            of->protected_end = (at + header->p_memsz) & ~(PAGE_BYTES - 1);
+            of->protected_start = at & ~(of->page_bytes - 1);
+            of->protected_end = (at + header->p_memsz) & ~(of->page_bytes - 1);
         }
     }
 }
@@ -118,7 +120,7 @@ static bool page_is_writable(struct replaced_object *of, uintptr_t page)
 {
 #ifdef MADV_POPULATE_WRITE
     if (page != of->writable_page &&
-        recorder_sys_madvise((void *)page, PAGE_BYTES, MADV_POPULATE_WRITE) == 0) {
+        recorder_sys_madvise((void *)page, of->page_bytes, MADV_POPULATE_WRITE) == 0) {
         of->writable_page = page;
     }
 #endif
@@ -127,16 +129,16 @@ static bool page_is_writable(struct replaced_object *of, uintptr_t page)
 
 static bool entry_set(struct replaced_object *of, uintptr_t at, uintptr_t value)
 {
-    const uintptr_t page = at & ~(PAGE_BYTES - 1);
+    const uintptr_t page = at & ~(of->page_bytes - 1);
     const bool is_protected = page >= of->protected_start && page < of->protected_end;
     const bool is_writable = page_is_writable(of, page);
 
-    if (!is_writable && recorder_sys_mprotect((void *)page, PAGE_BYTES, PROT_READ | PROT_WRITE) != 0) {
+    if (!is_writable && recorder_sys_mprotect((void *)page, of->page_bytes, PROT_READ | PROT_WRITE) != 0) {
         return false;
     }
     __atomic_store_n((uintptr_t *)at, value, __ATOMIC_RELEASE);
     if (!is_writable && is_protected) {
-        recorder_sys_mprotect((void *)page, PAGE_BYTES, PROT_READ);
+        recorder_sys_mprotect((void *)page, of->page_bytes, PROT_READ);
     }
     return true;
 }
@@ -187,7 +189,7 @@ static void relocations_visit(struct replacing *replacing, struct replaced_objec
 static int object_visit(struct dl_phdr_info *info, size_t bytes, void *context)
 {
     struct replacing *replacing = context;
-    struct replaced_object of = {.info = info};
+    struct replaced_object of = {.info = info, .page_bytes = replacing->page_bytes};
 
     (void)bytes;
     replacing->unloaded = info->dlpi_subs;
@@ -213,6 +215,7 @@ static void replace(struct replacing *replacing)
 
         replacing->filter[bit / 64] |= UINT64_C(1) << bit % 64;
     }
+    replacing->page_bytes = getauxval(AT_PAGESZ);
     elf_each_object(object_visit, replacing);
 }
 

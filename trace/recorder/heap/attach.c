@@ -169,14 +169,18 @@ int varve_preload_attach(const char *directory)
 int varve_preload_detach(void)
 {
     struct recorder_signals saved;
+    bool is_locked;
 
     recorder_reentrant_begin(&saved);
-    recorder_lock(&replace_lock);
-    elf_entries_restore(replacements, replacement_count);
-    recorder_unlock(&replace_lock);
     __atomic_store_n(&heap_state, HEAP_STATE_OFF, __ATOMIC_RELEASE);
     preload_is_on = false;
     __atomic_store_n(&main_end_is_watched, false, __ATOMIC_RELAXED);
+    is_locked = recorder_lock_soon(
+        &replace_lock); /* its holder may be this thread: then it changes nothing any more */
+    elf_entries_restore(replacements, replacement_count);
+    if (is_locked) {
+        recorder_unlock(&replace_lock);
+    }
     recorder_reentrant_end(&saved);
     return ATTACH_DONE;
 }

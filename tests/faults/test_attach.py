@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""varve attach and varve detach where they can't do what they are asked for: one line, exit status 2, and the process as it
+was; and where somebody is killed meanwhile.
+Only with an unsanitized command: it loads a library into programs that have no sanitizer."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+
+TARGET = recording.program("attach_target")
+PTRACE_SEIZE, PTRACE_DETACH = 0x4206, 17
+NOBODY = 65534
+
+# Allows every call, and is a filter all the same.
+CONFINED = """
+import ctypes, struct, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+allow = struct.pack("HBBI", 6, 0, 0, 0x7fff0000)
+program = ctypes.create_string_buffer(allow, 8)
+filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 1, ctypes.addressof(program)))
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+print("ready" if libc.prctl(22, 2, filter, 0, 0) == 0 else "none", flush=True)
+time.sleep(100)
+"""
+
+
+class Attach(recording.Case):
+    def setUp(self):
+        super().setUp()
+        if not recording.attach_is_possible():
+            self.skipTest("no process may be traced here")
+
+    def begin(self, *command, said=None, **options):
+        process = recording.start([*command], **options)
+        self.addCleanup(recording.kill_group, process)
+        if said is not None:
+            self.assertEqual(process.stdout.readline().strip(), said)
+        return process
+
+    def target(self):
+        return self.begin(TARGET, self.folder, "2", "steady", said="ready")
+
+    def quit(self, process):
+        """It has come to no harm."""
+        with open(os.path.join(self.folder, "quit"), "w", encoding="ascii"):
+            pass
+        outcome = recording.finish(process)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assertIn("errors 0", outcome.out)
+
+    def attach(self, pid, path=None, *options):
+        collector = recording.start([recording.VARVE, "attach", "-o", path or self.path, *options, str(pid)])
+        self.addCleanup(recording.kill_group, collector)
+        recording.wait_until(lambda: collector.poll() is not None or recording.is_attached(pid), what="the attaching")
+        if collector.poll() is not None:
+            self.fail(recording.finish(collector))
+        return collector
+
+    def refused(self, pid, *words, **options):
+        outcome = recording.varve("attach", "-o", self.path, str(pid), **options)
+        self.assert_refused(outcome, *words)
+        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("trace")], [], "nothing half-written")
+
+
+class Refused(Attach):
+    def test_numbers(self):
+        for pid in ("x", "0", "-1", "1x", "99999999999999999999"):
+            with self.subTest(pid=pid):
+                self.assertEqual(recording.varve("attach", pid).returncode, 2)
+                self.assertEqual(recording.varve("detach", pid).returncode, 2)
+        self.refused("x", "'x' is no process number")
+        self.refused(4194303, "no such process: 4194303")
+        self.assert_refused(recording.varve("detach", "4194303"), "no such process")
+
+    def test_itself(self):
+        outcome = recording.run(["sh", "-c", f'exec "$0" attach -o {self.path} $$', recording.VARVE])
+        self.assert_refused(outcome, "is this varve itself")
+
+    def test_static_program(self):
+        process = self.begin(recording.program("static_hello"), "wait", said="hello from a static program")
+        self.refused(process.pid, "statically linked")
+        self.assertIsNone(process.poll())
+
+    def test_zombie(self):
+        process = subprocess.Popen(["true"])  # pylint: disable=consider-using-with
+        recording.wait_until(lambda: recording.process_state(process.pid) == "Z", what="the end")
+        self.refused(process.pid, "has ended")
+        process.wait()
+
+    def test_kernel_thread(self):
+        try:
+            with open("/proc/2/comm", encoding="ascii") as stream:
+                is_one = stream.read().strip() == "kthreadd"
+        except OSError:
+            is_one = False
+        if not is_one:
+            self.skipTest("no thread of the kernel is seen here")
+        self.refused(2, "is a thread of the kernel")
+
+    def test_thread_of_a_process(self):
+        process = self.target()
+        tid = next(int(tid) for tid in os.listdir(f"/proc/{process.pid}/task") if int(tid) != process.pid)
+        self.refused(tid, f"is a thread of process {process.pid}")
+        self.quit(process)
+
+    def test_stopped_process(self):
+        process = self.target()
+        process.send_signal(signal.SIGSTOP)
+        recording.wait_until(lambda: recording.process_state(process.pid) == "T", what="the stop")
+        self.refused(process.pid, "is stopped", "kill -CONT")
+        process.send_signal(signal.SIGCONT)
+        self.quit(process)
+
+    def test_process_with_a_debugger(self):
+        process = self.target()
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.assertEqual(libc.ptrace(PTRACE_SEIZE, process.pid, None, None), 0)
+        self.refused(process.pid, "is being traced by", str(os.getpid()))
+        process.kill()
+
+    def test_process_of_another_user(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root has processes of other users")
+        process = self.begin("sleep", "100", user=NOBODY, group=NOBODY, extra_groups=[])
+        self.refused(process.pid, f"belongs to user {NOBODY}", "sudo -u")
+        own = self.target()
+        os.chmod(self.folder, 0o777)
+        outcome = recording.run([recording.VARVE, "attach", "-o", self.path, str(own.pid)], user=NOBODY, group=NOBODY,
+                                extra_groups=[], cwd="/") if os.access(recording.VARVE, os.X_OK) else None
+        if outcome is not None and outcome.returncode == 2:
+            self.assertIn("belongs to user 0", outcome.err)
+        self.quit(own)
+
+    def test_another_root(self):
+        if os.geteuid() != 0 or recording.run(["unshare", "-m", "true"]).returncode != 0:
+            self.skipTest("no mount namespaces here")
+        process = self.begin("unshare", "-m", "sh", "-c", "echo ready; exec sleep 100", said="ready")
+        recording.wait_until(lambda: os.path.basename(os.readlink(f"/proc/{process.pid}/exe")) != "unshare", what="the exec")
+        self.refused(process.pid, "another view of the file system")
+
+    def test_confined_process(self):
+        process = self.begin(sys.executable, "-c", CONFINED)
+        if process.stdout.readline().strip() != "ready":
+            self.skipTest("no seccomp here")
+        self.refused(process.pid, "has confined itself")
+        self.assertIsNone(process.poll())
+
+    def test_database_that_exists(self):
+        process = self.target()
+        with open(self.path, "w", encoding="ascii") as stream:
+            stream.write("mine")
+        self.assert_refused(recording.varve("attach", "-o", self.path, str(process.pid)), "exists")
+        with open(self.path, encoding="ascii") as stream:
+            self.assertEqual(stream.read(), "mine")
+        self.assertFalse(recording.is_attached(process.pid))
+        self.quit(process)
+
+    def test_recorded_already(self):
+        process = self.target()
+        collector = self.attach(process.pid)
+        other = os.path.join(self.folder, "other.db")
+        self.assert_refused(recording.varve("attach", "-o", other, str(process.pid)), "is recorded already, by varve attach",
+                            f"varve detach {process.pid}")
+        self.varve("detach", str(process.pid))
+        self.assertEqual(recording.finish(collector).returncode, 0)
+        self.assert_refused(recording.varve("detach", str(process.pid)), "is not attached to")
+        self.quit(process)
+
+    def test_recorded_from_its_start(self):
+        record = recording.start(self.record_command(TARGET, self.folder, "2", "steady"))
+        self.addCleanup(recording.kill_group, record)
+        self.assertEqual(record.stdout.readline().strip(), "ready")
+        pid = recording.program_of(record, "attach_target")
+        other = os.path.join(self.folder, "other.db")
+        self.assert_refused(recording.varve("attach", "-o", other, str(pid)), "is recorded already, by varve record")
+        self.assert_refused(recording.varve("detach", str(pid)), "was started by varve record")
+        self.quit(record)
+        self.assert_finished()
+        self.assert_no_loss()
+
+    def test_nobody_attached(self):
+        process = self.target()
+        self.assert_refused(recording.varve("detach", str(process.pid)), f"process {process.pid} is not attached to")
+        self.quit(process)
+
+
+class Busy(Attach):
+    def test_full_rings(self):
+        """A thread that does nothing but allocate, and waits for room most of the time, is let go all the same."""
+        process = self.begin(sys.executable, "-c", "print('ready', flush=True)\nwhile True: bytes(100_000)", said="ready")
+        for overflow in ("block", "drop"):
+            with self.subTest(overflow=overflow):
+                self.varve("attach", "--overflow", overflow, "--ring-size", "4K", "--stacks", "none", "--for", "0.3", "-f", "-o",
+                           self.path, str(process.pid))
+                self.assertFalse(recording.is_attached(process.pid))
+                self.assert_finished()
+                self.assertEqual(self.assert_conserved()[0] == 0, overflow == "block" or self.count("lost") == 0)
+        self.assertIsNone(process.poll())
+
+    def test_children_are_let_go_too(self):
+        process = self.begin(sys.executable, "-c", "import os, time\nprint('ready', flush=True)\ninput()\nchild = os.fork()\n"
+                             "kept = [bytes(40_000) for _ in range(50)]\nprint(child, flush=True)\ntime.sleep(100)",
+                             said="ready", stdin=subprocess.PIPE)
+        collector = self.attach(process.pid)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        child = max(int(process.stdout.readline()), int(process.stdout.readline()))
+        self.assertTrue(recording.is_attached(child))
+        self.varve("detach", str(process.pid))
+        self.assertEqual(recording.finish(collector).returncode, 0)
+        self.assertFalse(recording.is_attached(process.pid))
+        self.assertFalse(recording.is_attached(child))
+        self.assertNotIn(recording.process_state(child), (None, "Z", "X"))
+        self.assert_finished()
+        self.assert_no_loss()
+        self.assertEqual(self.sql("SELECT pid, count(*) FROM allocations WHERE domain = 'heap' AND requested = 40033 GROUP BY pid"
+                                  " ORDER BY pid"), sorted([(process.pid, 50), (child, 50)]))
+
+
+class Killed(Attach):
+    def test_collector(self):
+        """The program goes on; detach takes the hooks out, recover finishes the database."""
+        process = self.target()
+        collector = self.attach(process.pid, None, "--ring-size", "64K")
+        time.sleep(0.3)
+        collector.kill()
+        collector.wait()
+        time.sleep(0.3)
+        self.assert_refused(recording.varve("recover", self.path + ".d"), "still run", "varve detach")
+        outcome = self.varve("detach", str(process.pid))
+        self.assertIn("varve recover", outcome.err)
+        self.assertFalse(recording.is_attached(process.pid))
+        self.varve("recover", self.path + ".d")
+        self.assert_finished()
+        self.assert_no_loss()
+        self.assert_pairs(may_know_unknown=True)
+        self.assertGreater(self.one("SELECT count(*) FROM event"), 0)
+        self.quit(process)
+
+    def test_attaching_after_a_dead_collector(self):
+        process = self.target()
+        collector = self.attach(process.pid)
+        collector.kill()
+        collector.wait()
+        other = os.path.join(self.folder, "other.db")
+        self.varve("attach", "--for", "0.2", "-o", other, str(process.pid))
+        self.assert_finished(other)
+        self.assert_no_loss()
+        self.varve("recover", self.path + ".d")
+        self.quit(process)
+
+    def test_program(self):
+        process = self.target()
+        collector = self.attach(process.pid)
+        time.sleep(0.1)
+        process.kill()
+        outcome = recording.finish(collector)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assertIn("end of process", outcome.err)
+        self.assert_finished()
+        self.assert_conserved()
+
+    def test_program_after_a_dead_collector(self):
+        process = self.target()
+        collector = self.attach(process.pid)
+        collector.kill()
+        collector.wait()
+        self.quit(process)
+        self.varve("recover", self.path + ".d")
+        self.assert_finished()
+        self.assert_no_loss()
+
+    def test_program_that_becomes_another(self):
+        process = self.begin("sh", "-c", "read line; exec sleep 100")
+        self.assertIsNone(process.poll())
+        shell = subprocess.Popen(["sh", "-c", "echo ready; read line; exec sleep 100"], stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, text=True, start_new_session=True)  # pylint: disable=consider-using-with
+        self.addCleanup(recording.kill_group, shell)
+        self.assertEqual(shell.stdout.readline().strip(), "ready")
+        collector = self.attach(shell.pid)
+        shell.stdin.write("\n")
+        shell.stdin.flush()
+        recording.wait_until(lambda: os.path.basename(os.readlink(f"/proc/{shell.pid}/exe")) != os.path.basename(
+            os.path.realpath("/bin/sh")), what="the exec")
+        collector.send_signal(signal.SIGTERM)
+        self.assertEqual(recording.finish(collector).returncode, 0)
+        self.assert_finished()
+        self.assertEqual(self.sql("SELECT end_cause FROM process"), [("exec",)])
+        self.assertIn(("environment without the recorder",), self.sql("SELECT reason FROM unrecorded_program"))
+        self.assertIsNone(shell.poll())
+
+
+if __name__ == "__main__":
+    recording.main()
