@@ -191,7 +191,8 @@ class Dataset:
         files = os.path.join(glob.escape(self.directory), f"view={view}", "**", "*.parquet").replace("'", "''")
         has_device = any(name.startswith("device=") for _, names, _ in os.walk(os.path.join(self.directory, f"view={view}")) for name in names)
         types = ", ".join(f"'{name}': {type}" for name, type in TYPES.items() if name != "device" or has_device)
-        connection.execute(f"CREATE VIEW \"{view}\" AS SELECT * FROM read_parquet('{files}', hive_partitioning = true, "
+        numbers = ", ".join(f"nullif({name}, {NONE}) AS {name}" for name in ("rank", "device") if name != "device" or has_device)
+        connection.execute(f"CREATE VIEW \"{view}\" AS SELECT * REPLACE ({numbers}) FROM read_parquet('{files}', hive_partitioning = true, "
                            f"hive_types = {{{types}}}, union_by_name = true)")
 
     def _table(self, view: str) -> pyarrow.Table:
@@ -275,8 +276,8 @@ def _read_database(paths: Sequence[str], question: Question, columns: Sequence[s
 def _level(path: str, name: str) -> str | None:
     for part in path.split(os.sep)[:-1]:
         if part.startswith(name + "="):
-            value = part[len(name) + 1:]
-            return None if value == NONE else urllib.parse.unquote(value)
+            value = urllib.parse.unquote(part[len(name) + 1:])
+            return None if name != "run" and value == str(NONE) else value
     return None
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces as Parquet or Arrow files, partitioned so that one question over many of them reads little:
 
-    DIR/view=events/run=NAME/rank=0/device=__HIVE_DEFAULT_PARTITION__/part-0.parquet
+    DIR/view=events/run=NAME/rank=0/device=-1/part-0.parquet
 
-rank and device are NULL (that long name) where a row has none; views without devices have no such level. What a trace gives appears
+rank and device are -1 where a row has none: readers that infer types know no column of NULLs. Views without devices have no such level. What a trace gives appears
 at once, when all of it is written, or not at all."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 VIEWS = ("events", "allocations", "callsite_total_process", "total_process", "size_total_process", "timeline_process", "rss", "leak_line",
          "ladder", "ladder_peak", "segment", "mark", "oom", "process", "recording", "data_loss")
 FORMATS = ("parquet", "arrow")
-NONE = "__HIVE_DEFAULT_PARTITION__"  # as Hive calls the partition of NULL
+NONE = -1  # rank or device of rows that have none
 # Columns whose neighbours differ by little, or that have few equal values: differences are smaller and quicker than dictionaries.
 _DELTAS = {"seq", "ts_ns", "id", "ring_seq", "addr", "alloc_seq", "alloc_ns", "free_ns", "free_requested_seq", "free_completed_seq",
            "lifetime_ns"}

@@ -33,7 +33,7 @@ class Health:
     """What a reader of the figures must know, as `varve report` begins with it.
 
     nothing_lost: every event that a recorded process emitted is in the figures
-    figures:      emitted, stored, lost, lost_bytes, uncommitted, … in events and bytes, as under "health" of `varve report --json`
+    figures:      emitted, stored, lost, lost_bytes, uncommitted, … in events and bytes, as under "loss" of `varve report --json`
     kept:         'events': everything; 'allocations': no rows of events; 'totals': no rows of freed allocations either
     data_loss:    rows (name, idx, source, value) of the view data_loss
     """

@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# Only with an unsanitized command: a sanitized library does not load into a plain Python
+# Slow: all views of seven traces, and their figures
+# Reads damaged input: databases with names that are no UTF-8, and what is no trace
+"""The Python package on trace databases: each view as SQLite has it, of several kinds of traces, with the library and without; that the
+short cuts of the large views leave nothing out; what is no trace; names that are no text; and that every figure can be made."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from python_packages import PACKAGE, ROOT, missing, needs  # noqa: E402
+import recording  # noqa: E402
+import varve  # noqa: E402
+from varve import reading, wide  # noqa: E402
+
+HISTORIES = os.path.join(ROOT, "tests", "conformance", "pytorch")
+HOSTILE = b"<script>alert(1)</script>\xff\xfe\0tail"
+
+
+class Case(recording.Case):
+    """Traces of all kinds, made once."""
+
+    made = {}
+
+    @classmethod
+    def trace(cls, name):
+        folder = cls.made.setdefault("", os.path.join(os.environ.get("TMPDIR", "/tmp"), f"varve-python-{os.getpid()}"))
+        path = cls.made.get(name)
+        if path is None:
+            os.makedirs(folder, exist_ok=True)
+            unittest.addModuleCleanup(shutil.rmtree, folder, ignore_errors=True)
+            path = cls.made[name] = os.path.join(folder, name + ".db")
+            outcome = recording.varve(*{
+                "resnet": ("replay", os.path.join(HISTORIES, "resnet50_train_stacks.pickle.xz"), "-o", path),
+                "oom": ("replay", os.path.join(HISTORIES, "synthetic_oom.pickle.xz"), "-o", path),
+                "streams": ("replay", os.path.join(HISTORIES, "multistream_record.pickle.xz"), "-o", path),
+                "heap": ("record", "-q", "-o", path, "--", recording.program("churn"), "--ops", "3000", "--seed", "3"),
+                "totals": ("record", "-q", "--keep", "totals", "-o", path, "--", recording.program("churn"), "--ops", "1000"),
+                "storages": ("record", "-q", "-o", path, "--", recording.program("storage_hunt")),
+                "remat": ("dtr", "--ratio", "0.5", "-o", path, os.path.join(ROOT, "tests", "golden", "training.log")),
+            }[name])
+            assert outcome.returncode == 0, outcome
+        return path
+
+    TRACES = ("resnet", "oom", "streams", "heap", "totals", "storages", "remat")
+
+    def assert_one_line(self, function, *words):
+        with self.assertRaises(varve.TraceError) as caught:
+            function()
+        text = str(caught.exception)
+        self.assertEqual(len(text.splitlines()), 1, text)
+        for word in words:
+            self.assertIn(word, text)
+
+
+class Alone(Case):
+    """Without any package."""
+
+    def test_import_is_light(self):
+        code = ("import sys; before = set(sys.modules); import varve; varve.open; "
+                "print(sorted({'pandas', 'pyarrow', 'numpy', 'plotly', 'dask', 'duckdb'} & set(sys.modules)))")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PACKAGE})
+        self.assertEqual((done.returncode, done.stdout.strip()), (0, "[]"), done.stderr)
+
+    def test_missing_packages_are_named(self):
+        code = ("import sys; sys.modules['pandas'] = sys.modules['pyarrow'] = None; import varve; trace = varve.open(sys.argv[1])\n"
+                "print(trace.health, len(trace.views) > 50)\n"
+                "try: trace.events\nexcept varve.TraceError as error: print(error)")
+        done = subprocess.run([sys.executable, "-c", code, self.trace("heap")], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("nothing lost", done.stdout)
+        self.assertIn("True", done.stdout)
+        self.assertIn("pip install 'varve[data]'", done.stdout)
+
+    def test_what_is_no_trace(self):
+        copy = os.path.join(self.folder, "copy.db")
+
+        def doctored(sql):
+            shutil.copy(self.trace("heap"), copy)
+            with sqlite3.connect(copy) as connection:
+                connection.executescript(sql)
+            connection.close()
+            return copy
+
+        def file(data):
+            with open(copy, "wb") as stream:
+                stream.write(data)
+            return copy
+
+        for make, words in ((lambda: os.path.join(self.folder, "none.db"), ["No such file"]), (lambda: self.folder, ["directory"]),
+                            (lambda: file(b""), ["not a trace"]), (lambda: file(b"x" * 5000), ["not an SQLite file"]),
+                            (lambda: doctored("PRAGMA application_id = 7"), ["another tool"]),
+                            (lambda: doctored("PRAGMA user_version = 1"), ["older", "record again"]),
+                            (lambda: doctored("PRAGMA user_version = 99"), ["newer"]),
+                            (lambda: doctored("DELETE FROM meta WHERE key = 'complete'"), ["varve recover"]),
+                            (lambda: doctored("DROP TABLE meta"), ["meta"])):
+            path = make()
+            self.assert_one_line(lambda: varve.open(path), *words)
+
+    def test_schema_version(self):
+        with open(os.path.join(ROOT, "trace", "trace.h"), encoding="utf-8") as stream:
+            text = stream.read()
+        self.assertIn(f"VARVE_DATABASE_SCHEMA_VERSION {reading.SCHEMA_VERSION}\n", text)
+
+    def test_health_is_the_report_s(self):
+        for name in self.TRACES:
+            health = varve.open(self.trace(name)).health
+            told = recording.json_lines(recording.varve("report", "--json", self.trace(name)).out)[0]["loss"]
+            self.assertEqual(health.nothing_lost, told["nothing_lost"], name)
+            for key, value in health.figures.items():
+                self.assertEqual(value, told[key], (name, key))
+        self.assertEqual(varve.open(self.trace("totals")).health.kept, "totals")
+
+    def test_help(self):
+        trace = varve.open(self.trace("heap"))
+        for view in ("events", "callsite_total", "leak_line"):
+            self.assertEqual(set(trace.help(view)), {"", *trace._columns(view)})
+        self.assert_one_line(lambda: trace.help("nothing"), "nothing")
+
+
+@needs("pandas", "pyarrow")
+class Views(Case):
+    def rows(self, path, sql):
+        connection = reading.connect(path)
+        connection.text_factory = lambda text: text.decode("utf-8", "replace")
+        try:
+            return connection.execute(sql).fetchall()
+        finally:
+            connection.close()
+
+    def assert_same(self, table, rows, what):
+        found = list(zip(*[column.to_pylist() for column in table.columns])) if table.num_rows else []
+        self.assertEqual(len(found), len(rows), what)
+        for mine, theirs in zip(found, rows):
+            if mine != theirs:  # text columns have numbers as text
+                self.assertEqual([str(value) if isinstance(one, str) else value for one, value in zip(mine, theirs)], list(mine), what)
+
+    def test_every_view_is_sqlites(self):
+        self.assertIsNotNone(reading.library(), "libvarve_query.so is not built")
+        seen = set()
+        for name in self.TRACES:
+            with varve.open(self.trace(name)) as trace:
+                for view in trace.views:
+                    rows = self.rows(trace.path, f'SELECT * FROM "{view}"')
+                    seen.update([view] if rows else [])
+                    self.assert_same(trace.arrow(view), rows, (name, view))
+        for view in ("peak_hole", "hole", "storage_leak", "eviction", "operator_total", "leak_line", "oom", "segment"):
+            self.assertIn(view, seen)  # else the test shows nothing of it
+
+    def test_properties_are_views(self):
+        trace = varve.open(self.trace("resnet"))
+        for name in dir(varve.Trace):
+            view = getattr(varve.Trace, name)
+            if type(view).__name__ == "View":
+                self.assertEqual(len(getattr(trace, name)), self.rows(trace.path, f'SELECT count(*) FROM "{view.name}"')[0][0], name)
+
+    def test_short_cuts(self):
+        for name in ("heap", "streams", "oom"):
+            with varve.open(self.trace(name)) as trace:
+                for view in wide.BASES:
+                    self.assertIsNotNone(wide.plan(trace, view), view)
+                    whole = trace.arrow(view)
+                    self.assert_same(whole, self.rows(trace.path, f"SELECT * FROM {view}"), (name, view))
+                    self.assertEqual(whole.num_rows, sum(batch.num_rows for batch in trace.batches(view, batch_rows=777)))
+
+    def test_short_cut_of_another_view(self):
+        """A view that says something else is read as it is."""
+        path = os.path.join(self.folder, "other.db")
+        shutil.copy(self.trace("heap"), path)
+        with sqlite3.connect(path) as connection:
+            text = connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'event'").fetchone()[0]
+            connection.executescript("PRAGMA writable_schema = 1; DROP VIEW event;" + text.replace("seq, ts_ns,", "seq, ts_ns + 1 AS ts_ns,")
+                                     .replace("SELECT t.pid FROM", "SELECT t.pid + 1 FROM"))
+        connection.close()
+        trace = varve.open(path)
+        self.assertIsNone(wide.plan(trace, "event"))
+        self.assert_same(trace.arrow("events").slice(0, 50), self.rows(path, "SELECT * FROM events LIMIT 50"), "events")
+
+    def test_without_the_library(self):
+        code = ("import sys, varve, pyarrow; trace = varve.open(sys.argv[1])\n"
+                "with pyarrow.OSFile(sys.argv[2], 'wb') as file:\n"
+                "    table = trace.arrow('allocations')\n"
+                "    with pyarrow.ipc.new_file(file, table.schema) as out: out.write_table(table)\n")
+        out = os.path.join(self.folder, "table.arrow")
+        done = subprocess.run([sys.executable, "-c", code, self.trace("streams"), out], capture_output=True, text=True,
+                              env={**os.environ, "VARVE_BUILD_DIR": self.folder})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("several times slower", done.stderr)
+        import pyarrow
+        with pyarrow.memory_map(out) as file:
+            mine = pyarrow.ipc.open_file(file).read_all()
+        theirs = varve.open(self.trace("streams")).arrow("allocations")
+        self.assertEqual(mine.to_pylist(), theirs.to_pylist())
+
+    def test_integers_stay_exact(self):
+        frame = varve.open(self.trace("heap")).query("SELECT 9223372036854775807 AS a, NULL AS b UNION ALL SELECT 1, 9007199254740993")
+        self.assertEqual((str(frame.a.dtype), str(frame.b.dtype)), ("int64", "Int64"))
+        self.assertEqual((frame.a[0], frame.b[1]), (2**63 - 1, 2**53 + 1))
+
+    def test_questions_that_are_none(self):
+        trace = varve.open(self.trace("heap"))
+        for sql, word in (("SELECT nothing FROM events", "nothing"), ("DELETE FROM meta", "read-only"), ("SELECT 1; SELECT 2", "one statement"),
+                          ("SELECT ? AS a", "parameter"), ("no_such_view", "no view"),
+                          ("ATTACH ':memory:' AS x", "read-only")):
+            self.assert_one_line(lambda: trace.query(sql), word)
+        short = varve.open(self.trace("heap"), timeout=0.05)
+        self.assert_one_line(lambda: short.query("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"),
+                             "computing")
+        trace.close()
+        self.assert_one_line(lambda: trace.events, "closed")
+
+    def hostile(self):
+        path = os.path.join(self.folder, "hostile.db")
+        shutil.copy(self.trace("resnet"), path)
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE symbol SET function = CAST(? AS TEXT) WHERE id % 3 = 0", (HOSTILE,))
+            connection.execute("UPDATE symbol SET file = CAST(zeroblob(1000000) AS TEXT) WHERE id = 1")
+            connection.execute("UPDATE meta SET value = CAST(x'c328' AS TEXT) WHERE key = 'replay.source'")
+        connection.close()
+        return path
+
+    def test_names_that_are_no_text(self):
+        trace = varve.open(self.hostile())
+        names = set(trace.query("SELECT function FROM symbol WHERE id % 3 = 0").function)
+        self.assertEqual(names, {"<script>alert(1)</script>\ufffd\ufffd\0tail"})
+        self.assertEqual(trace.query("SELECT length(CAST(file AS BLOB)) AS n FROM symbol WHERE id = 1").n[0], 1000000)
+        for view in trace.views:
+            trace.arrow(view)
+
+    @needs("plotly")
+    def test_figures(self):
+        makers = ("timeline", "ladder", "lifetimes", "flame_graph", "block_map")
+        for path in [self.trace(name) for name in ("totals", "storages", "oom")] + [self.hostile()]:
+            with varve.open(path) as trace:
+                for maker in makers:
+                    figure = getattr(trace.plot, maker)()
+                    text = figure.to_json()
+                    self.assertNotIn("<script", text, (path, maker))
+                    has_something = len(figure.data) > 0 or len(figure.layout.annotations) == 1
+                    self.assertTrue(has_something, (path, maker))
+        with varve.open(self.trace("resnet")) as trace:
+            for metric in ("peak", "allocated", "leaked", "temporary"):
+                for inverted in (False, True):
+                    data = trace.plot.flame_graph(metric, inverted=inverted, min_share=0).data[0]
+                    total = {"peak": "peak_bytes", "allocated": "bytes", "leaked": "live_bytes", "temporary": "temporary"}[metric]
+                    self.assertEqual(data.values[0], trace.callsites[trace.callsites.domain == "block"][total].sum())
+                    children = {}
+                    for parent, value in zip(data.parents, data.values):
+                        children[parent] = children.get(parent, 0) + value
+                    for identity, value in zip(data.ids, data.values):
+                        self.assertLessEqual(children.get(identity, 0), value)
+            part = trace.plot.block_map(start_ns=400_000_000, end_ns=450_000_000, color="inner")
+            self.assertLess(sum(len(one.x) for one in part.data), sum(len(one.x) for one in trace.plot.block_map().data))
+            self.assert_one_line(lambda: trace.plot.flame_graph("nothing"), "peak")
+
+    @needs("plotly")
+    def test_figures_of_the_commands(self):
+        from varve import plot
+        compared = recording.varve("compare", "--json", "--policies", "pytorch,plan", self.trace("resnet")).out
+        self.assertEqual(len(plot.policies(compared).data[0].y), 2)
+        swept = recording.varve("dtr", "--sweep", "0.3:1:0.1", "--json", os.path.join(ROOT, "tests", "golden", "training.log")).out
+        self.assertGreater(len(plot.budget_curve(swept).data[0].x), 2)
+        self.assert_one_line(lambda: plot.budget_curve(compared), "sweep")
+        self.assert_one_line(lambda: plot.policies("{"), "JSON")
+
+    @unittest.skipIf(missing("mypy"), "mypy is not installed")
+    def test_annotations(self):
+        done = subprocess.run([sys.executable, "-m", "mypy", "--ignore-missing-imports", "-p", "varve"], capture_output=True, text=True,
+                              cwd=PACKAGE)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+
+if __name__ == "__main__":
+    recording.main()
