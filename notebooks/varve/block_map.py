@@ -90,25 +90,39 @@ def _rectangles(figure: Figure, blocks: pandas.DataFrame, names: list[tuple[str,
                              legendgroup=name, showlegend=False, hovertemplate="%{text}<extra></extra>")
 
 
-def _picture(figure: Figure, blocks: pandas.DataFrame, names: list[tuple[str, str]], by: float, begin: int, end: int, top: int) -> None:
-    """Cells of time and address, each with the class of the block that is longest in it."""
+def _cells(x0: Any, x1: Any, y0: Any, y1: Any, begin: int, end: int, top: int) -> tuple[Any, Any, Any, Any]:
+    """Columns and rows of the picture that rectangles cover: one at least."""
     np = needs("numpy", "data")
+    left = ((x0.astype(float) - begin) * PIXELS_X / max(1, end - begin)).astype(int).clip(0, PIXELS_X - 1)
+    right = np.ceil((x1.astype(float) - begin) * PIXELS_X / max(1, end - begin)).astype(int).clip(left + 1, PIXELS_X)
+    low = (y0.astype(float) * PIXELS_Y / top).astype(int).clip(0, PIXELS_Y - 1)
+    return left, right, low, np.ceil(y1.astype(float) * PIXELS_Y / top).astype(int).clip(low + 1, PIXELS_Y)
+
+
+def _picture(figure: Figure, segments: pandas.DataFrame, blocks: pandas.DataFrame, names: list[tuple[str, str]], by: float, begin: int,
+             end: int, top: int) -> None:
+    """Cells of time and address, each with the class of a block in it: small ones are drawn first, so that large ones are whole."""
+    np = needs("numpy", "data")
+    classes = [("reserved, free", FREE), *names]
     grid = np.full((PIXELS_Y, PIXELS_X), np.nan, dtype=np.float32)
-    number = {name: at for at, (name, _) in enumerate(names)}
-    classes = blocks["class"].map(number).to_numpy()
-    left = ((blocks.begin_ns.to_numpy() - begin) * PIXELS_X // max(1, end - begin)).clip(0, PIXELS_X - 1).astype(int)
-    right = (-(-(blocks.end_ns.to_numpy() - begin) * PIXELS_X // max(1, end - begin))).clip(1, PIXELS_X).astype(int)
-    low = (blocks.low.to_numpy().astype(float) * PIXELS_Y / top).astype(int).clip(0, PIXELS_Y - 1)
-    high = np.ceil((blocks.low + blocks["size"]).to_numpy().astype(float) * PIXELS_Y / top).astype(int).clip(1, PIXELS_Y)
+    ends = segments.free_ns.fillna(end).astype("int64").clip(upper=end).to_numpy()
+    base = segments.base.to_numpy()
+    for left, right, low, high in zip(*_cells(segments.alloc_ns.to_numpy(), ends, base, base + segments["size"].to_numpy(), begin, end, top)):
+        grid[low:high, left:right] = 0
+    number = {name: at for at, (name, _) in enumerate(classes)}
+    chosen = blocks["class"].map(number).to_numpy()
+    low_bytes = blocks.low.to_numpy()
+    left, right, low, high = _cells(blocks.begin_ns.to_numpy(), blocks.end_ns.to_numpy(), low_bytes,
+                                    low_bytes + blocks["size"].to_numpy(), begin, end, top)
     for at in np.argsort((right - left) * (high - low), kind="stable"):
-        grid[low[at]:high[at], left[at]:max(right[at], left[at] + 1)] = classes[at]
+        grid[low[at]:high[at], left[at]:right[at]] = chosen[at]
     colors: list[Any] = []
-    for at, (_, color) in enumerate(names):
-        colors += [[at / len(names), color], [(at + 1) / len(names), color]]
+    for at, (_, color) in enumerate(classes):
+        colors += [[at / len(classes), color], [(at + 1) / len(classes), color]]
     figure.add_heatmap(z=grid, x0=begin / 1e9, dx=(end - begin) / 1e9 / PIXELS_X, y0=0, dy=top / by / PIXELS_Y, zmin=-0.5,
-                       zmax=len(names) - 0.5, colorscale=colors, showscale=False, hoverongaps=False,
-                       text=None, hovertemplate="%{x:.6g} s<extra></extra>")
-    for name, color in names:
+                       zmax=len(classes) - 0.5, colorscale=colors, showscale=False, hoverongaps=False,
+                       hovertemplate="%{x:.6g} s, %{y:.4g}<extra></extra>")
+    for name, color in classes:
         figure.add_scatter(x=[None], y=[None], mode="markers", marker={"symbol": "square", "size": 10, "color": color}, name=name)
 
 
@@ -134,10 +148,10 @@ def draw(trace: Trace, device: int | None, start_ns: int | None, end_ns: int | N
                      note or f"{len(blocks):,} blocks on GPU {device}, process {process_id}; gaps between segments are left out")
     names = _classes(blocks)
     blocks["class"] = blocks.name.where(blocks.name.isin([name for name, _ in names]), "other lines")
-    _backgrounds(figure, segments, by, begin, end)
     if len(blocks) > BLOCKS:
-        _picture(figure, blocks, names, by, begin, end, top)
+        _picture(figure, segments, blocks, names, by, begin, end, top)
     else:
+        _backgrounds(figure, segments, by, begin, end)
         _rectangles(figure, blocks, names, by)
     figure.update_layout(height=720)
     figure.update_xaxes(range=[begin / 1e9, end / 1e9], showgrid=False)

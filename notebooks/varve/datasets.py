@@ -263,7 +263,10 @@ def _labelled(path: str, view: str, timeout: float | None) -> pyarrow.Table:
     ranks, batches = Ranks(trace), []
     reader = trace.batches(view)
     for batch in reader:
-        batches.append(pa.RecordBatch.from_arrays([*batch.columns, ranks.of(batch)], names=[*batch.schema.names, "rank"]))
+        rank = ranks.of(batch)
+        if rank is None:
+            rank = pa.array([ranks.shared] * len(batch), pa.int64())
+        batches.append(pa.RecordBatch.from_arrays([*batch.columns, rank], names=[*batch.schema.names, "rank"]))
     table = pa.Table.from_batches(batches) if batches else reader.schema.empty_table().append_column("rank", pa.array([], pa.int64()))
     return table.append_column("run", pa.array([run_name(path)] * len(table), pa.string()))
 

@@ -60,15 +60,20 @@ class Ranks:
         if {rank for _, rank, _ in found} <= {self.shared}:
             self._tables = {}
 
-    def of(self, batch: pyarrow.RecordBatch) -> pyarrow.Array:
-        """An integer for each row; NULL: none."""
+    def of(self, batch: pyarrow.RecordBatch) -> pyarrow.Array | None:
+        """An integer for each row, NULL: none; None: all rows have the shared one."""
         pa = needs("pyarrow", "data")
         import pyarrow.compute as pc
         for column, ranks in self._tables.items():
             if column in batch.schema.names:
                 places = pc.index_in(batch.column(column), value_set=pa.array(list(ranks), pa.int64()))
                 return pa.array(list(ranks.values()), pa.int64()).take(places)
-        return pa.array([self.shared], pa.int64()).take(pa.array([0], pa.int32()).take(pa.nulls(batch.num_rows, pa.int32()).fill_null(0)))
+        return None
+
+    def split(self, batch: pyarrow.RecordBatch) -> Iterator[tuple[int | None, pyarrow.RecordBatch]]:
+        """The rows of each rank."""
+        values = self.of(batch)
+        return iter([(self.shared, batch)]) if values is None else _split(batch, values)
 
 
 def run_name(path: str) -> str:
@@ -115,7 +120,7 @@ class _Partition:
         self.writers = {}
 
 
-def _split(batch: pyarrow.RecordBatch, name: str, values: pyarrow.Array) -> Iterator[tuple[int | None, pyarrow.RecordBatch]]:
+def _split(batch: pyarrow.RecordBatch, values: pyarrow.Array) -> Iterator[tuple[int | None, pyarrow.RecordBatch]]:
     """The rows of each value of a column beside the batch."""
     import pyarrow.compute as pc
     ends = pc.min_max(values)
@@ -131,12 +136,12 @@ def _write(reader: pyarrow.RecordBatchReader, ranks: Ranks, files: _Partition) -
     has_device = "device" in schema.names
     try:
         for batch in reader:
-            for rank, rows in _split(batch, "rank", ranks.of(batch)):
+            for rank, rows in ranks.split(batch):
                 if not has_device:
                     files.write(rank, None, False, rows)
                     continue
                 at = rows.schema.get_field_index("device")
-                for device, part in _split(rows, "device", rows.column(at)):
+                for device, part in _split(rows, rows.column(at)):
                     files.write(rank, device, True, _without(part, "device"))
     finally:
         files.close()

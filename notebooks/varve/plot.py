@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Distinct for people who see red and green alike (Okabe and Ito, "Color Universal Design"), and what is left over.
 COLORS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#332288", "#882255", "#44AA99"]
 OTHERS, FAINT, STRONG = "#BBBBBB", "#DDDDDD", "#222222"
-POINTS, BLOCKS = 4000, 20000  # more of them than this are not told apart on a screen
+POINTS, BLOCKS, LEVELS = 4000, 20000, 32  # more of them than this are not told apart on a screen
 RUNGS = {"live_requested": ("requested", "#0072B2"), "rounding": ("rounding", "#56B4E9"),
          "unsplit_remainder": ("unsplit remainder", "#44AA99"), "segment_quantum": ("never used yet", "#F0E442"),
          "pool_segregation": ("other pools and streams", "#E69F00"), "stream_pending": ("pending on streams", "#CC79A7"),
@@ -203,12 +203,9 @@ class Plots:
         column, words = METRICS[metric]
         domain = domain or _main_domain(self._trace)
         title, note = self._title(f"{domain}: {words}, by stack")
-        stacks = self._trace.query(
-            f"SELECT t.callsite_id, t.{column} AS value, f.function, f.file, f.line, f.module FROM callsite_total t "
-            "LEFT JOIN frame f ON f.callsite_id = t.callsite_id WHERE t.domain = ? AND value > 0 ORDER BY t.callsite_id, f.depth DESC",
-            (domain,))
+        stacks = _stacks(self._trace, column, domain)
         figure = new_figure(title, "", "", note)
-        if not len(stacks):
+        if not stacks:
             return _empty(figure, f"domain {domain} has nothing {words}")
         nodes = _tree(stacks, inverted, min_share)
         text = (lambda value: f"{value:,}") if metric == "temporary" else bytes_text
@@ -218,9 +215,13 @@ class Plots:
             labels=[node[2] for node in nodes], values=[node[3] for node in nodes], branchvalues="total",
             customdata=[[text(node[3]), f"{node[3] / total:.1%}", node[4]] for node in nodes], sort=True,
             hovertemplate="<b>%{label}</b><br>%{customdata[0]}, %{customdata[1]} of all<br>%{customdata[2]}<extra></extra>",
-            texttemplate="%{label}  %{customdata[0]}", tiling={"orientation": "v"}, root_color=FAINT,
+            texttemplate="%{label}  %{customdata[0]}", tiling={"orientation": "v"}, maxdepth=LEVELS, root_color=FAINT,
             marker={"colors": [_warm(node[2]) if node[1] is not None else FAINT for node in nodes]}, pathbar={"thickness": 18}))
-        figure.update_layout(height=700, margin={"l": 10, "r": 10, "b": 10}, uniformtext={"minsize": 9, "mode": "hide"})
+        # Rows high enough for their text; what is deeper is reached by a click.
+        levels = {None: 0}
+        for number, parent, *_ in nodes:
+            levels[number] = levels[parent] + 1
+        figure.update_layout(height=max(360, 120 + 24 * min(LEVELS, max(levels.values()))), margin={"l": 10, "r": 10, "b": 10}, uniformtext={"minsize": 9, "mode": "hide"})
         return figure
 
     def block_map(self, device: int | None = None, *, start_ns: int | None = None, end_ns: int | None = None, process_id: int | None = None,
@@ -233,39 +234,58 @@ class Plots:
 
 
 def _main_domain(trace: Trace) -> str:
-    """Blocks of a caching allocator, if it has any; else where most was live at a time."""
-    totals = trace.totals.groupby("domain").peak_bytes.sum()
-    if not len(totals):
-        return "heap"
-    return "block" if totals.get("block", 0) > 0 else str(totals.idxmax())
+    """The first that has anything: blocks of a caching allocator, GPU memory, the heap; of mmap much is only reserved."""
+    peaks = trace.totals.groupby("domain").peak_bytes.sum()
+    found = [domain for domain in ("block", "device", "managed", "pinned", "heap", "python") if peaks.get(domain, 0) > 0]
+    return found[0] if found else str(peaks.idxmax()) if len(peaks) else "heap"
 
 
-def _tree(stacks: pandas.DataFrame, inverted: bool, min_share: float) -> list[tuple[int, int | None, str, int, str]]:
-    """Nodes (id, parent, label, value, place) of the paths from outermost to innermost frame, parents first; small ones together."""
-    totals: dict[tuple, int] = {(): 0}
-    places: dict[str, str] = {}  # of a label its whole path
-    for _, part in stacks.groupby("callsite_id", sort=False, dropna=False):
-        value, path = int(part.value.iloc[0]), []
-        for function, file, line, module in zip(part.function, part.file, part.line, part.module):
-            where = os.path.basename(module) if isinstance(module, str) else None
-            label = line_text(function if isinstance(function, str) else where, file, line)
-            places[label] = line_text(file if isinstance(file, str) else module, None, None)
-            path.append(label)
-        for depth in range(len(path) + 1):
-            key = tuple(path[::-1][:depth] if inverted else path[:depth])
-            totals[key] = totals.get(key, 0) + value
-    least, numbers, nodes = totals[()] * min_share, {(): 0}, []
-    rest: dict[int, int] = {}
-    for key, value in sorted(totals.items(), key=lambda item: len(item[0])):
-        if not key:
-            nodes.append((0, None, "all", value, ""))
-        elif key[:-1] in numbers and value >= least:
-            numbers[key] = len(numbers)
-            nodes.append((numbers[key], numbers[key[:-1]], key[-1], value, places[key[-1]]))
-        elif key[:-1] in numbers:
-            rest[numbers[key[:-1]]] = rest.get(numbers[key[:-1]], 0) + value
+def _stacks(trace: Trace, column: str, domain: str) -> list[tuple[int, list[tuple[str, str]]]]:
+    """Of each call site that has any of a column: how much, and (label, place) of its frames, the outermost first. Nodes are read once:
+    deep stacks share most of theirs."""
+    sites = trace._rows(f"SELECT c.node_id, t.{column} FROM callsite_total t LEFT JOIN callsite c ON c.id = t.callsite_id "
+                        f"WHERE t.domain = ? AND t.{column} > 0", (domain,))[1]
+    nodes = {row[0]: row[1:] for row in trace._rows("SELECT id, parent_id, symbol_id FROM stack_node")[1]}
+    names = {}
+    for number, function, file, line, module in trace._rows("SELECT id, function, file, line, module FROM symbol")[1]:
+        where = os.path.basename(module) if isinstance(module, str) else None
+        names[number] = (line_text(function if isinstance(function, str) else where, file, line),
+                         line_text(file if isinstance(file, str) else module, None, None))
+    made = []
+    for node, value in sites:
+        path = []
+        while node in nodes:
+            parent, symbol = nodes[node]
+            path.append(names.get(symbol, ("(unknown)", "")))
+            node = parent if parent is not None and parent < node else None  # of a damaged file, too, a walk ends
+        made.append((value, path[::-1]))
+    return made
+
+
+def _tree(stacks: list[tuple[int, list[tuple[str, str]]]], inverted: bool, min_share: float) -> list[tuple[int, int | None, str, int, str]]:
+    """Nodes (id, parent, label, value, place), parents first; small ones together."""
+    numbers: dict[tuple[int, str], int] = {}
+    nodes: list[tuple[int, int | None, str, str]] = [(0, None, "all", "")]
+    totals = [0]
+    for value, path in stacks:
+        at = 0
+        totals[0] += value
+        for label, place in reversed(path) if inverted else path:
+            child = numbers.setdefault((at, label), len(nodes))
+            if child == len(nodes):
+                nodes.append((child, at, label, place))
+                totals.append(0)
+            at = child
+            totals[at] += value
+    least, rest = totals[0] * min_share, {}
+    made = []
+    for number, parent, label, place in nodes:
+        if totals[number] >= least:
+            made.append((number, parent, label, totals[number], place))
+        elif totals[parent or 0] >= least:
+            rest[parent] = rest.get(parent, 0) + totals[number]
     # Only where much is left over is a node of its own worth its place; else the parent's own width says it.
-    return nodes + [(len(numbers) + at, parent, "(smaller)", value, "") for at, (parent, value) in enumerate(rest.items()) if value >= least]
+    return made + [(len(nodes) + at, parent, "(smaller)", value, "") for at, (parent, value) in enumerate(rest.items()) if value >= least]
 
 
 def _warm(label: str) -> str:
