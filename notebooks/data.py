@@ -94,7 +94,10 @@ def command_with_policy(name, source):
     (folder / "alloc" / "policy").mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.c").write_text(source, encoding="utf-8")
     header = (TREE / "alloc" / "policy" / "policy.h").read_text(encoding="utf-8")
-    with_entry = header.replace('    X(none, "none")', f'    X(none, "none") \\\n    X({name}, "{name}")')
+    last = '    X(none, "none")\n'
+    if header.count(last) != 1:
+        raise ValueError("POLICY_LIST of alloc/policy/policy.h does not end as it did")
+    with_entry = header.replace(last, f'{last.rstrip()} \\\n    X({name}, "{name}")\n')
     (folder / "alloc" / "policy" / "policy.h").write_text(with_entry, encoding="utf-8")  # found before the tree's
     objects = []
     for file in (folder / f"{name}.c", TREE / "alloc" / "policy" / "policy.c", TREE / "alloc" / "core" / "alloc.c"):

@@ -10,6 +10,7 @@ Ends with status 1 where a cell fails, which is printed with its traceback, or w
 import concurrent.futures
 import os
 import pathlib
+import re
 import sys
 import time
 
@@ -35,7 +36,8 @@ def execute(path):
     except (nbclient.exceptions.CellExecutionError, nbclient.exceptions.CellTimeoutError,
             nbclient.exceptions.DeadKernelError) as error:
         cells = [number for number, cell in enumerate(notebook.cells, 1) if cell.cell_type == "code" and cell.execution_count]
-        problem = f"cell {cells[-1] if cells else 1}: {error}"
+        without_colours = re.sub("\x1b\\[[0-9;]*m", "", str(error))
+        problem = f"cell {cells[-1] if cells else 1}: {without_colours}"
     else:
         if not any(cell.outputs for cell in notebook.cells if cell.cell_type == "code"):
             problem = "no cell has an output"

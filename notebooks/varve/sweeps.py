@@ -23,11 +23,11 @@ _OF = {"compare": ("policy", "conf", "memory_limit", "capacity"), "frontier": ("
 
 def sweep(traces: Any, policies: Sequence[str] = ("pytorch",), confs: Sequence[str | None] = (None,),
           memory_limits: Sequence[int | str | None] = (None,), capacities: Sequence[int | str | None] = (None,), *, command: str = "compare",
-          varve: str | os.PathLike[str] | None = None, scheduler: Any = None, timeout: float = 600.0) -> pandas.DataFrame:
+          options: Sequence[str] = (), varve: str | os.PathLike[str] | None = None, scheduler: Any = None, timeout: float = 600.0) -> pandas.DataFrame:
     """A row for each trace and setting, with the keys of the command's JSON (peak_reserved, load_bytes, …; sizes in bytes, device_ns in
     ns). `traces`: databases or snapshots, as for varve.dataset(). policies, confs (in PyTorch's syntax), memory_limits and capacities
     (bytes, or as "16G") are combined; None: as the trace has it. `command`: compare, frontier (policies and confs alone) or bound (none
-    of them). One that fails is a row with its reason in `error`.
+    of them); `options`: more of its options, for all runs, such as ["--served-only"]. One that fails is a row with its reason in `error`.
 
     `varve`: the command (default: VARVE, build/varve of this source tree, or the one in PATH); it and the traces must be there for every
     worker. `scheduler`: None: threads of this process; the address of a Dask scheduler, or a Client. `timeout`: seconds for each run."""
@@ -42,7 +42,7 @@ def sweep(traces: Any, policies: Sequence[str] = ("pytorch",), confs: Sequence[s
             raise TraceError(f"varve {command} takes no {name}")
     used = [choices[name] if name in _OF[command] else (None,) for name in choices]
     program = os.fspath(varve) if varve is not None else _command()
-    tasks = [dask.delayed(_run, pure=False)(program, command, path, dict(zip(choices, setting)), timeout)
+    tasks = [dask.delayed(_run, pure=False)(program, [command, *options], path, dict(zip(choices, setting)), timeout)
              for path in _paths(traces) for setting in itertools.product(*used)]
     rows = [row for rows in _computed(dask, tasks, scheduler) for row in rows]
     names = list(dict.fromkeys(name for row in rows for name in row if name != "error"))
@@ -74,10 +74,11 @@ def _computed(dask: Any, tasks: list[Any], scheduler: Any) -> list[list[dict]]:
             client.close()
 
 
-def _run(program: str, command: str, path: str, setting: dict[str, Any], timeout: float) -> list[dict]:
+def _run(program: str, words: list[str], path: str, setting: dict[str, Any], timeout: float) -> list[dict]:
     """A task: one run of the command; what went wrong is a row."""
+    command = words[0]
     labels = {"trace": path, "command": command, **{name: value for name, value in setting.items() if value is not None}}
-    arguments = [program, command, "--json"]
+    arguments = [program, *words, "--json"]
     for name in _OF[command]:
         option = _OPTIONS[name]
         if setting[name] is not None:

@@ -55,7 +55,7 @@ def main():
         backward(forward(batch))
         if is_on_leaking_host:
             keep_for_debugging(batch)
-        time.sleep(0.025 if is_slow else 0.002)
+        time.sleep(0.04 if is_slow else 0.002)
     return weights
 
 
