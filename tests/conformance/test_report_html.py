@@ -308,6 +308,12 @@ class TestBadInput(PageCase):
         for part in ("#timeline", "#flame", "#map"):
             self.assertEqual(self.page.find(f"{part} .absent").text, "No allocation was recorded.")
 
+    def test_totals_are_missing(self):
+        """As no recording leaves it: each part is there for itself."""
+        self.show(changed(demo(), "no-totals", "DELETE FROM total_stat WHERE process_id = 0"))
+        self.check_drawn("map")
+        self.page.click_at("#map canvas", 600, 100)
+
     def test_lost_events_are_seen(self):
         self.show(changed(demo(), "lossy", "UPDATE thread SET lost = 75, emitted = emitted + 75, lost_bytes = 12345 WHERE id = 1"))
         health = self.page.find("#health.bad")

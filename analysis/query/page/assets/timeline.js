@@ -338,7 +338,7 @@ varve.timeline = (() => {
 
     return {
         begin,
-        shown: () => shown,
+        shown: () => shown || {}, // a damaged database may have maps and no totals
         whenChosen: watch => watchers.push(watch),
         markMoment: time => { moment = time; chart.redraw(); },
         state: () => ({domain: shown && shown.domain, process: shown && shown.process, device: shown && shown.device, from: view.from, to: view.to, moment}),
