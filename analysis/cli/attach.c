@@ -146,6 +146,8 @@ static void print_summary(FILE *err, int32_t pid, const struct varve_collect_res
             format_count((int64_t)result->events).text, processes,
             format_count((int64_t)result->threads).text, result->threads == 1 ? "" : "s");
     report_result_words(err, result);
+    fprintf(err, "; one thread was held for %s to begin",
+            format_duration((int64_t)result->attach_stopped_ns).text);
     command_say(err, "; next: varve report %s\n", result->database_path);
     report_result_programs(err, result);
 }

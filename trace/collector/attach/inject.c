@@ -33,7 +33,7 @@
 #define CALL_NS UINT64_C(30000000000)
 #define STEP_NS 50000L
 #define SEARCH_STEP_NS 2000000L
-#define THREADS_MAX 256U             /* looked at in one round */
+#define THREADS_MAX 4096U            /* looked at in one round */
 #define LIBC_DLOPEN_MODE 0x80000000U /* what __libc_dlopen_mode wants to be told */
 
 /* What the child tells its parent. */
@@ -186,6 +186,14 @@ static void let_go(int32_t tid)
     ptrace(PTRACE_DETACH, tid, NULL, NULL);
 }
 
+static bool thread_is_there(const struct injector *injector, int32_t tid)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/task/%d", injector->target->pid, tid);
+    return access(path, F_OK) == 0;
+}
+
 /* One look at every thread. True: `tid` is stopped where it may call (or, to be quiet, none is inside the library). */
 static bool look_once(struct injector *injector, bool for_quiet)
 {
@@ -197,6 +205,7 @@ static bool look_once(struct injector *injector, bool for_quiet)
         unsigned place = PLACE_UNKNOWN;
 
         if (!seize(injector, tids[i], &place)) {
+            is_quiet = is_quiet && !thread_is_there(injector, tids[i]);
             continue;
         }
         if (!for_quiet && (place & injector->call->avoids) == 0) {
