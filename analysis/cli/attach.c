@@ -260,7 +260,8 @@ const struct command command_detach = {
     .purpose =
         "Ends the recording of process PID by varve attach, which runs elsewhere, and waits until its database is "
         "written. The process goes on without the recorder.",
-    .examples = "  varve detach 4711\n",
+    .examples = "  varve detach 4711\n"
+                "  varve detach $(pidof redis-server) && varve report trace.db\n",
     .options = detach_options,
     .values_bytes = sizeof(struct detach_values),
     .operands_min = 1,

@@ -262,6 +262,9 @@ def _labelled(path: str, view: str, timeout: float | None) -> pyarrow.Table:
     trace = Trace(path, timeout)
     ranks, batches = Ranks(trace), []
     reader = trace.batches(view)
+    if "rank" in reader.schema.names:
+        table = reader.read_all()
+        return table.append_column("run", pa.array([run_name(path)] * len(table), pa.string()))
     for batch in reader:
         rank = ranks.of(batch)
         if rank is None:

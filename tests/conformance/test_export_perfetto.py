@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # Slow: records and replays a dozen programs.
 """`varve export --to perfetto`, read by Google's protocol buffers. Perfetto's own trace_processor is in no package: what it demands of a

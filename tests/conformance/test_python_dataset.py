@@ -81,6 +81,10 @@ class Ranks(unittest.TestCase):
         self.assertEqual(dict(zip(heap["rank"], heap.peak_bytes)), peaks)
         by_sql = data.sql("SELECT rank, max(peak_bytes) AS peak FROM total_process WHERE domain = 'heap' GROUP BY rank")
         self.assertEqual(dict(zip(by_sql["rank"], by_sql.peak)), peaks)
+        # a view that has a rank of its own, of either source
+        for source in (data, varve.dataset(self.paths)):
+            own = source.sql("SELECT rank, count(*) AS n FROM process GROUP BY rank ORDER BY rank")
+            self.assertEqual(list(own["rank"]), sorted(peaks))
         late = data.stragglers(within="all")
         first = late[late.domain == "heap"].iloc[0]
         self.assertEqual(first["rank"], STRAGGLER)

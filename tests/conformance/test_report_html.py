@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # Slow: starts Chromium, and opens a page for each case.
 # Only with an unsanitized command: records programs.

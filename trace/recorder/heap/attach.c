@@ -148,10 +148,11 @@ static enum attach_answer begin(const char *directory)
     heap_with_stacks = recorder_session()->stacks;
     preload_is_on = true;
     (void)recorder_process_attach();
-    __atomic_store_n(&heap_state, HEAP_STATE_ON, __ATOMIC_RELEASE);
     recorder_lock(&replace_lock);
     elf_entries_replace(replacements, replacement_count, false);
     recorder_unlock(&replace_lock);
+    /* Only now: an allocation that was recorded while some entry of free was still the program's own would never end. */
+    __atomic_store_n(&heap_state, HEAP_STATE_ON, __ATOMIC_RELEASE);
     return ATTACH_DONE;
 }
 
