@@ -28,11 +28,18 @@
         element.prepend(nav);
     }
 
+    // A program may load libraries for long before it has any memory of the kind that was recorded: charts begin where there is some.
+    function beginView() {
+        const {view, setView} = varve.figure;
+        const first = d3.min(varve.data.part("curves").series, series => series.t[0]);
+        setView(first > 0.1 * view.end ? first - 0.03 * (view.end - first) : view.begin, view.end);
+    }
+
     function run() {
         const main = document.getElementById("main"), meta = varve.data.part("meta");
         main.replaceChildren();
         varve.figure.view.end = Math.max(1, meta.end);
-        varve.figure.resetTime();
+        beginView();
         const parts = [["header", () => totals(document.querySelector("header"))], ["timeline", varve.timeline.begin], ["flame graph", varve.flame.begin],
             ["map", varve.blocks.begin], ["ladder", varve.ladder.begin], ["tables", varve.tables.begin]];
         for (const [name, begin] of parts) {
