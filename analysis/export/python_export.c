@@ -118,7 +118,7 @@ static int spawn(const char *const *argv, int error_stream, pid_t *pid_out)
     return error;
 }
 
-int export_by_python(const struct python_export *export, struct varve_message *message)
+int export_by_python(const struct python_export *request, struct varve_message *message)
 {
     char folder[PATH_MAX] = ".", python[PATH_MAX + 32], timeout[40], reason[REASON_BYTES] = "";
     const char *argv[] = {NULL,
@@ -127,14 +127,14 @@ int export_by_python(const struct python_export *export, struct varve_message *m
                           "export",
                           "--quiet",
                           "--to",
-                          export->format,
+                          request->format,
                           "--timeout",
                           timeout,
                           "-o",
-                          export->directory,
-                          export->force ? "--force" : "--no-force",
+                          request->directory,
+                          request->force ? "--force" : "--no-force",
                           "--",
-                          export->database,
+                          request->database,
                           NULL};
     int streams[2], status = 0, error;
     pid_t pid;
@@ -143,7 +143,7 @@ int export_by_python(const struct python_export *export, struct varve_message *m
         set_paths(folder);
     }
     argv[0] = find_python(folder, python, sizeof(python));
-    snprintf(timeout, sizeof(timeout), "%.3f", (double)export->timeout_ns / 1e9);
+    snprintf(timeout, sizeof(timeout), "%.3f", (double)request->timeout_ns / 1e9);
     if (pipe2(streams, O_CLOEXEC) != 0) {
         return varve_message_set(message, VARVE_ERROR_IO, "%s", strerror(errno));
     }
@@ -158,7 +158,7 @@ int export_by_python(const struct python_export *export, struct varve_message *m
     if (error != 0) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "%s can't be run (%s): --to %s needs Python 3 with the package varve[data]",
-                                 argv[0], strerror(error), export->format);
+                                 argv[0], strerror(error), request->format);
     }
     if (status == 0) {
         return VARVE_OK;
