@@ -5,6 +5,7 @@
  */
 #include "trace/collector/attach/target.h"
 
+#include "trace/base/proc_file.h"
 #include "trace/error.h"
 #include "trace/format/exec_check.h"
 #include "trace/format/session.h"
@@ -32,18 +33,10 @@ static const char *base_name(const char *path)
 
 static size_t proc_read(int32_t pid, const char *name, char *text, size_t bytes)
 {
-    char path[64];
-    size_t length = 0;
-    FILE *file;
+    char process[16];
 
-    snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
-    file = fopen(path, "re");
-    if (file != NULL) {
-        length = fread(text, 1, bytes - 1, file);
-        fclose(file);
-    }
-    text[length] = '\0';
-    return length;
+    snprintf(process, sizeof(process), "%d", pid);
+    return proc_file_read(process, name, text, bytes);
 }
 
 /* ---- who it is ---- */

@@ -8,6 +8,7 @@
  */
 #include "trace/collector/session/liveness.h"
 
+#include "trace/base/proc_file.h"
 #include "trace/collector/session/directory.h"
 #include "trace/format/session.h"
 
@@ -66,22 +67,6 @@ uint64_t liveness_namespace(void)
     return namespace_of("self");
 }
 
-static size_t read_file(const char *process, const char *name, char *text, size_t bytes)
-{
-    char path[64];
-    size_t length = 0;
-    FILE *file;
-
-    snprintf(path, sizeof(path), "/proc/%s/%s", process, name);
-    file = fopen(path, "re");
-    if (file != NULL) {
-        length = fread(text, 1, bytes - 1, file);
-        fclose(file);
-    }
-    text[length] = '\0';
-    return length;
-}
-
 /* The number that the innermost namespace of a process gave it: the last one of the line. */
 static int32_t innermost_pid(const char *process)
 {
@@ -89,7 +74,7 @@ static int32_t innermost_pid(const char *process)
     char *line;
     char *end;
 
-    read_file(process, "status", text, sizeof(text));
+    proc_file_read(process, "status", text, sizeof(text));
     line = strstr(text, "\nNSpid:");
     end = line != NULL ? strchr(line + 1, '\n') : NULL;
     if (end == NULL) {
@@ -111,7 +96,7 @@ static bool has_variable(const char *process, const char *variable)
     if (text == NULL) {
         return false;
     }
-    end = read_file(process, "environ", text, bytes);
+    end = proc_file_read(process, "environ", text, bytes);
     for (size_t at = 0; !found && at < end; at += strlen(text + at) + 1) {
         found = strncmp(text + at, variable, length) == 0 && text[at + length] == '\0';
     }
