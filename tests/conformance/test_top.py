@@ -189,8 +189,13 @@ class Screen(recording.Case):
         self.tmux("send-keys", *keys)
 
     def settings(self, name):
-        with open(os.path.join(self.folder, name), encoding="ascii") as file:
-            return re.sub(r"rows \d+; columns \d+;", "", file.read())
+        def look():  # the shell makes the file before stty writes to it
+            try:
+                with open(os.path.join(self.folder, name), encoding="ascii") as file:
+                    return re.sub(r"rows \d+; columns \d+;", "", file.read())
+            except FileNotFoundError:
+                return ""
+        return recording.wait_until(look, what=f"the settings {name}")
 
     def test_keys(self):
         program = Still(self)
