@@ -158,8 +158,7 @@ class Top(recording.Case):
 class Screen(recording.Case):
     def setUp(self):
         super().setUp()
-        self.socket = os.path.join(self.folder, "tmux")
-        self.addCleanup(self.tmux, "kill-server", check=False)
+        self.terminals = 0
 
     def tmux(self, *arguments, check=True):
         environment = {name: value for name, value in os.environ.items() if name not in ("TMUX", "LC_ALL")}
@@ -168,7 +167,14 @@ class Screen(recording.Case):
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
 
     def begin(self, columns=100, lines=24):
-        """A shell that says how varve top ended, and what the terminal's settings are before and after."""
+        """A shell that says how varve top ended, and what the terminal's settings are before and after. Each has a server of its own: one
+        that was told to end may still answer."""
+        self.terminals += 1
+        self.socket = os.path.join(self.folder, f"tmux{self.terminals}")
+        self.addCleanup(self.tmux, "-S", self.socket, "kill-server", check=False)
+        for name in ("before", "after"):
+            if os.path.exists(os.path.join(self.folder, name)):
+                os.unlink(os.path.join(self.folder, name))
         command = f"stty -a > {self.folder}/before; {recording.VARVE} top {self.path}; echo status=$?;" \
                   f" stty -a > {self.folder}/after; sleep 600"
         self.tmux("new-session", "-d", "-x", str(columns), "-y", str(lines), command)
