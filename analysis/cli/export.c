@@ -70,6 +70,11 @@ struct export_values {
 
 #define BLOCKS_DEFAULT 10000
 
+static bool is_stdout(const struct export_values *values)
+{
+    return values->output != NULL && strcmp(values->output, STDOUT) == 0;
+}
+
 static const struct option_spec options[] = {
     {"to", 0, OPTION_CHOICE, "FORMAT",
      "what to write: csv, a folder of tables and views, or one with --view; folded, stacks for flamegraph.pl or inferno; "
@@ -124,7 +129,7 @@ static int export_snapshot(struct command_context *context, const struct export_
         error =
             varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                               "%s has requests only: there are no segments that a snapshot could show", path);
-    } else if (strcmp(values->output, STDOUT) == 0) {
+    } else if (is_stdout(values)) {
         error = write_snapshot(history, context->out, message);
     } else {
         error = output_file(values->output, values->force, write_snapshot, history, message);
@@ -173,7 +178,7 @@ static int export_database(struct command_context *context, const struct export_
     }
     if (values->format == FORMAT_CSV && values->view == NULL) {
         error = output_folder(values->output, export_csv_folder, &request, message);
-    } else if (strcmp(values->output, STDOUT) == 0) {
+    } else if (is_stdout(values)) {
         error = write(&request, context->out, message);
     } else {
         error = output_file(values->output, values->force, write, &request, message);
@@ -250,10 +255,10 @@ static const char *check(const void *values_untyped)
     if (values->blocks >= 0 && !format->takes_blocks) {
         return "--blocks is for perfetto";
     }
-    if (strcmp(values->output, STDOUT) == 0 && values->format == FORMAT_CSV && values->view == NULL) {
+    if (is_stdout(values) && values->format == FORMAT_CSV && values->view == NULL) {
         return "-o - takes one table: name it with --view";
     }
-    if (strcmp(values->output, STDOUT) == 0 && format->is_by_python) {
+    if (is_stdout(values) && format->is_by_python) {
         return "-o takes a folder: parquet and arrow are many files";
     }
     return NULL;
@@ -269,15 +274,14 @@ static int run(struct command_context *context, const void *values, const struct
 {
     const struct export_values *chosen = values;
     struct varve_message message = {""};
-    bool is_stdout = chosen->output != NULL && strcmp(chosen->output, STDOUT) == 0;
     int error = VARVE_OK;
 
-    if (is_stdout && traits[chosen->format].is_binary && fileno(context->out) >= 0 &&
+    if (is_stdout(chosen) && traits[chosen->format].is_binary && fileno(context->out) >= 0 &&
         isatty(fileno(context->out))) {
         return command_fail(context, "%s is not for a terminal: name a file with -o, or send it to a pipe",
                             format_names[chosen->format]);
     }
-    if (chosen->output != NULL && !is_stdout && !is_folder(chosen)) {
+    if (chosen->output != NULL && !is_stdout(chosen) && !is_folder(chosen)) {
         error = varve_publish_check(chosen->output, chosen->force, &message);
     }
     if (error == VARVE_OK && traits[chosen->format].is_by_python) {

@@ -123,7 +123,7 @@ static int directory_of(const char *name, char **path_out, struct varve_message 
     if (is_folder(*path_out)) {
         return VARVE_OK;
     }
-    strcpy(*path_out, name);
+    snprintf(*path_out, bytes, "%s", name);
     if (is_folder(name)) {
         return VARVE_OK;
     }
@@ -187,6 +187,7 @@ static int print_once(struct command_context *context, struct top *top, struct p
     if (error == VARVE_OK) {
         fwrite(text, 1, bytes, context->out);
     }
+    page->state = NULL;
     free(text);
     return error;
 }

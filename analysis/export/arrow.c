@@ -109,7 +109,7 @@ static void column_set_null(struct column *column, size_t row)
 
 static bool column_reserve(struct column *column, size_t bytes)
 {
-    if (column->capacity - column->used < bytes) {
+    if (column->bytes == NULL || column->capacity - column->used < bytes) {
         size_t capacity = 2 * (column->capacity + bytes) + 4096;
         char *grown = realloc(column->bytes, capacity);
 
@@ -198,8 +198,8 @@ static bool numbers_to_text(struct column *column, size_t rows, size_t row)
     bool is_done = true;
     char text[40];
 
-    made.offsets = calloc(rows + 1, sizeof(*made.integers));
-    if (made.offsets == NULL) {
+    made.integers = calloc(rows + 1, sizeof(*made.integers));
+    if (made.integers == NULL) {
         return false;
     }
     for (size_t i = 0; i < row && is_done; i++) {
@@ -212,7 +212,7 @@ static bool numbers_to_text(struct column *column, size_t rows, size_t row)
         is_done = column_set_text(&made, i, text, (size_t)length);
     }
     free(column->integers);
-    column->offsets = made.offsets;
+    column->integers = made.integers;
     column->bytes = made.bytes;
     column->used = made.used;
     column->capacity = made.capacity;
@@ -469,7 +469,7 @@ static void release_column(struct ArrowArray *array)
 
 static void release_batch(struct ArrowArray *array)
 {
-    for (int64_t i = 0; i < array->n_children; i++) {
+    for (int64_t i = 0; array->children != NULL && i < array->n_children; i++) {
         if (array->children[i]->release != NULL) { /* the consumer may have taken it out */
             array->children[i]->release(array->children[i]);
         }
@@ -549,7 +549,7 @@ static int get_next(struct ArrowArrayStream *arrow, struct ArrowArray *out)
 
 static void release_schema(struct ArrowSchema *schema)
 {
-    for (int64_t i = 0; i < schema->n_children; i++) {
+    for (int64_t i = 0; schema->children != NULL && i < schema->n_children; i++) {
         if (schema->children[i]->release != NULL) {
             schema->children[i]->release(schema->children[i]);
         }

@@ -19,8 +19,6 @@
 #define REASON_BYTES 4096
 #define PREFIX "varve: "
 
-extern char **environ;
-
 /* Missing packages are said in one line, not as a traceback. */
 static const char script[] =
     "import sys\n"

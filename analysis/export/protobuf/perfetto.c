@@ -34,7 +34,7 @@ struct timeline {
     bool is_empty;
 };
 
-static void open(struct cursor *cursor, const struct timeline *timeline, const char *sql)
+static void rows_open(struct cursor *cursor, const struct timeline *timeline, const char *sql)
 {
     cursor_open(cursor, timeline->request->database, sql);
     cursor_bind_integer(cursor, 1, timeline->request->process_id);
@@ -46,7 +46,7 @@ static void write_processes(struct timeline *timeline)
 {
     struct cursor cursor;
 
-    open(
+    rows_open(
         &cursor, timeline,
         "SELECT id, pid, coalesce(command_line, executable, 'process'), start_ns FROM process WHERE ?1 IN (0, id) ORDER BY id");
     while (cursor_next(&cursor)) {
@@ -55,7 +55,8 @@ static void write_processes(struct timeline *timeline)
                               cursor_integer(&cursor, 3)));
     }
     cursor_close(&cursor);
-    open(&cursor, timeline, "SELECT id, pid, tid, name FROM thread WHERE ?1 IN (0, process_id) ORDER BY id");
+    rows_open(&cursor, timeline,
+              "SELECT id, pid, tid, name FROM thread WHERE ?1 IN (0, process_id) ORDER BY id");
     while (cursor_next(&cursor)) {
         map_put(&timeline->threads, (uint64_t)cursor_integer(&cursor, 0),
                 track_thread(&timeline->writer, cursor_integer(&cursor, 1), cursor_integer(&cursor, 2),
@@ -85,7 +86,7 @@ static void write_counters(struct timeline *timeline)
     char group[NAME_BYTES] = "";
     struct cursor cursor;
 
-    open(
+    rows_open(
         &cursor, timeline,
         "SELECT process_id, domain || iif(domain IN ('block', 'device', 'managed', 'pinned'), ', GPU ' || device, ''), ts_ns, "
         "allocated, iif(domain = 'block', active, NULL), iif(domain = 'block', reserved, NULL), "
@@ -123,7 +124,7 @@ static void write_rss(struct timeline *timeline)
     int64_t process = 0;
     struct cursor cursor;
 
-    open(
+    rows_open(
         &cursor, timeline,
         "SELECT process_id, ts_ns, rss_bytes FROM rss WHERE ?1 IN (0, process_id) ORDER BY process_id, ts_ns");
     while (cursor_next(&cursor)) {
@@ -145,7 +146,7 @@ static void read_calls(struct timeline *timeline)
 {
     struct cursor cursor;
 
-    open(
+    rows_open(
         &cursor, timeline,
         "SELECT call, segment_id FROM (SELECT segment_id, lag(seq) OVER w AS call, lag(segment_id) OVER w AS before FROM "
         "(SELECT t.process_id, e.addr, e.seq, NULL AS segment_id FROM device_event d CROSS JOIN event e ON e.seq = d.seq "
@@ -236,7 +237,7 @@ static void write_segments(struct timeline *timeline)
     struct stream_lanes streams = {.timeline = timeline, .what = "segments"};
     struct cursor cursor;
 
-    open(
+    rows_open(
         &cursor, timeline,
         "SELECT s.process_id, s.device, s.stream, s.id, s.pool, s.addr, s.size, s.alloc_ns, s.free_ns, "
         "coalesce(s.is_expandable, 0), x.text, a.thread_id, f.thread_id, y.function, coalesce(y.file, y.module), y.line "
@@ -287,7 +288,7 @@ static void write_blocks(struct timeline *timeline)
         timeline->request->process_id);
     struct cursor cursor;
 
-    open(
+    rows_open(
         &cursor, timeline,
         "SELECT a.process_id, a.device, a.stream, a.id, a.segment_id, a.addr, a.size, a.requested, a.alloc_ns, a.free_ns, "
         "y.function, coalesce(y.file, y.module), y.line FROM (SELECT * FROM allocation WHERE domain = 4 AND "
@@ -327,7 +328,7 @@ static void write_marks(struct timeline *timeline)
     int64_t thread = 0;
     struct cursor cursor;
 
-    open(
+    rows_open(
         &cursor, timeline,
         "SELECT coalesce(t.id, 0), m.name, m.begin_ns, coalesce(m.end_ns, max(m.begin_ns, ?2)), m.end_ns IS NULL FROM mark m "
         "LEFT JOIN thread t ON t.process_id = m.process_id AND t.tid = m.tid WHERE ?1 IN (0, m.process_id) "
@@ -353,7 +354,7 @@ static void write_calls(struct timeline *timeline)
     int64_t thread = 0;
     struct cursor cursor;
 
-    open(
+    rows_open(
         &cursor, timeline,
         "SELECT e.thread_id, e.seq, e.ts_ns, e.requested, coalesce(c.text, k.name), k.name, e.device, e.stream, e.addr, e.size, "
         "e.flags & 1, e.arg, y.function, coalesce(y.file, y.module), y.line FROM device_event d "
@@ -398,7 +399,7 @@ static void write_chains(struct timeline *timeline)
 {
     struct cursor cursor;
 
-    open(
+    rows_open(
         &cursor, timeline,
         "SELECT thread_id, seq, ts_ns, kind, stage, size, requested, arg, addr, device, sum(coalesce(ended, 0)) OVER (w ROWS "
         "UNBOUNDED PRECEDING) AS chain, lag(ended, 1, 1) OVER w, lead(1) OVER w IS NOT NULL AND ended = 0 "

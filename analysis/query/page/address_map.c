@@ -12,6 +12,7 @@
 #include "analysis/query/page/writer.h"
 #include "analysis/query/totals.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -332,7 +333,7 @@ static void write_bands(const struct address_map *map, struct page_writer *write
     for (size_t i = 0; i < map->band_count; i++) {
         char addr[24];
 
-        snprintf(addr, sizeof(addr), "%#llx", (unsigned long long)(map->bands[i].from << map->page_shift));
+        snprintf(addr, sizeof(addr), "%#" PRIx64, map->bands[i].from << map->page_shift);
         page_text(writer, addr);
         page_integer(writer, (int64_t)((map->bands[i].to - map->bands[i].from) << map->page_shift));
     }
