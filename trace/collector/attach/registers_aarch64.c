@@ -78,7 +78,7 @@ bool registers_call(int32_t tid, const struct registers *saved, uint64_t functio
 
 bool registers_returned(int32_t tid, uint64_t *result)
 {
-    struct user_pt_regs general;
+    struct user_pt_regs general = {0};
     size_t count = sizeof(general);
 
     if (!set_read(tid, NT_PRSTATUS, &general, &count) || general.pc != 0) {

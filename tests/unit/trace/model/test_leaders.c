@@ -31,9 +31,11 @@ static void step(struct lab *lab, struct model *model, uint64_t *random)
 {
     const unsigned d = (unsigned)random_below(random, 2);
     const size_t i = (size_t)random_below(random, ADDRESSES);
-    struct event event =
-        d == 0 ? (struct event){.addr = 0x10000 + 64 * i} : free_of(0x7f0000000000 + 0x100000 * i);
+    struct event event = {.addr = 0x10000 + 64 * i};
 
+    if (d != 0) {
+        event = free_of(0x7f0000000000 + 0x100000 * i);
+    }
     event.device = d == 0 ? 0 : (uint8_t)(i % 2);
     if (model->blocks[d][i].site == 0) {
         const uint32_t site = 1 + (uint32_t)random_below(random, SITES);

@@ -21,7 +21,7 @@
 
 #define DATABASE "random.db"
 #define SYMBOLS 5
-#define ROUNDS 20
+#define ROUNDS 6
 
 static uint64_t random_state;
 
