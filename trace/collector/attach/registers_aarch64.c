@@ -54,7 +54,7 @@ bool registers_write(int32_t tid, const struct registers *registers)
 
 uint64_t registers_free_stack(const struct registers *registers)
 {
-    struct user_pt_regs general;
+    struct user_pt_regs general = {0};
 
     memcpy(&general, registers->general, sizeof(general));
     return general.sp & ~UINT64_C(15);
@@ -63,7 +63,7 @@ uint64_t registers_free_stack(const struct registers *registers)
 bool registers_call(int32_t tid, const struct registers *saved, uint64_t function,
                     const uint64_t arguments[6], uint64_t stack)
 {
-    struct user_pt_regs general;
+    struct user_pt_regs general = {0};
     const int none = -1;
 
     memcpy(&general, saved->general, sizeof(general));
@@ -90,7 +90,7 @@ bool registers_returned(int32_t tid, uint64_t *result)
 
 bool registers_wait_for_lock(int32_t tid)
 {
-    struct user_pt_regs general;
+    struct user_pt_regs general = {0};
     size_t count = sizeof(general);
 
     return set_read(tid, NT_PRSTATUS, &general, &count) && general.regs[8] == SYS_futex;

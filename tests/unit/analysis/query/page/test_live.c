@@ -21,7 +21,7 @@
 
 #define DATABASE "random.db"
 #define SYMBOLS 5
-#define ROUNDS 6
+#define ROUNDS 4
 
 static uint64_t random_state;
 
