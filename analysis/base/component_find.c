@@ -18,6 +18,23 @@
 #define VARVE_LIBRARY_DIRECTORY "lib/varve"
 #endif
 
+bool component_folder(char *buffer, size_t buffer_bytes)
+{
+    ssize_t length = readlink("/proc/self/exe", buffer, buffer_bytes - 1);
+    char *slash;
+
+    if (length <= 0 || (size_t)length >= buffer_bytes - 1) {
+        return false;
+    }
+    buffer[length] = '\0';
+    slash = strrchr(buffer, '/');
+    if (slash == NULL) {
+        return false;
+    }
+    *slash = '\0';
+    return true;
+}
+
 static bool find(const char *name, const char *variable, char *buffer, size_t buffer_bytes)
 {
     static const char *const folders[] = {".", ("../" VARVE_LIBRARY_DIRECTORY), "../lib/varve"};
@@ -25,18 +42,13 @@ static bool find(const char *name, const char *variable, char *buffer, size_t bu
     char directory[PATH_MAX];
     char path[PATH_MAX + 512];
     char resolved[PATH_MAX];
-    ssize_t length;
-    char *slash;
 
     if (given != NULL && given[0] != '\0') {
         snprintf(buffer, buffer_bytes, "%s", given);
         return access(buffer, R_OK) == 0;
     }
-    length = readlink("/proc/self/exe", directory, sizeof(directory) - 1);
-    directory[length > 0 ? length : 0] = '\0';
-    slash = strrchr(directory, '/');
-    if (slash != NULL) {
-        *slash = '\0';
+    if (!component_folder(directory, sizeof(directory))) {
+        directory[0] = '\0';
     }
     for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
         snprintf(path, sizeof(path), "%s/%s/%s", directory, folders[i], name);

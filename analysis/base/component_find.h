@@ -23,6 +23,8 @@ enum component {
     COMPONENT_BABELTRACE_PLUGIN, /* babeltrace-plugin-varve.so: absent if varve was built without babeltrace2 */
 };
 
+/// The folder of this program; false: there is no /proc, or it is too long.
+bool component_folder(char *buffer, size_t buffer_bytes);
 /// Path of a component; false if it is not there: then where it should be.
 bool component_find(enum component component, char *buffer, size_t buffer_bytes);
 

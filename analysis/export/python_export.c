@@ -4,6 +4,7 @@
  */
 #include "analysis/export/python_export.h"
 
+#include "analysis/base/component_find.h"
 #include "trace/trace.h"
 
 #include <errno.h>
@@ -31,21 +32,6 @@ static const char script[] =
 static bool is_there(const char *path)
 {
     return access(path, R_OK) == 0;
-}
-
-/* The folder of this program; false: it is too long, or there is no /proc. */
-static bool own_folder(char *folder, size_t bytes)
-{
-    ssize_t length = readlink("/proc/self/exe", folder, bytes - 1);
-    char *slash;
-
-    if (length <= 0 || (size_t)length >= bytes - 1) {
-        return false;
-    }
-    folder[length] = '\0';
-    slash = strrchr(folder, '/');
-    *slash = '\0';
-    return true;
 }
 
 /* So that the child finds what lies beside this program. What the user has set stays first. */
@@ -137,7 +123,7 @@ int export_by_python(const struct python_export *request, struct varve_message *
     int streams[2], status = 0, error;
     pid_t pid;
 
-    if (own_folder(folder, sizeof(folder))) {
+    if (component_folder(folder, sizeof(folder))) {
         set_paths(folder);
     }
     argv[0] = find_python(folder, python, sizeof(python));
