@@ -31,6 +31,10 @@ int test_cases_run(const char *name, const struct CMUnitTest *cases, size_t coun
 /// First seed of a random test: VARVE_TEST_SEED, as a failed run names it, or the usual one. Printed.
 uint64_t test_first_seed(uint64_t usual);
 
+/// How often a long test repeats itself: `usual`, under a sanitizer a tenth of it, at least 1. What the repetitions find
+/// is the plain build's matter; each of them costs a sanitizer several times as much.
+int test_rounds(int usual);
+
 /* cmocka's own names. NOLINTBEGIN(readability-identifier-naming) */
 #undef skip
 #define skip(...) test_case_skip(__FILE__, __LINE__, __VA_ARGS__)

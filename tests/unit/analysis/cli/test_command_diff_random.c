@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUNDS 200
+#define ROUNDS 100
 #define ROWS_MAX 400
 #define RINGS 4
 #define CALLSITES 6
@@ -423,10 +423,11 @@ static void test_random(void **state)
 {
     static struct side a;
     static struct side b;
+    int rounds = test_rounds(ROUNDS);
     int equal = 0;
 
     (void)state;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < rounds; round++) {
         struct command_outcome outcome;
         struct answer answer;
         bool is_equal;
@@ -461,7 +462,7 @@ static void test_random(void **state)
         assert_int_equal(outcome.status, is_equal ? 0 : 1);
         command_outcome_free(&outcome);
     }
-    assert_true(equal > ROUNDS / 10 && equal < ROUNDS / 10 * 9);
+    assert_true(equal > rounds / 10 && equal < rounds / 10 * 9);
 }
 
 static int enter(void **state)

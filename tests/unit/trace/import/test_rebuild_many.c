@@ -8,23 +8,16 @@
 
 #include <sys/resource.h>
 
-#define PROCESSES 10000U
+#define PROCESSES 10000
 #define THREADS 300U
 #define THREAD_RECORDS 5000U
-
-static uint64_t tests_scale(void)
-{
-    const char *sanitizer = getenv("VARVE_SANITIZE");
-
-    return sanitizer != NULL && strcmp(sanitizer, "none") != 0 ? 10 : 1;
-}
 
 /* ---- many ---- */
 
 static void test_ten_thousand_processes(void **state)
 {
     struct studio studio;
-    uint32_t processes = PROCESSES / (uint32_t)tests_scale();
+    uint32_t processes = (uint32_t)test_rounds(PROCESSES);
 
     (void)state;
     studio_open(&studio);
@@ -99,7 +92,7 @@ static void test_many_threads(void **state)
             }
         }
     }
-    if (tests_scale() == 1) { /* a sanitizer keeps what is freed */
+    if (test_rounds(PROCESSES) == PROCESSES) { /* a sanitizer keeps what is freed */
         assert_true(resident_kib() - before < 100 << 10);
     }
     for (uint64_t number = THREAD_RECORDS - 1999; number <= THREAD_RECORDS; number++) {
@@ -175,7 +168,7 @@ static void test_few_descriptors(void **state)
 static void test_backwards(void **state)
 {
     struct studio studio;
-    const uint64_t records = 100000 / tests_scale();
+    const uint64_t records = (uint64_t)test_rounds(100000);
 
     (void)state;
     studio_open(&studio);

@@ -21,7 +21,7 @@
 
 #define DATABASE "random.db"
 #define SYMBOLS 5
-#define ROUNDS 4
+#define ROUNDS 8
 
 static uint64_t random_state;
 
@@ -138,7 +138,7 @@ static void test_random(void **state)
 {
     (void)state;
     random_state = test_first_seed(1);
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < test_rounds(ROUNDS); round++) {
         struct database *database;
         struct varve_message message;
         struct live live;
