@@ -440,10 +440,10 @@ int varve_publish_folder_make(const char *path, bool may_replace, char *folder, 
                               struct varve_message *message);
 /// The folder goes, with the files in it.
 void varve_publish_folder_remove(const char *folder);
-/// Move the file `from` to `path`, to another file system by way of a copy beside `path`; without may_replace
+/// Move the file or folder `from` to `path`, a file to another file system by way of a copy beside `path`; without may_replace
 /// nothing is ever overwritten. Errors: VARVE_ERROR_INVALID (something is there), FULL, IO; `from` stays then.
 int varve_publish_move(const char *from, const char *path, bool may_replace, struct varve_message *message);
-/// The folder that is being filled goes: for those about to call _exit. Needs no memory.
+/// The folder that is being filled goes: for those about to call _exit, and for handlers of signals. Needs no memory.
 void varve_publish_abandon(void);
 
 /* ---- Writing a trace database without a recording (varve_collect) ---- */

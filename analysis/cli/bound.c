@@ -450,8 +450,9 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct varve_message message = {""};
     struct progress progress;
     struct history *history;
-    int error =
-        values->output != NULL ? varve_publish_check(values->output, values->force, &message) : VARVE_OK;
+    int error = values->output != NULL
+                    ? output_check(values->output, values->force, operands->items, operands->count, &message)
+                    : VARVE_OK;
 
     if (error == VARVE_OK && (values->alignment & (values->alignment - 1)) != 0) {
         error = varve_message_set(&message, VARVE_ERROR_INVALID, "--alignment takes a power of two");

@@ -12,6 +12,7 @@
 #include "analysis/dtr/plot.h"
 #include "analysis/dtr/print.h"
 #include "analysis/dtr/sweep.h"
+#include "analysis/output/file.h"
 #include "analysis/output/progress.h"
 #include "trace/trace.h"
 
@@ -390,12 +391,15 @@ static const char *wrong_together(const struct values *values)
     return NULL;
 }
 
-static int check_files(const struct values *values, struct varve_message *message)
+static int check_files(const struct values *values, const struct operands *operands,
+                       struct varve_message *message)
 {
-    if (values->plot != NULL) {
-        return dtr_plot_check(values->plot, values->force, message);
-    }
-    return values->output != NULL ? varve_publish_check(values->output, values->force, message) : VARVE_OK;
+    const char *output = values->plot != NULL ? values->plot : values->output;
+    int error = values->plot != NULL ? dtr_plot_check(values->plot, message) : VARVE_OK;
+
+    return error == VARVE_OK && output != NULL
+               ? output_check(output, values->force, operands->items, operands->count, message)
+               : error;
 }
 
 static int read_heuristic(const struct values *values, const struct varve_remat_heuristic **heuristic_out,
@@ -445,7 +449,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     error = read_heuristic(values, &play.heuristic, &message);
     error = error != VARVE_OK ? error : read_request(values, &request, &message);
     error = error != VARVE_OK ? error : read_allocator(values, &allocator, &message);
-    error = error != VARVE_OK ? error : check_files(values, &message);
+    error = error != VARVE_OK ? error : check_files(values, operands, &message);
     command_progress(context, &progress, false);
     if (error == VARVE_OK) {
         error = dtr_log_read(operands->items[0], &progress, &log, &message);

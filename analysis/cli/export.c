@@ -282,7 +282,7 @@ static int run(struct command_context *context, const void *values, const struct
                             format_names[chosen->format]);
     }
     if (chosen->output != NULL && !is_stdout(chosen) && !is_folder(chosen)) {
-        error = varve_publish_check(chosen->output, chosen->force, &message);
+        error = output_check(chosen->output, chosen->force, operands->items, operands->count, &message);
     }
     if (error == VARVE_OK && traits[chosen->format].is_by_python) {
         error = export_python(chosen, operands, &message);

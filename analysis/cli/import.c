@@ -11,6 +11,7 @@
 #include "analysis/history/input/stream.h"
 #include "analysis/import/import.h"
 #include "analysis/import/log.h"
+#include "analysis/output/file.h"
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/progress.h"
@@ -293,7 +294,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (values->output == NULL) {
         return command_fail(context, "-o FILE is required");
     }
-    if (varve_publish_check(values->output, values->force, &message) != VARVE_OK) {
+    if (output_check(values->output, values->force, operands->items, operands->count, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
     if (operands->count == 1 && stat(source, &status) == 0 && S_ISDIR(status.st_mode)) {

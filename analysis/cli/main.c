@@ -4,7 +4,12 @@
  */
 #include "analysis/analysis.h"
 
+#include "trace/trace.h"
+
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stddef.h>
 #include <unistd.h>
 
 /* A file that is opened would become the standard output, where that is closed. Nothing can be written to what stands there
@@ -18,8 +23,33 @@ static void occupy_closed_descriptors(void)
     }
 }
 
+static void on_ending(int number)
+{
+    int reason = errno;
+
+    varve_publish_abandon();
+    raise(number); /* now with its usual effect */
+    errno = reason;
+}
+
+/* Who ends a long export or import finds nothing half-written. A signal that is ignored (nohup) stays so. */
+static void tidy_up_on_signals(void)
+{
+    static const int ending[] = {SIGHUP, SIGINT, SIGTERM};
+    const struct sigaction action = {.sa_handler = on_ending, .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};
+
+    for (size_t i = 0; i < sizeof(ending) / sizeof(ending[0]); i++) {
+        struct sigaction before;
+
+        if (sigaction(ending[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL) {
+            sigaction(ending[i], &action, NULL);
+        }
+    }
+}
+
 int main(int argc, char *argv[])
 {
     occupy_closed_descriptors();
+    tidy_up_on_signals();
     return varve_command_run(argc, argv, stdout, stderr);
 }

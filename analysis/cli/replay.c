@@ -8,6 +8,7 @@
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
+#include "analysis/output/file.h"
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/progress.h"
@@ -461,7 +462,8 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct history *history;
     int status;
 
-    if (values->output != NULL && varve_publish_check(values->output, values->force, &message) != VARVE_OK) {
+    if (values->output != NULL &&
+        output_check(values->output, values->force, operands->items, operands->count, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
     command_progress(context, &progress, false);

@@ -89,7 +89,8 @@ static int answer_page(struct command_context *context, struct database *databas
     const struct page_source source = {database, &progress};
 
     if (error == VARVE_OK && is_file) {
-        error = varve_publish_check(values->html, values->force, message);
+        error =
+            output_check(values->html, values->force, (const char *[]){database_path(database)}, 1, message);
     }
     if (error != VARVE_OK) {
         return error;

@@ -178,7 +178,8 @@ static int answer_flamegraph(struct command_context *context, struct database *d
         return varve_message_set(message, VARVE_ERROR_INVALID, "-o FILE is required");
     }
     if (is_file) {
-        error = varve_publish_check(values->output, values->force, message);
+        error = output_check(values->output, values->force, (const char *[]){database_path(database)}, 1,
+                             message);
     }
     if (error != VARVE_OK) {
         return error;

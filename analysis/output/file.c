@@ -6,6 +6,22 @@
 #include <string.h>
 #include <sys/stat.h>
 
+int output_check(const char *path, bool may_replace, const char *const *inputs, int count,
+                 struct varve_message *message)
+{
+    struct stat output;
+    struct stat input;
+    int error = varve_publish_check(path, may_replace, message);
+
+    for (int i = 0; i < count && error == VARVE_OK && stat(path, &output) == 0; i++) {
+        if (stat(inputs[i], &input) == 0 && output.st_dev == input.st_dev && output.st_ino == input.st_ino) {
+            error = varve_message_set(message, VARVE_ERROR_INVALID,
+                                      "%.300s: is what is read, and would be lost; name another file", path);
+        }
+    }
+    return error;
+}
+
 int output_file(const char *path, bool may_replace, output_writer *write, const void *subject,
                 struct varve_message *message)
 {

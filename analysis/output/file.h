@@ -16,6 +16,11 @@ extern "C" {
 /// Writes all of `subject`. Failures of `out` are found by the caller; others are the result, with their message.
 typedef int output_writer(const void *subject, FILE *out, struct varve_message *message);
 
+/// May the output of a command that reads `count` files be put at `path`? Errors: as varve_publish_check; VARVE_ERROR_INVALID, it is
+/// one of those files, which would be lost.
+int output_check(const char *path, bool may_replace, const char *const *inputs, int count,
+                 struct varve_message *message);
+
 /// `write` writes to a file beside `path`, which then moves there; without may_replace nothing is overwritten.
 /// Errors: those of `write`, of varve_publish_folder_make and _move; VARVE_ERROR_IO.
 int output_file(const char *path, bool may_replace, output_writer *write, const void *subject,

@@ -4,10 +4,14 @@
 not at all."""
 
 import csv
+import glob
 import io
 import os
+import signal
 import sqlite3
+import subprocess
 import sys
+import time
 
 csv.field_size_limit(1 << 24)
 
@@ -20,19 +24,19 @@ CONTRACT = ("events", "allocations", "segment", "callsite_total", "timeline", "t
 
 
 def text_of(value):
-    """As varve query --csv has it; NULL is no text at all."""
+    """As varve query --csv has it; NULL is no text at all, and what no reader of UTF-8 takes is U+FFFD."""
     if value is None:
-        return b""
+        return ""
     if isinstance(value, float):
         return None  # compared as a number
-    return value if isinstance(value, bytes) else str(value).encode()
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 class Csv(Case):
     def assert_rows(self, data, view):
         cursor = self.connection.execute(f'SELECT * FROM "{view}"')
-        # Bytes are read as Latin-1, so that nothing is lost whatever encoding a text has.
-        rows = csv.reader(io.StringIO(data.decode("latin-1"), newline=""), strict=True)
+        rows = csv.reader(io.StringIO(data.decode("utf-8"), newline=""), strict=True)
         self.assertEqual(next(rows), [column[0] for column in cursor.description])
         count = 0
         for expected in cursor:
@@ -42,7 +46,7 @@ class Csv(Case):
                 if isinstance(value, float):
                     self.assertAlmostEqual(float(cell), value, delta=1e-12 * abs(value))
                 else:
-                    self.assertEqual(cell.encode("latin-1"), text_of(value), (view, count))
+                    self.assertEqual(cell, text_of(value), (view, count))
             count += 1
         self.assertEqual(list(rows), [], view)
         return count
@@ -78,14 +82,13 @@ class Csv(Case):
     def test_hostile_texts(self):
         self.heap()
         with sqlite3.connect(self.path) as connection:
-            for i, text in enumerate((b'a"b', b"a,b", b"a\nb", b"a\rb", b"", b"a\x00b", b"\xff\xfe", b"y" * (1 << 20), b'"', b",", b"=1+1")):
+            for i, text in enumerate((b'a"b', b"a,b", b"a\nb", b"a\rb", b"", b"a\x00b", b"\xff\xfe", "ü\u2028€𝄞".encode(), b"y" * (1 << 20), b'"', b",", b"=1+1")):
                 connection.execute("UPDATE symbol SET function = CAST(? AS TEXT) WHERE id = ?", (text, i + 1))
             connection.execute("INSERT INTO meta VALUES ('blob', ?), ('least', ?), ('minus', -1), ('real', 0.1)", (b"\x00\x01", -(1 << 63)))
         connection.close()
         self.connect()
         data, _ = self.export("csv", "--view", "symbol")
-        if sys.version_info >= (3, 11):  # before, csv does not read NUL
-            self.assert_rows(data, "symbol")
+        self.assert_rows(data, "symbol")
         meta, _ = self.export("csv", "--view", "meta")
         self.assertIn(b"\nblob,X'0001'\nleast,-9223372036854775808\nminus,-1\nreal,0.1\n", meta)
 
@@ -109,6 +112,34 @@ class Csv(Case):
                               (["-o", taken + "2", "--domain", "heap"], "--domain")):
             self.assert_refused(recording.varve("export", self.path, "--to", "csv", *options), word)
         self.assertEqual((os.listdir(taken), [name for name in os.listdir(self.folder) if name.startswith("taken")]), ([], ["taken"]))
+
+    def test_the_trace_itself_stays(self):
+        self.heap()
+        with open(self.path, "rb") as stream:
+            before = stream.read()
+        other = os.path.join(self.folder, "hard.db")
+        os.link(self.path, other)
+        for command in (["export", self.path, "--to", "csv", "--view", "peak", "-f", "-o", self.path],
+                        ["export", self.path, "--to", "pytorch", "-f", "-o", other], ["report", self.path, "-f", "--html", other],
+                        ["flamegraph", self.path, "-f", "-o", self.path], ["import", self.path, "-f", "-o", self.path]):
+            self.assert_refused(recording.varve(*command), "is what is read")
+        with open(self.path, "rb") as stream:
+            self.assertEqual(stream.read(), before)
+
+    def test_ended_by_a_signal(self):
+        """In the middle of a long table: nothing is left, and it is the signal that ended the program."""
+        self.heap()
+        with sqlite3.connect(self.path) as connection:
+            connection.execute("INSERT INTO mark(name) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000000)"
+                               " SELECT 'mark' FROM n")
+        connection.close()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            target = os.path.join(self.folder, f"tables{number}")
+            process = subprocess.Popen([recording.VARVE, "export", self.path, "--to", "csv", "-o", target], stdin=subprocess.DEVNULL)
+            while process.poll() is None and not glob.glob(f"{target}.*/mark.csv"):
+                time.sleep(0.001)
+            process.send_signal(number)
+            self.assertEqual((process.wait(), glob.glob(target + "*")), (-number, []))
 
     def test_damage_leaves_nothing(self):
         self.heap()

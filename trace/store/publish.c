@@ -171,6 +171,31 @@ int publish_copy(const char *from, const char *path, bool may_replace, struct va
     return result;
 }
 
+/* In two steps, where the file system cannot do it in one: nothing that is there is overwritten by them either. */
+static int move_without_replacing(const char *from, const char *path)
+{
+    struct stat status;
+    int reason;
+
+    if (lstat(from, &status) != 0 || !S_ISDIR(status.st_mode)) {
+        if (link(from, path) != 0) {
+            return -1;
+        }
+        unlink(from);
+        return 0;
+    }
+    if (mkdir(path, 0700) != 0) { /* an empty folder may be replaced by rename */
+        return -1;
+    }
+    if (rename(from, path) == 0) {
+        return 0;
+    }
+    reason = errno;
+    rmdir(path);
+    errno = reason;
+    return -1;
+}
+
 int varve_publish_move(const char *from, const char *path, bool may_replace, struct varve_message *message)
 {
     int result = may_replace ? varve_publish_check(path, true, message) : VARVE_OK;
@@ -180,11 +205,7 @@ int varve_publish_move(const char *from, const char *path, bool may_replace, str
     }
     result = renameat2(AT_FDCWD, from, AT_FDCWD, path, may_replace ? 0 : RENAME_NOREPLACE);
     if (result != 0 && (errno == EINVAL || errno == ENOSYS) && !may_replace) {
-        /* This file system cannot do it in one step. */
-        result = link(from, path);
-        if (result == 0) {
-            unlink(from);
-        }
+        result = move_without_replacing(from, path);
     }
     if (result != 0 && errno == EXDEV) {
         result = publish_copy(from, path, may_replace, message);

@@ -16,9 +16,12 @@
 #include "trace/trace.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -128,6 +131,42 @@ static void test_moving(void **state)
     assert_int_equal(access("nowhere", F_OK), -1);
 }
 
+/* A file system that renames, but cannot refuse to replace (NFS). */
+static bool cannot_refuse;
+
+int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned int flags)
+{
+    if (cannot_refuse && flags != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
+}
+
+static void test_moving_in_two_steps(void **state)
+{
+    struct varve_message message = {""};
+
+    (void)state;
+    file_write("single", "new", 3);
+    assert_int_equal(mkdir("full", 0700), 0);
+    file_write("full/file", "new", 3);
+    assert_int_equal(mkdir("taken", 0700), 0);
+    cannot_refuse = true;
+    assert_int_equal(varve_publish_move("single", "taken", false, &message), VARVE_ERROR_INVALID);
+    assert_int_equal(varve_publish_move("full", "taken", false, &message), VARVE_ERROR_INVALID);
+    assert_int_equal(access("full/file", F_OK), 0);
+    assert_int_equal(access("taken/file", F_OK), -1);
+    assert_int_equal(varve_publish_move("full", "full/below", false, &message), VARVE_ERROR_IO);
+    assert_int_equal(access("full/below", F_OK), -1);
+    assert_int_equal(varve_publish_move("full", "moved", false, &message), VARVE_OK);
+    assert_int_equal(access("moved/file", F_OK), 0);
+    assert_int_equal(access("full", F_OK), -1);
+    assert_int_equal(varve_publish_move("single", "moved/other", false, &message), VARVE_OK);
+    assert_int_equal(access("single", F_OK), -1);
+    cannot_refuse = false;
+}
+
 /* ---- texts ---- */
 
 static void test_what_may_be_shown(void **state)
@@ -202,6 +241,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_no_memory_leaves_nothing, enter, leave),
         cmocka_unit_test_setup_teardown(test_a_child_leaves_the_folder, enter, leave),
         cmocka_unit_test_setup_teardown(test_moving, enter, leave),
+        cmocka_unit_test_setup_teardown(test_moving_in_two_steps, enter, leave),
         cmocka_unit_test(test_what_may_be_shown),
         cmocka_unit_test(test_messages_can_be_shown),
         cmocka_unit_test(test_cut_texts),
