@@ -299,6 +299,19 @@ class TestAllocator(PageCase):
         self.page.press("#live", "peak")
         self.assertEqual((self.state("live")["seq"], self.check_live()["all"]), peak)
 
+    def test_reserved_fell_within_a_step(self):
+        """Rows of the timeline of which each two are one point: the readout has what was reserved at its end, the chart the most."""
+        self.show(changed(replayed("synthetic_oom"), "fallen", "DELETE FROM sample",
+                          "WITH RECURSIVE row(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM row WHERE i < 9999) INSERT INTO sample "
+                          "SELECT 0, 4, 0, i + 1, i * 1000, 750, 750, 750, iif(i % 2 = 0, 4000, 1000), 750, 1 FROM row"))
+        series = self.page.run("const {t, reserved} = varve.data.part('curves').series.find(one => one.domain === 'block' && one.process === 0);"
+                               "return {count: t.length, most: Math.min(...varve.data.sums(reserved))}")
+        self.assertEqual(series, {"count": 5000, "most": 4000})
+        self.page.run("varve.figure.setView(0, 1e7)")
+        self.page.hover_at("#timeline canvas", 500, 150)
+        text = self.page.find("#timeline .readout").text
+        self.assertRegex(text, "live 750 B.* reserved 1000 B, of which not allocated 25.0 %")
+
     def test_failures_are_marked(self):
         self.show(replayed("synthetic_oom"))
         failures = self.page.run("return varve.data.part('curves').failures.map(one => [one.seq, one.bytes])")

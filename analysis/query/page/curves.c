@@ -56,6 +56,20 @@ static void write_times(struct page_writer *writer, const struct reduce *reduce)
 
 /* ---- live bytes ---- */
 
+/* The most for the chart, and what belongs to the other figures of a point, its last: in few recordings is there a difference. */
+static void write_reserved(struct page_writer *writer, const struct reduce *reduce)
+{
+    bool has_fallen = false;
+
+    for (size_t i = 0; i < reduce->count && !has_fallen; i++) {
+        has_fallen = reduce->points[i].most[RESERVED] != reduce->points[i].last.figures[RESERVED];
+    }
+    write_figure(writer, "reserved", reduce, RESERVED, true);
+    if (has_fallen) {
+        write_figure(writer, "reserved_last", reduce, RESERVED, false);
+    }
+}
+
 static void write_series(struct database *database, struct page_writer *writer, struct cursor *series)
 {
     int64_t process_id = cursor_integer(series, 0);
@@ -101,7 +115,7 @@ static void write_series(struct database *database, struct page_writer *writer, 
     write_figure(writer, "most", &reduce, ALLOCATED_MAX, true);
     write_figure(writer, "count", &reduce, LIVE_ALLOCATIONS, false);
     if (has_reserved) {
-        write_figure(writer, "reserved", &reduce, RESERVED, true);
+        write_reserved(writer, &reduce);
         write_figure(writer, "requested", &reduce, REQUESTED, false);
     }
     page_close(writer, '}');
