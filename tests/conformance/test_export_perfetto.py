@@ -136,15 +136,20 @@ class Perfetto(Case):
         self.assertEqual(clocks, {6: 0, 1: real} if real else {6: 0})
 
     def assert_counters(self, timeline, where="1"):
-        """Of each process and domain the rows of timeline_process, in their order; of each process those of rss."""
+        """Of each process and domain the rows of timeline_process, in their order, each after the most since the row before if that was
+        more; of each process those of rss. The highest of what was allocated is the peak."""
         expected = collections.defaultdict(list)
-        for pid, start, domain, device, ns, *values in self.sql(
-                "SELECT p.pid, coalesce(p.start_ns, 0), t.domain, t.device, t.ts_ns, t.allocated, t.active, t.reserved, t.requested"
+        for pid, start, domain, device, ns, most, *values in self.sql(
+                "SELECT p.pid, coalesce(p.start_ns, 0), t.domain, t.device, t.ts_ns, t.allocated_max, t.allocated, t.active, t.reserved, t.requested"
                 f" FROM timeline_process t JOIN process p ON p.id = t.process_id WHERE {where} ORDER BY t.process_id, t.domain, t.device, t.seq"):
             name = f"{domain}, GPU {device}" if domain in GPU_DOMAINS else domain
             for counter, value in zip(COUNTERS, values):
                 if value is not None and (counter == "allocated" or domain == "block"):
-                    expected[pid, max(start, 0), f"{name}: {counter}"].append((ns, value))
+                    counts = expected[pid, max(start, 0), f"{name}: {counter}"]
+                    if counter == "allocated" and most > value:
+                        last = counts[-1][0] if counts else -1
+                        counts.append((ns - 1 if ns - 1 > last else ns, most))
+                    counts.append((ns, value))
         for pid, start, ns, value in self.sql("SELECT p.pid, coalesce(p.start_ns, 0), r.ts_ns, r.rss_bytes FROM rss r"
                                               " JOIN process p ON p.id = r.process_id ORDER BY r.process_id, r.ts_ns"):
             expected[pid, max(start, 0), "resident memory"].append((ns, value))
@@ -155,6 +160,11 @@ class Perfetto(Case):
             self.assertNotIn(key, found, "two tracks of one counter")
             found[key] = counts
         self.assertEqual(found, dict(expected))
+        for pid, start, domain, device, peak in self.sql(
+                "SELECT p.pid, coalesce(p.start_ns, 0), t.domain, t.device, t.peak_bytes FROM total_process t"
+                f" JOIN process p ON p.id = t.process_id WHERE t.peak_bytes > 0 AND {where}"):
+            name = f"{domain}, GPU {device}" if domain in GPU_DOMAINS else domain
+            self.assertEqual(max(value for _, value in found[pid, max(start, 0), f"{name}: allocated"]), peak)
 
     def assert_segments(self, timeline):
         end = self.one("SELECT end_ns FROM recording")
@@ -205,6 +215,13 @@ class Perfetto(Case):
         self.assertEqual(processes, self.sql("SELECT pid, coalesce(command_line, executable, 'process') FROM process ORDER BY id"))
         threads = [(track.thread.pid, track.thread.tid) for track in timeline.tracks.values() if track.HasField("thread")]
         self.assertEqual(threads, self.sql("SELECT pid, tid FROM thread ORDER BY id"))
+
+    def test_peak_between_rows(self):
+        """A program so long that most of its events are in no row: the peak is in the counter all the same."""
+        self.record(recording.program("churn"), "--ops", "20000", options=["--heap", "--quiet"])
+        timeline = self.timeline()
+        self.assert_counters(timeline)
+        self.assertGreater(self.one("SELECT count(*) FROM timeline_process WHERE allocated_max > allocated"), 100)
 
     def test_part(self):
         self.heap()

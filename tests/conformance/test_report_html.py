@@ -69,6 +69,16 @@ def imported(name):
     return Folder.database(name + "-imported", "import", os.path.join(PYTORCH, name + ".pickle.xz"), "-o", "DB")
 
 
+def logged(name, count):
+    """A log of RMM whose events all have one time: `count` allocations of 1 MiB, of which every other one is freed."""
+    path = os.path.join(Folder.path, name + ".csv")
+    requests = [("allocate", i) for i in range(count)] + [("free", i) for i in range(0, count, 2)]
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.write("Thread,Time,Action,Pointer,Size,Stream\n")
+        stream.writelines(f"1,12:00:00.000001,{action},{0x7f0000000000 + (i << 20):#x},{1 << 20},0\n" for action, i in requests)
+    return Folder.database(name, "import", path, "-o", "DB")
+
+
 def changed(path, name, *statements):
     """A copy of a database, after some SQL."""
     copy = os.path.join(Folder.path, name + ".db")
@@ -276,6 +286,31 @@ class TestAllocator(PageCase):
 
     def test_imported(self):
         self.check_allocator(imported("resnet50_train_stacks"), False)
+
+    def test_moments_of_one_time(self):
+        """The page opens with the peak, which is none of the first events of its time; a choice by time is of what was live after it."""
+        self.show(logged("one-time", 100))
+        self.assertEqual(self.sql("SELECT count(DISTINCT ts_ns) FROM timeline"), [(1,)])
+        peak = self.sql("SELECT seq, bytes FROM peak_time")[0]
+        self.assertEqual((self.state("live")["seq"], self.check_live()["all"]), peak)
+        self.page.run("varve.live.choose(0)")
+        self.assertEqual((self.state("live")["seq"], self.check_live()["all"]),
+                         self.sql("SELECT seq, allocated FROM timeline ORDER BY seq DESC LIMIT 1")[0])
+        self.page.press("#live", "peak")
+        self.assertEqual((self.state("live")["seq"], self.check_live()["all"]), peak)
+
+    def test_reserved_fell_within_a_step(self):
+        """Rows of the timeline of which each two are one point: the readout has what was reserved at its end, the chart the most."""
+        self.show(changed(replayed("synthetic_oom"), "fallen", "DELETE FROM sample",
+                          "WITH RECURSIVE row(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM row WHERE i < 9999) INSERT INTO sample "
+                          "SELECT 0, 4, 0, i + 1, i * 1000, 750, 750, 750, iif(i % 2 = 0, 4000, 1000), 750, 1 FROM row"))
+        series = self.page.run("const {t, reserved} = varve.data.part('curves').series.find(one => one.domain === 'block' && one.process === 0);"
+                               "return {count: t.length, most: Math.min(...varve.data.sums(reserved))}")
+        self.assertEqual(series, {"count": 5000, "most": 4000})
+        self.page.run("varve.figure.setView(0, 1e7)")
+        self.page.hover_at("#timeline canvas", 500, 150)
+        text = self.page.find("#timeline .readout").text
+        self.assertRegex(text, "live 750 B.* reserved 1000 B, of which not allocated 25.0 %")
 
     def test_failures_are_marked(self):
         self.show(replayed("synthetic_oom"))

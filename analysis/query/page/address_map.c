@@ -237,16 +237,17 @@ static void add_to_raster(const struct address_maps *maps, struct address_map *m
     double end = place + (double)block->size;
 
     map->others++;
-    if (place < 0 || !(from >= 0 && from < to && to <= ADDRESS_MAP_COLUMNS)) {
+    /* the end of the recording may come out of the division a little above the last column: it is of that column all the same */
+    to = to > ADDRESS_MAP_COLUMNS - 1e-9 ? ADDRESS_MAP_COLUMNS - 1e-9 : to;
+    if (place < 0 || !(from >= 0 && from < to)) {
         return;
     }
-    to = to > ADDRESS_MAP_COLUMNS - 1e-9 ? ADDRESS_MAP_COLUMNS - 1e-9 : to;
     end = end > map->height ? map->height : end;
     for (int line = (int)(place / line_bytes); line < ADDRESS_MAP_LINES && line * line_bytes < end; line++) {
         double low = place > line * line_bytes ? place : line * line_bytes;
         double high = end < (line + 1) * line_bytes ? end : (line + 1) * line_bytes;
 
-        if (from < to && high > low) {
+        if (high > low) {
             add_to_line(&map->raster[line * (ADDRESS_MAP_COLUMNS + 1)], from, to, high - low);
         }
     }

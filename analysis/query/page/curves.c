@@ -56,6 +56,20 @@ static void write_times(struct page_writer *writer, const struct reduce *reduce)
 
 /* ---- live bytes ---- */
 
+/* The most for the chart, and what belongs to the other figures of a point, its last: in few recordings is there a difference. */
+static void write_reserved(struct page_writer *writer, const struct reduce *reduce)
+{
+    bool has_fallen = false;
+
+    for (size_t i = 0; i < reduce->count && !has_fallen; i++) {
+        has_fallen = reduce->points[i].most[RESERVED] != reduce->points[i].last.figures[RESERVED];
+    }
+    write_figure(writer, "reserved", reduce, RESERVED, true);
+    if (has_fallen) {
+        write_figure(writer, "reserved_last", reduce, RESERVED, false);
+    }
+}
+
 static void write_series(struct database *database, struct page_writer *writer, struct cursor *series)
 {
     int64_t process_id = cursor_integer(series, 0);
@@ -93,12 +107,15 @@ static void write_series(struct database *database, struct page_writer *writer, 
     page_member_integer(writer, "device", cursor_integer(series, 3));
     page_member_integer(writer, "peak", cursor_integer(series, 4));
     page_member_integer(writer, "peak_t", cursor_integer(series, 5));
+    if (!cursor_is_null(series, 6)) { /* many events may have its time */
+        page_member_integer(writer, "peak_seq", cursor_integer(series, 6));
+    }
     write_times(writer, &reduce);
     write_figure(writer, "bytes", &reduce, ALLOCATED, false);
     write_figure(writer, "most", &reduce, ALLOCATED_MAX, true);
     write_figure(writer, "count", &reduce, LIVE_ALLOCATIONS, false);
     if (has_reserved) {
-        write_figure(writer, "reserved", &reduce, RESERVED, true);
+        write_reserved(writer, &reduce);
         write_figure(writer, "requested", &reduce, REQUESTED, false);
     }
     page_close(writer, '}');
@@ -113,8 +130,8 @@ static void write_all_series(struct database *database, struct page_writer *writ
     page_open(writer, '[');
     cursor_open(
         &cursor, database,
-        "SELECT * FROM (SELECT 0 AS process_id, 0 AS pid, domain, device, peak_bytes, peak_ns FROM total UNION ALL "
-        "SELECT process_id, pid, domain, device, peak_bytes, peak_ns FROM total_process "
+        "SELECT * FROM (SELECT 0 AS process_id, 0 AS pid, domain, device, peak_bytes, peak_ns, peak_seq FROM total UNION ALL "
+        "SELECT process_id, pid, domain, device, peak_bytes, peak_ns, peak_seq FROM total_process "
         "WHERE (SELECT images FROM recording) > 1) ORDER BY process_id > 0, peak_bytes DESC, domain LIMIT ?1");
     cursor_bind_integer(&cursor, 1, SERIES_MAX);
     while (cursor_next(&cursor)) {

@@ -63,12 +63,14 @@ varve.live = (() => {
         varve.timeline.markMoment(times[at]);
     }
 
-    // The moment that is nearest to a time.
+    // The moment that is nearest to a time; of several with this time the last, after which it is as it was then.
     function choose(time) {
         if (!times || times.length === 0)
             return;
         const after = Math.min(times.length - 1, d3.bisectLeft(times, time));
         at = after > 0 && time - times[after - 1] < times[after] - time ? after - 1 : after;
+        while (at + 1 < times.length && times[at + 1] === times[at])
+            at++;
         show();
     }
 
@@ -79,9 +81,15 @@ varve.live = (() => {
         }
     }
 
+    // By its event, since a recording may have one time for many. That of a process may be no moment: then it is the one before.
     function peak() {
         const shown = varve.timeline.shown();
-        choose(shown.peak_t);
+        if (shown.peak_seq === undefined) {
+            choose(shown.peak_t);
+        } else if (times && times.length > 0) {
+            at = Math.max(0, d3.bisectRight(seqs, shown.peak_seq) - 1);
+            show();
+        }
     }
 
     function begin(element) {

@@ -17,6 +17,8 @@ varve.timeline = (() => {
             series.times = varve.data.sums(series.t);
             for (const key of ["bytes", "most", "count", "reserved", "requested"])
                 series[`${key}At`] = series[key] ? varve.data.sums(series[key]) : null;
+            // Only where it fell within a step is it less than the most.
+            series.reservedLastAt = series.reserved_last ? varve.data.sums(series.reserved_last) : series.reservedAt;
         }
         return series;
     }
@@ -215,8 +217,8 @@ varve.timeline = (() => {
             if (series.requestedAt && series.requestedAt[i] > 0)
                 parts.push([" · requested ", bytes(series.requestedAt[i])]);
             if (series.reservedAt)
-                parts.push([" · reserved ", bytes(series.reservedAt[i])],
-                    [", of which not allocated ", share(series.reservedAt[i] - series.bytesAt[i], series.reservedAt[i])]);
+                parts.push([" · reserved ", bytes(series.reservedLastAt[i])],
+                    [", of which not allocated ", share(series.reservedLastAt[i] - series.bytesAt[i], series.reservedLastAt[i])]);
         }
         const r = before(curves.rss.times, time);
         if (r >= 0)

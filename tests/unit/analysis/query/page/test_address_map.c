@@ -26,7 +26,7 @@
 #define COUNT (ADDRESS_MAP_BLOCKS_MAX + 4000)
 #define BEGIN_ADDR UINT64_C(0x7f0000000000)
 #define SPAN (UINT64_C(32) << 20) /* of addresses; a multiple of the pages of the heap's bands */
-#define END_NS INT64_C(1000000000)
+#define END_NS INT64_C(124976963) /* END_NS / (END_NS / 400.0) is more than 400 in binary */
 
 static struct page_allocation allocations[COUNT];
 static double raster[ADDRESS_MAP_LINES][ADDRESS_MAP_COLUMNS];
@@ -95,13 +95,15 @@ static void check_blocks(const char *json)
 {
     const char *text = find_array(json, "blocks");
     double sum = 0, expected = 0;
+    int64_t begin = 0;
 
     for (int i = 0; i < ADDRESS_MAP_BLOCKS_MAX; i++) {
         int64_t place = next_number(&text), size = next_number(&text), lifetime;
 
         assert_true(place >= 0 && place + size <= (int64_t)SPAN);
-        next_number(&text);
+        begin += next_number(&text);
         lifetime = next_number(&text);
+        lifetime = lifetime == -1 ? END_NS - begin : lifetime; /* never freed */
         assert_true(lifetime >= 0);
         sum += (double)size * ((double)lifetime + 1);
         next_number(&text);
@@ -151,7 +153,7 @@ static void test_largest_and_raster(void **state)
     (void)state;
     trace_database_make(DATABASE, (const char *const[]){NULL});
     sql_run(DATABASE, "INSERT INTO domain(code, name, meaning) VALUES (1, 'heap', '');"
-                      "INSERT INTO meta VALUES ('duration_ns', 1000000000);"
+                      "INSERT INTO meta VALUES ('duration_ns', 124976963);"
                       "INSERT INTO total_stat VALUES (1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0)");
     for (int i = 0; i < COUNT; i++) {
         struct page_allocation *one = &allocations[i];
@@ -162,7 +164,18 @@ static void test_largest_and_raster(void **state)
         one->alloc_ns = (int64_t)random_below(&random, (uint64_t)END_NS);
         one->free_ns =
             one->alloc_ns + (int64_t)random_below(&random, (uint64_t)(END_NS - one->alloc_ns) / 8 + 1);
+        /* most of those are live for long, and shown exactly: of the last ones some are in the raster */
+        one->free_ns = i % 4 == 0 ? PAGE_NEVER : one->free_ns;
     }
+    /* as only a damaged file has them: they are nowhere in the raster, whose cells others keep */
+    allocations[1].alloc_ns = allocations[2].alloc_ns = END_NS + 1;
+    allocations[1].free_ns = PAGE_NEVER;
+    allocations[2].free_ns = END_NS + 2;
+    allocations[3].alloc_ns = END_NS;
+    allocations[3].free_ns = PAGE_NEVER;
+    allocations[5].free_ns = -END_NS;
+    allocations[6].alloc_ns = -1;
+    allocations[6].free_ns = 1;
     /* so that there is one band, which begins and ends where it should */
     allocations[0].addr = BEGIN_ADDR;
     allocations[0].size = SPAN;
