@@ -20,6 +20,13 @@ COUNTERS = ("allocated", "active", "reserved", "requested")
 GPU_DOMAINS = ("block", "device", "managed", "pinned")
 
 
+def add_counts(counts, ns, value, most):
+    if most is not None and most > value:
+        last = counts[-1][0] if counts else -1
+        counts.append((ns - 1 if ns - 1 > last else ns, most))
+    counts.append((ns, value))
+
+
 class Slice:
     def __init__(self, track, begin, event, names):
         self.track, self.begin, self.end = track, begin, None
@@ -137,7 +144,7 @@ class Perfetto(Case):
 
     def assert_counters(self, timeline, where="1"):
         """Of each process and domain the rows of timeline_process, in their order, each after the most since the row before if that was
-        more; of each process those of rss. The highest of what was allocated is the peak."""
+        more; of each process those of rss likewise. The highest of what was allocated is the peak."""
         expected = collections.defaultdict(list)
         for pid, start, domain, device, ns, most, *values in self.sql(
                 "SELECT p.pid, coalesce(p.start_ns, 0), t.domain, t.device, t.ts_ns, t.allocated_max, t.allocated, t.active, t.reserved, t.requested"
@@ -145,14 +152,10 @@ class Perfetto(Case):
             name = f"{domain}, GPU {device}" if domain in GPU_DOMAINS else domain
             for counter, value in zip(COUNTERS, values):
                 if value is not None and (counter == "allocated" or domain == "block"):
-                    counts = expected[pid, max(start, 0), f"{name}: {counter}"]
-                    if counter == "allocated" and most > value:
-                        last = counts[-1][0] if counts else -1
-                        counts.append((ns - 1 if ns - 1 > last else ns, most))
-                    counts.append((ns, value))
-        for pid, start, ns, value in self.sql("SELECT p.pid, coalesce(p.start_ns, 0), r.ts_ns, r.rss_bytes FROM rss r"
-                                              " JOIN process p ON p.id = r.process_id ORDER BY r.process_id, r.ts_ns"):
-            expected[pid, max(start, 0), "resident memory"].append((ns, value))
+                    add_counts(expected[pid, max(start, 0), f"{name}: {counter}"], ns, value, most if counter == "allocated" else value)
+        for pid, start, ns, value, most in self.sql("SELECT p.pid, coalesce(p.start_ns, 0), r.ts_ns, r.rss_bytes, r.rss_bytes_max FROM rss r"
+                                                    " JOIN process p ON p.id = r.process_id ORDER BY r.process_id, r.ts_ns"):
+            add_counts(expected[pid, max(start, 0), "resident memory"], ns, value, most)
         found = {}
         for track, counts in timeline.counts.items():
             process = timeline.process_of(timeline.tracks[track])

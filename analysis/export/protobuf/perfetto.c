@@ -135,19 +135,26 @@ static void write_counters(struct timeline *timeline)
 static void write_rss(struct timeline *timeline)
 {
     uint64_t track = TRACK_NONE;
-    int64_t process = 0;
+    int64_t process = 0, before_ns = -1;
     struct cursor cursor;
 
-    rows_open(
-        &cursor, timeline,
-        "SELECT process_id, ts_ns, rss_bytes FROM rss WHERE ?1 IN (0, process_id) ORDER BY process_id, ts_ns");
+    rows_open(&cursor, timeline,
+              "SELECT process_id, ts_ns, rss_bytes, rss_bytes_max FROM rss WHERE ?1 IN (0, process_id) "
+              "ORDER BY process_id, ts_ns");
     while (cursor_next(&cursor)) {
+        int64_t ns = cursor_integer(&cursor, 1);
+
         if (track == TRACK_NONE || cursor_integer(&cursor, 0) != process) {
             process = cursor_integer(&cursor, 0);
+            before_ns = -1;
             track =
                 track_of_bytes(&timeline->writer, track_of(&timeline->processes, process), "resident memory");
         }
-        track_count(&timeline->writer, track, cursor_integer(&cursor, 1), cursor_integer(&cursor, 2));
+        if (cursor_integer(&cursor, 3) > cursor_integer(&cursor, 2)) {
+            write_most(timeline, track, before_ns, ns, cursor_integer(&cursor, 3));
+        }
+        track_count(&timeline->writer, track, ns, cursor_integer(&cursor, 2));
+        before_ns = ns;
         timeline->is_empty = false;
     }
     cursor_close(&cursor);
