@@ -321,6 +321,19 @@ class TestAllocator(PageCase):
         self.assertIn("refused", self.page.find(".tip").text)
 
 
+class TestProcesses(PageCase):
+    def test_each_peak_is_a_moment(self):
+        program = "for size in 9 5 7: x = [bytes(1000 + i) for i in range(size * 1000)]; x = None"
+        self.show(Folder.database("processes", "record", "-q", "-o", "DB", "--", "/bin/sh", "-c",
+                                  f"/usr/bin/python3 -c '{program}'; /usr/bin/python3 -c '{program}' x; exit 0"))
+        peaks = self.sql("SELECT process_id, peak_seq FROM total_process WHERE domain = 'heap' AND peak_bytes > 0")
+        self.assertGreater(len(peaks), 2)
+        self.assertLessEqual({seq for _, seq in peaks}, set(self.page.run("return varve.data.sums(varve.data.part('live').seq)")))
+        found = self.page.run("return varve.data.part('curves').series.filter(one => one.domain === 'heap' && one.process > 0)"
+                              ".map(one => [one.process, one.peak_seq])")
+        self.assertEqual(sorted(map(tuple, found)), sorted(peaks))
+
+
 class TestBadInput(PageCase):
     def test_totals_only(self):
         path = Folder.database("totals", "record", "-q", "--keep", "totals", "-o", "DB", "--", "/usr/bin/python3", "-c", "x = [bytes(1000) for _ in range(500)]")

@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS 90         /* of time, and of rows of the timeline */
-#define EXTRA_MOMENTS 60 /* peaks, ends of named phases, failures */
-#define LINES_OF_ALL 24  /* lines that are shown of a moment, of all processes together */
-#define LINES_OF_ONE 8   /* of one process */
+#define STEPS 90          /* of time, and of rows of the timeline */
+#define EXTRA_MOMENTS 100 /* peaks, failures, ends of named phases */
+#define LINES_OF_ALL 24   /* lines that are shown of a moment, of all processes together */
+#define LINES_OF_ONE 8    /* of one process */
 #define REST (-1)
 
 /* ---- which moments ---- */
@@ -81,9 +81,10 @@ static void add_extra(struct live *live, struct database *database)
     cursor_open(
         &cursor, database,
         "SELECT seq, ts_ns FROM (SELECT seq, ts_ns, 0 AS rank FROM peak_time UNION ALL "
-        "SELECT (SELECT max(t.seq) FROM timeline t WHERE t.seq <= o.seq), o.ts_ns, 1 FROM "
+        "SELECT seq, ts_ns, 1 FROM (SELECT seq, ts_ns FROM peak_time_process ORDER BY bytes DESC, domain LIMIT 40) UNION ALL "
+        "SELECT (SELECT max(t.seq) FROM timeline t WHERE t.seq <= o.seq), o.ts_ns, 2 FROM "
         "(SELECT seq, ts_ns FROM oom ORDER BY seq LIMIT 20) o UNION ALL "
-        "SELECT (SELECT max(t.seq) FROM timeline t WHERE t.seq <= m.end_seq), m.end_ns, 2 FROM "
+        "SELECT (SELECT max(t.seq) FROM timeline t WHERE t.seq <= m.end_seq), m.end_ns, 3 FROM "
         "(SELECT end_seq, end_ns FROM mark WHERE end_seq IS NOT NULL ORDER BY end_ns - begin_ns DESC LIMIT 40) m) "
         "WHERE seq IS NOT NULL ORDER BY rank, seq LIMIT ?1");
     cursor_bind_integer(&cursor, 1, EXTRA_MOMENTS);
