@@ -101,8 +101,47 @@ static void put_byte(struct row_buffer *buffer, char byte)
     buffer->text[buffer->used++] = byte;
 }
 
+/* Of a character that may stand in a file for any reader: not NUL, and well-formed. 0: the first byte is of none. */
+static size_t character_bytes(const char *text, size_t bytes)
+{
+    return (signed char)text[0] > 0 ? 1 : text[0] == '\0' ? 0 : varve_utf8_length(text, bytes);
+}
+
+static bool is_readable(const char *text, size_t bytes)
+{
+    size_t i = 0;
+    size_t length = 1;
+
+    for (; i < bytes && length > 0; i += length) {
+        length = character_bytes(text + i, bytes - i);
+    }
+    return length > 0;
+}
+
+static void put_repaired(struct row_buffer *buffer, const struct value *value)
+{
+    static const char replacement[] = "\xef\xbf\xbd";
+    char *repaired = memory_resize(NULL, 3 * value->bytes);
+    size_t used = 0;
+
+    for (size_t i = 0; i < value->bytes;) {
+        size_t length = character_bytes(value->text + i, value->bytes - i);
+
+        memcpy(repaired + used, length > 0 ? value->text + i : replacement, length > 0 ? length : 3);
+        used += length > 0 ? length : 3;
+        i += length > 0 ? length : 1;
+    }
+    flush(buffer);
+    csv_text(buffer->out, repaired, used);
+    free(repaired);
+}
+
 static void put_text(struct row_buffer *buffer, const struct value *value)
 {
+    if (!is_readable(value->text, value->bytes)) {
+        put_repaired(buffer, value);
+        return;
+    }
     if (buffer->used + value->bytes > sizeof(buffer->text)) {
         flush(buffer);
     }

@@ -9,7 +9,6 @@
 #include "analysis/output/format.h"
 #include "analysis/base/memory.h"
 #include "analysis/output/terminal.h"
-#include "trace/error.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -154,48 +153,31 @@ void table_free(struct table *table)
     *table = (struct table){0};
 }
 
-static bool is_special(char byte)
-{
-    return byte == '"' || byte == ',' || byte == '\r' || byte == '\n';
-}
-
 bool csv_is_plain(const char *text, size_t bytes)
 {
     bool is_plain = bytes > 0;
 
     for (size_t i = 0; i < bytes && is_plain; i++) {
-        is_plain = (signed char)text[i] > 0 && !is_special(text[i]);
+        is_plain = text[i] != '"' && text[i] != ',' && text[i] != '\r' && text[i] != '\n';
     }
     return is_plain;
 }
 
 void csv_text(FILE *out, const char *text, size_t bytes)
 {
+    if (csv_is_plain(text, bytes)) {
+        fwrite(text, 1, bytes, out);
+        return;
+    }
     /* An empty text is quoted, so that it differs from NULL, which is nothing at all. */
-    bool is_quoted = bytes == 0;
-
-    for (size_t i = 0; i < bytes && !is_quoted; i++) {
-        is_quoted = is_special(text[i]);
-    }
-    if (is_quoted) {
-        fputc('"', out);
-    }
-    for (size_t i = 0; i < bytes;) {
-        size_t length = text[i] != '\0' ? varve_utf8_length(text + i, bytes - i) : 0;
-
+    fputc('"', out);
+    for (size_t i = 0; i < bytes; i++) {
         if (text[i] == '"') {
             fputc('"', out);
         }
-        if (length > 0) {
-            fwrite(text + i, 1, length, out);
-        } else {
-            fputs("\xef\xbf\xbd", out);
-        }
-        i += length > 0 ? length : 1;
+        fputc(text[i], out);
     }
-    if (is_quoted) {
-        fputc('"', out);
-    }
+    fputc('"', out);
 }
 
 void csv_field(FILE *out, const char *text)

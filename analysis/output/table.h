@@ -36,11 +36,9 @@ void table_add(struct table *table, const char *text); /* copied; the next cell 
 void table_print(struct table *table, FILE *out, bool with_titles);
 void table_free(struct table *table);
 
-/* It stands as it is: ASCII. */
-bool csv_is_plain(const char *text, size_t bytes);
-/* Quoted where RFC 4180 wants it; NUL and what is no UTF-8 become U+FFFD, as readers take files as UTF-8. */
-void csv_text(FILE *out, const char *text, size_t bytes);
-void csv_field(FILE *out, const char *text); /* the same of all of it; NULL: nothing */
+bool csv_is_plain(const char *text, size_t bytes);        /* it stands as it is */
+void csv_text(FILE *out, const char *text, size_t bytes); /* quoted where RFC 4180 wants it */
+void csv_field(FILE *out, const char *text);              /* the same of all of it; NULL: nothing */
 
 #ifdef __cplusplus
 }

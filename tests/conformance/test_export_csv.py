@@ -24,7 +24,7 @@ CONTRACT = ("events", "allocations", "segment", "callsite_total", "timeline", "t
 
 
 def text_of(value):
-    """As varve query --csv has it; NULL is no text at all, and what no reader of UTF-8 takes is U+FFFD."""
+    """As varve query --csv has it, NULL is no text at all; but what no reader of UTF-8 takes is U+FFFD."""
     if value is None:
         return ""
     if isinstance(value, float):
