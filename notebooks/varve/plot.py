@@ -5,12 +5,13 @@ units, hovering names the line and the size. trace.plot.NAME() is of one trace; 
 
 from __future__ import annotations
 
+import collections
 import json
 import numbers
 import os
 from typing import TYPE_CHECKING, Any, Sequence
 
-from .reading import TraceError, needs
+from .reading import TraceError, needs, short_names
 
 if TYPE_CHECKING:
     import pandas
@@ -323,9 +324,14 @@ def policies(compare_json: Any) -> Figure:
     rows = rows.sort_values("peak_reserved", ascending=False)
     by, unit = _scale(rows.peak_reserved.max())
     extra = [name for name in ("conf", "memory_limit", "capacity") if name in rows and rows[name].nunique(dropna=False) > 1]
-    several = "trace" in rows and rows.trace.nunique() > 1
-    names = [" ".join([str(row["policy"])] + [str(row[name]) for name in extra if pd.notna(row[name])]
-                      + ([os.path.basename(str(row["trace"]))] if several else [])) for _, row in rows.iterrows()]
+    traces = short_names({str(trace) for trace in rows.trace}) if "trace" in rows and rows.trace.nunique() > 1 else {}
+    seen: collections.Counter[str] = collections.Counter()
+    names = []
+    for _, row in rows.iterrows():
+        name = " ".join([str(row["policy"])] + [str(row[name]) for name in extra if pd.notna(row[name])]
+                        + ([traces[str(row["trace"])]] if traces else []))
+        seen[name] += 1
+        names.append(f"{name} ({seen[name]})" if seen[name] > 1 else name)  # bars of the same name would be put on each other
     load = rows.load_bytes.fillna(0) if "load_bytes" in rows else rows.peak_reserved * 0
     ooms = rows.ooms.fillna(0) if "ooms" in rows else rows.peak_reserved * 0
     figure.add_bar(y=names, x=load / by, orientation="h", name="requests at their peak", marker_color=COLORS[0],

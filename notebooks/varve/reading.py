@@ -4,6 +4,7 @@ times slower. Each question has a connection of its own, so that any number of t
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import functools
 import os
@@ -12,7 +13,7 @@ import sys
 import time
 import urllib.parse
 from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
-from typing import TYPE_CHECKING, Any, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence
 
 if TYPE_CHECKING:
     import pyarrow
@@ -34,6 +35,19 @@ def needs(module: str, extra: str) -> Any:
         return __import__(module, fromlist=["*"])
     except ImportError as error:
         raise TraceError(f"this needs {module.split('.')[0]}: pip install 'varve[{extra}]' ({error})") from error
+
+
+def short_names(paths: Iterable[str]) -> dict[str, str]:
+    """Of each path the shortest end that no other one has: its file's name, or a/trace.db where there is a b/trace.db too."""
+    parts = {path: os.path.abspath(path).split(os.sep) for path in paths}
+    files = set(map(tuple, parts.values()))
+    count = collections.Counter(file[at:] for file in files for at in range(len(file)))
+
+    def name(part: list[str]) -> str:
+        at = next((at for at in reversed(range(len(part))) if count[tuple(part[at:])] == 1), 0)
+        return os.fsencode("/".join(part[at:])).decode("utf-8", "backslashreplace")
+
+    return {path: name(part) for path, part in parts.items()}
 
 
 # ---- what a file is ----

@@ -264,6 +264,8 @@ class Views(Case):
         from varve import plot
         compared = recording.varve("compare", "--json", "--policies", "pytorch,plan", self.trace("resnet")).out
         self.assertEqual(len(plot.policies(compared).data[0].y), 2)
+        rows = [{"policy": "plan", "trace": trace, "peak_reserved": 7, "load_bytes": 5} for trace in ("/a/t.db", "/b/t.db", "/b/u.db", "/b/u.db")]
+        self.assertEqual(sorted(plot.policies(rows).data[0].y), ["plan a/t.db", "plan b/t.db", "plan u.db", "plan u.db (2)"])
         swept = recording.varve("dtr", "--sweep", "0.3:1:0.1", "--json", os.path.join(ROOT, "tests", "golden", "training.log")).out
         self.assertGreater(len(plot.budget_curve(swept).data[0].x), 2)
         self.assert_one_line(lambda: plot.budget_curve(compared), "sweep")
