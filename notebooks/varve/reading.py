@@ -24,6 +24,9 @@ TIMEOUT_S = 60.0  # of computing: a file may come from anybody, and its views ne
 
 Parameter = "int | float | str | None"
 
+# What the extras of pyproject.toml are, by name: the package itself is in this tree, not in an index.
+_EXTRAS = {"data": "pandas pyarrow", "plot": "pandas pyarrow plotly", "dataset": "pandas pyarrow duckdb 'dask[dataframe,distributed]'"}
+
 
 class TraceError(Exception):
     """A trace that can't be read, or a question that it can't answer: one line with what is wrong, where, and what to do."""
@@ -34,7 +37,7 @@ def needs(module: str, extra: str) -> Any:
     try:
         return __import__(module, fromlist=["*"])
     except ImportError as error:
-        raise TraceError(f"this needs {module.split('.')[0]}: pip install 'varve[{extra}]' ({error})") from error
+        raise TraceError(f"this needs {module.split('.')[0]}: pip install {_EXTRAS[extra]} ({error})") from error
 
 
 def short_names(paths: Iterable[str]) -> dict[str, str]:

@@ -184,7 +184,7 @@ class WithoutPython(recording.Case):
     def test_missing(self):
         self.varve("replay", HISTORY, "-o", self.path)
         out = os.path.join(self.folder, "runs")
-        for python, words in (("/no/python3", ["/no/python3 can't be run", "varve[data]"]), ("/bin/false", ["Python was ended"])):
+        for python, words in (("/no/python3", ["/no/python3 can't be run", "pandas and pyarrow"]), ("/bin/false", ["Python was ended"])):
             outcome = recording.varve("export", self.path, "--to", "parquet", "-o", out, env={**os.environ, "VARVE_PYTHON3": python})
             self.assert_refused(outcome, *words)
             self.assertFalse(os.path.exists(out))

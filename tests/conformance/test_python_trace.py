@@ -76,7 +76,7 @@ class Alone(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("nothing lost", done.stdout)
         self.assertIn("True", done.stdout)
-        self.assertIn("pip install 'varve[data]'", done.stdout)
+        self.assertIn("pip install pandas pyarrow (", done.stdout)
 
     def test_what_is_no_trace(self):
         copy = os.path.join(self.folder, "copy.db")
