@@ -159,6 +159,15 @@ class Ranks(unittest.TestCase):
         self.assertEqual(varve.dataset("rank000.db", engine="dask").paths, [os.path.join(os.getcwd(), "rank000.db")])
         self.assertEqual(varve.dataset("runs", engine="dask").directory, os.path.join(os.getcwd(), "runs"))
 
+    def test_names_that_are_no_text(self):
+        path = os.path.join(self.folder, os.fsdecode(b"h\xff#?% ;.db"))
+        shutil.copy(self.paths[0], path)
+        try:
+            answers = [varve.dataset(path, engine=engine).peaks() for engine in ("sqlite", "duckdb", "dask")]
+        finally:
+            os.remove(path)
+        self.assertEqual({run for answer in answers for run in answer.run}, {"h\\xff#?% ;"})
+
     def test_damaged_files(self):
         folder = os.path.join(self.folder, "damaged")
         place = os.path.join(folder, "view=total_process", "run=a", "rank=0", "device=-1")
