@@ -15,11 +15,9 @@ from .reading import TraceError, needs, short_names
 
 if TYPE_CHECKING:
     import pandas
-    import plotly.graph_objects
+    from plotly.graph_objects import Figure
 
     from .trace import Trace
-
-    Figure = plotly.graph_objects.Figure
 
 # Distinct for people who see red and green alike (Okabe and Ito, "Color Universal Design"), and what is left over.
 COLORS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#332288", "#882255", "#44AA99"]
@@ -219,7 +217,7 @@ class Plots:
             texttemplate="%{label}  %{customdata[0]}", tiling={"orientation": "v"}, maxdepth=LEVELS, root_color=FAINT,
             marker={"colors": [_warm(node[2]) if node[1] is not None else FAINT for node in nodes]}, pathbar={"thickness": 18}))
         # Rows high enough for their text; what is deeper is reached by a click.
-        levels = {None: 0}
+        levels: dict[int | None, int] = {None: 0}
         for number, parent, *_ in nodes:
             levels[number] = levels[parent] + 1
         figure.update_layout(height=max(360, 120 + 24 * min(LEVELS, max(levels.values()))), margin={"l": 10, "r": 10, "b": 10}, uniformtext={"minsize": 9, "mode": "hide"})
@@ -278,8 +276,8 @@ def _tree(stacks: list[tuple[int, list[tuple[str, str]]]], inverted: bool, min_s
                 totals.append(0)
             at = child
             totals[at] += value
-    least, rest = totals[0] * min_share, {}
-    made = []
+    least, made = totals[0] * min_share, []
+    rest: dict[int | None, int] = {}
     for number, parent, label, place in nodes:
         if totals[number] >= least:
             made.append((number, parent, label, totals[number], place))
