@@ -141,7 +141,7 @@ int export_by_python(const struct python_export *request, struct varve_message *
     close(streams[0]);
     if (error != 0) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "%s can't be run (%s): --to %s needs Python 3 with the package varve[data]",
+                                 "%s can't be run (%s): --to %s needs Python 3 with pandas and pyarrow",
                                  argv[0], strerror(error), request->format);
     }
     if (status == 0) {

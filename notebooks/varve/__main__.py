@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .export import FORMATS, VIEWS, to_parquet
+from .export import FORMATS, VIEWS, run_names, to_parquet
 from .reading import TIMEOUT_S, TraceError
 from .trace import Trace
 
@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     export.add_argument("-o", "--output", required=True, metavar="DIR", help="where; other runs may be there already")
     export.add_argument("--to", choices=FORMATS, default="parquet")
     export.add_argument("--views", default=",".join(VIEWS), metavar="VIEW,…", help="default: %(default)s")
-    export.add_argument("--run", metavar="NAME", help="name of the run, of one DB (default: the file's)")
+    export.add_argument("--run", metavar="NAME", help="name of the run, of one DB (default: the file's, with the folders that tell several apart)")
     export.add_argument("-j", "--jobs", type=int, metavar="N", help="threads (default: the processors)")
     export.add_argument("-f", "--force", action=argparse.BooleanOptionalAction, default=False, help="replace a run of the same name")
     export.add_argument("-q", "--quiet", action="store_true", help="print nothing")
@@ -29,11 +29,11 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.run is not None and len(chosen.databases) > 1:
         parser.error("--run names one database")
     try:
-        for path in chosen.databases:
+        names = run_names(chosen.databases)
+        for path in dict.fromkeys(chosen.databases):
             with Trace(path, chosen.timeout or None) as trace:
-                summary = to_parquet(trace, chosen.output, [view for view in chosen.views.split(",") if view], run=chosen.run,
-                                     jobs=chosen.jobs, format=chosen.to,
-                                     force=chosen.force)
+                summary = to_parquet(trace, chosen.output, [view for view in chosen.views.split(",") if view], run=chosen.run or names[path],
+                                     jobs=chosen.jobs, format=chosen.to, force=chosen.force)
             if not chosen.quiet:
                 print(f"{path}: {summary}")
     except TraceError as error:

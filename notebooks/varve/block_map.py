@@ -10,8 +10,8 @@ from .reading import TraceError, needs
 
 if TYPE_CHECKING:
     import pandas
+    from plotly.graph_objects import Figure
 
-    from .plot import Figure
     from .trace import Trace
 
 PIXELS_X, PIXELS_Y = 1600, 800

@@ -11,6 +11,7 @@ known by function, file and line."""
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
@@ -18,7 +19,7 @@ import urllib.parse
 from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence
 
 from . import reading
-from .export import NONE, Ranks, run_name
+from .export import NONE, Ranks, run_names
 from .reading import TraceError, needs
 from .trace import Trace, frame
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 ENGINES = ("sqlite", "duckdb", "dask")
 LINE = ("domain", "user_function", "user_file", "user_line")
-TYPES = {"run": "VARCHAR", "rank": "BIGINT", "device": "BIGINT"}  # what a name of a folder holds
 
 
 class Question(NamedTuple):
@@ -45,7 +45,7 @@ class Dataset:
 
     def __init__(self, source: Any, engine: str | None, scheduler: str | None, timeout: float | None) -> None:
         self.directory, self.paths, self.timeout, self.scheduler = None, [], timeout, scheduler
-        paths = _paths(source)
+        paths = list(dict.fromkeys(_paths(source)))  # one that is named twice is one trace
         if len(paths) == 1 and os.path.isdir(paths[0]):
             self.directory = paths[0]
             if not glob.glob(os.path.join(glob.escape(self.directory), "view=*")):
@@ -54,6 +54,7 @@ class Dataset:
             self.paths = paths
             for path in paths:
                 reading.check(path)
+        self.names = run_names(self.paths)
         self.engine = engine or ("sqlite" if self.paths else "duckdb")
         if self.engine not in ENGINES:
             raise TraceError(f"unknown engine '{self.engine}': {', '.join(ENGINES)}")
@@ -105,7 +106,7 @@ class Dataset:
 
     def stragglers(self, within: str | None = None) -> pandas.DataFrame:
         """Traces by how far their peak is from the median of the others, domain by domain, the farthest first. deviations: by how many
-        median deviations; peak_ratio, bytes_ratio: by the median. within "run" compares ranks of the same run, "all" all traces;
+        median deviations, infinite where most have the same peak; peak_ratio, bytes_ratio: by the median. within "run" compares ranks of the same run, "all" all traces;
         default: "run" where a run has several ranks."""
         rows = self.peaks().groupby(["run", "rank", "domain"], dropna=False).agg(
             peak_bytes=("peak_bytes", "max"), bytes=("bytes", "sum"), allocations=("allocations", "sum")).reset_index()
@@ -119,9 +120,10 @@ class Dataset:
             rows[column.replace("_bytes", "") + "_ratio"] = rows[column] / median.where(median != 0)
         away = (rows.peak_bytes - rows.groupby(keys, dropna=False).peak_bytes.transform("median")).abs()
         typical = away.groupby([rows[key] for key in keys], dropna=False).transform("median")
-        rows["deviations"] = (away / typical.where(typical > 0)).fillna(0.0)
+        lone = ((typical == 0) & (away > 0)).fillna(False)
+        rows["deviations"] = (away / typical.where(typical > 0)).fillna(0.0).mask(lone, float("inf"))
         rows["traces"] = rows.groupby(keys, dropna=False).peak_bytes.transform("size")
-        order = (rows.peak_ratio - 1).abs().fillna(0.0)
+        order = (rows.peak_ratio - 1).abs().fillna(rows.deviations)
         return rows.assign(order=order).sort_values(["order", "run", "rank", "domain"], ascending=[False, True, True, True],
                                                     ignore_index=True).drop(columns="order")
 
@@ -159,7 +161,7 @@ class Dataset:
             found = trace.query(_statement(question, f'(SELECT {rank} AS rank, v.* FROM "{question.view}" v)', ["rank"]))
             if "process_id" not in names:
                 found["rank"] = Ranks(trace).shared
-            parts.append(found.assign(run=run_name(path)))
+            parts.append(found.assign(run=self.names[path]))
         return pd.concat([part for part in parts if len(part)] or parts[:1])
 
     def _by_duckdb(self, question: Question) -> pandas.DataFrame:
@@ -168,51 +170,56 @@ class Dataset:
         return self._duckdb_rows(connection, _statement(question, f'"{question.view}"', ["run", "rank"]))
 
     def _duckdb(self) -> Any:
-        return needs("duckdb", "dataset").connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
+        duckdb = needs("duckdb", "dataset")
+        with _explained(duckdb):
+            return duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
 
     def _duckdb_rows(self, connection: Any, sql: str) -> pandas.DataFrame:
-        duckdb = needs("duckdb", "dataset")
-        try:
+        with _explained(needs("duckdb", "dataset")):
             found = connection.sql(sql.rstrip().rstrip(";"))
             if found is None:
                 raise TraceError("DuckDB: not a question")
-            # A sum of integers is a HUGEINT, which pandas does not know; all of ours fit 64 bits.
-            wide = [f'"{name}"::BIGINT AS "{name}"' if str(type) == "HUGEINT" else f'"{name}"'
-                    for name, type in zip(found.columns, found.types)]
-            made = found.project(", ".join(wide)).to_arrow_table()
-        except duckdb.Error as error:
-            raise TraceError(f"DuckDB: {str(error).splitlines()[0]}") from None
-        return frame(made)
+            # A sum of integers is a HUGEINT, which pandas does not know; all of ours fit 64 bits. By their places: names may be equal.
+            chosen = [f"#{at}{'::BIGINT' if str(type) == 'HUGEINT' else ''} AS {_quoted(name)}"
+                      for at, (name, type) in enumerate(zip(found.columns, found.types), 1)]
+            return frame(found.project(", ".join(chosen)).to_arrow_table())
 
     def _define(self, connection: Any, view: str) -> None:
+        duckdb = needs("duckdb", "dataset")
         if self.directory is None:
-            connection.register(view, self._table(view))
+            table = self._table(view)
+            with _explained(duckdb):
+                connection.register(view, table)
             return
-        files = os.path.join(glob.escape(self.directory), f"view={view}", "**", "*.parquet").replace("'", "''")
-        has_device = any(name.startswith("device=") for _, names, _ in os.walk(os.path.join(self.directory, f"view={view}")) for name in names)
-        types = ", ".join(f"'{name}': {type}" for name, type in TYPES.items() if name != "device" or has_device)
-        numbers = ", ".join(f"nullif({name}, {NONE}) AS {name}" for name in ("rank", "device") if name != "device" or has_device)
-        connection.execute(f"CREATE VIEW \"{view}\" AS SELECT * REPLACE ({numbers}) FROM read_parquet('{files}', hive_partitioning = true, "
-                           f"hive_types = {{{types}}}, union_by_name = true)")
+        files = self._files(view)
+        levels = [name for name in ("run", "rank", "device") if _level(files[0], self.directory, name) is not None]
+        # Not DuckDB's own partitions: it takes a level of any folder above, too. Files that a filter of these columns leaves out are not read.
+        below = f"substr(filename, {len(self.directory) + 1})"
+        texts = {name: f"url_decode(regexp_extract({below}, '/{name}=([^/]*)/', 1))" for name in levels}
+        columns = [f", {text if name == 'run' else f'nullif({text}::BIGINT, {NONE})'} AS {name}" for name, text in texts.items()]
+        own = set(_schema(files[0]).names) & {*levels, "filename"}  # a column of the view's own is in its files, and is the same
+        hidden = ", ".join(sorted({"filename", *own}))
+        names = ", ".join("'" + glob.escape(path).replace("'", "''") + "'" for path in files)
+        with _explained(duckdb):
+            connection.execute(f"CREATE VIEW {_quoted(view)} AS SELECT * EXCLUDE ({hidden}){''.join(columns)} FROM read_parquet([{names}], "
+                               "hive_partitioning = false, filename = true, union_by_name = true)")
 
     def _table(self, view: str) -> pyarrow.Table:
         pa = needs("pyarrow", "data")
-        return pa.concat_tables([_labelled(path, view, self.timeout) for path in self.paths], promote_options="default")
+        return pa.concat_tables([_labelled(path, self.names[path], view, self.timeout) for path in self.paths], promote_options="default")
 
     def _by_dask(self, question: Question) -> pandas.DataFrame:
         dd = needs("dask.dataframe", "dataset")
         columns = sorted({*question.keys, *(column for _, column in question.figures.values()),
                           *([question.bucket[0]] if question.bucket else [])})
         parts = self._files(question.view) if self.directory else self.paths
-        if not parts:
-            raise TraceError(f"{self.directory}: no Parquet files of view {question.view}")
-        load = _read_files if self.directory else _read_database
+        runs = [self.names.get(path, "") for path in parts]
         # A file of a rank is small: several in a task, so that tasks do not cost more than their work.
         size = max(1, len(parts) // 256)
-        groups = [parts[at:at + size] for at in range(0, len(parts), size)]
-        partial = _partial(load(groups[0][:1], question, columns, self.timeout), question)
-        frames = dd.from_map(_load_partial, groups, question=question, wanted=columns, timeout=self.timeout,
-                             is_files=self.directory is not None, meta=partial.iloc[:0])
+        groups, names = ([each[at:at + size] for at in range(0, len(parts), size)] for each in (parts, runs))
+        partial = _load_partial(groups[0][:1], names[0][:1], question, columns, self.timeout, self.directory)
+        frames = dd.from_map(_load_partial, groups, names, question=question, wanted=columns, timeout=self.timeout,
+                             directory=self.directory, meta=partial.iloc[:0])
         keys = _keys(question)
         combined = frames.groupby(keys, dropna=False).agg({name: "max" if how == "max" else "sum"
                                                            for name, (how, _) in question.figures.items()}, split_out=1)
@@ -221,15 +228,19 @@ class Dataset:
     def _computed(self, lazy: Any) -> Any:
         if self.scheduler is None:
             return lazy.compute(scheduler="threads")
-        client = needs("dask.distributed", "dataset").Client(self.scheduler) if isinstance(self.scheduler, str) else self.scheduler
-        try:
+        with connected(self.scheduler) as client:
             return client.compute(lazy, sync=True)
-        finally:
-            if isinstance(self.scheduler, str):
-                client.close()
 
     def _files(self, view: str) -> list[str]:
-        return sorted(glob.glob(os.path.join(glob.escape(str(self.directory)), f"view={view}", "**", "*.parquet"), recursive=True))
+        """The Parquet files of a view. TraceError: there are none, or some that are no Parquet."""
+        found = glob.glob(os.path.join(glob.escape(str(self.directory)), f"view={glob.escape(view)}", "**", "*.*"), recursive=True)
+        files = sorted(path for path in found if path.endswith(".parquet"))
+        others = [path for path in found if path.endswith(".arrow")]
+        if others:
+            raise TraceError(f"{min(others)} is an Arrow file: a dataset has Parquet files only (varve export DB --to parquet -o DIR)")
+        if not files:
+            raise TraceError(f"{self.directory}: no Parquet files of view {view}")
+        return files
 
 
 def dataset(source: Any, *, engine: str | None = None, scheduler: Any = None, timeout: float | None = reading.TIMEOUT_S) -> Dataset:
@@ -239,71 +250,115 @@ def dataset(source: Any, *, engine: str | None = None, scheduler: Any = None, ti
     return Dataset(source, engine, scheduler, timeout)
 
 
+@contextlib.contextmanager
+def connected(scheduler: Any) -> Iterator[Any]:
+    """A Client of Dask: the one that is given, or for a while one of an address. TraceError: nobody answers there."""
+    if not isinstance(scheduler, str):
+        yield scheduler
+        return
+    distributed = needs("dask.distributed", "dataset")
+    try:
+        client = distributed.Client(scheduler)
+    except (OSError, ValueError) as error:
+        raise TraceError(f"no scheduler of Dask at {scheduler}: {reading.reason(error)}") from None
+    with client:
+        yield client
+
+
+@contextlib.contextmanager
+def _explained(duckdb: Any) -> Iterator[None]:
+    try:
+        yield
+    except (duckdb.Error, UnicodeError) as error:
+        raise TraceError(f"DuckDB: {reading.reason(error)}") from None
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
 # ---- rows of one trace ----
 
 def _paths(source: Any) -> list[str]:
+    """Absolute: workers have other working directories, and no name begins as an option does."""
     if isinstance(source, Trace):
-        return [source.path]
-    if isinstance(source, (str, os.PathLike)):
-        text = os.fspath(source)
+        return [os.path.abspath(source.path)]
+    if isinstance(source, (str, bytes, os.PathLike)):
+        text = os.fsdecode(source)
         found = [text] if os.path.exists(text) else sorted(glob.glob(text))
         if not found:
             raise TraceError(f"{text}: no such file")
-        return found
+        return [os.path.abspath(path) for path in found]
     found = [path for one in source for path in _paths(one)]
     if not found:
         raise TraceError("no traces were given")
     return found
 
 
-def _labelled(path: str, view: str, timeout: float | None) -> pyarrow.Table:
+def _labelled(path: str, run: str, view: str, timeout: float | None) -> pyarrow.Table:
     """A view with the columns run and rank."""
     pa = needs("pyarrow", "data")
     trace = Trace(path, timeout)
     ranks, batches = Ranks(trace), []
     reader = trace.batches(view)
-    if "rank" in reader.schema.names:
-        table = reader.read_all()
-        return table.append_column("run", pa.array([run_name(path)] * len(table), pa.string()))
-    for batch in reader:
-        rank = ranks.of(batch)
-        if rank is None:
-            rank = pa.array([ranks.shared] * len(batch), pa.int64())
-        batches.append(pa.RecordBatch.from_arrays([*batch.columns, rank], names=[*batch.schema.names, "rank"]))
-    table = pa.Table.from_batches(batches) if batches else reader.schema.empty_table().append_column("rank", pa.array([], pa.int64()))
-    return table.append_column("run", pa.array([run_name(path)] * len(table), pa.string()))
+    has_rank = "rank" in reader.schema.names
+    try:
+        for batch in reader:
+            if not has_rank:
+                rank = ranks.of(batch)
+                if rank is None:
+                    rank = pa.array([ranks.shared] * len(batch), pa.int64())
+                batch = pa.RecordBatch.from_arrays([*batch.columns, rank], names=[*batch.schema.names, "rank"])
+            batches.append(batch)
+    except (pa.ArrowException, OSError) as error:
+        raise TraceError(reading.reason(error)) from None
+    table = pa.Table.from_batches(batches) if batches else reader.schema.empty_table()
+    if "rank" not in table.column_names:
+        table = table.append_column("rank", pa.array([], pa.int64()))
+    return table.append_column("run", pa.array([run] * len(table), pa.string()))
 
 
-def _read_database(paths: Sequence[str], question: Question, columns: Sequence[str], timeout: float | None) -> pyarrow.Table:
+def _read_databases(paths: Sequence[str], runs: Sequence[str], question: Question, columns: Sequence[str], timeout: float | None) -> pyarrow.Table:
     pa = needs("pyarrow", "data")
-    return pa.concat_tables([_labelled(path, question.view, timeout).select([*columns, "run", "rank"]) for path in paths])
+    return pa.concat_tables([_labelled(path, run, question.view, timeout).select([*columns, "run", "rank"]) for path, run in zip(paths, runs)])
 
 
-def _level(path: str, name: str) -> str | None:
-    for part in path.split(os.sep)[:-1]:
+def _level(path: str, directory: str, name: str) -> str | None:
+    """What a folder below the dataset's directory says: of name=… the part behind it."""
+    for part in os.path.relpath(path, directory).split(os.sep)[:-1]:
         if part.startswith(name + "="):
-            value = urllib.parse.unquote(part[len(name) + 1:])
-            return None if name != "run" and value == str(NONE) else value
+            return urllib.parse.unquote(part[len(name) + 1:])
     return None
 
 
-def _read_files(paths: Sequence[str], question: Question, columns: Sequence[str], timeout: float | None) -> pyarrow.Table:
+def _schema(path: str) -> pyarrow.Schema:
     pa, pq = needs("pyarrow", "data"), needs("pyarrow.parquet", "data")
-    del timeout
-    tables = []
-    for path in paths:
+    try:
+        return pq.read_schema(path)
+    except (pa.ArrowException, OSError, UnicodeError) as error:
+        raise TraceError(f"{path}: {reading.reason(error)}") from None
+
+
+def _read_file(path: str, directory: str, columns: Sequence[str]) -> pyarrow.Table:
+    pa, pq = needs("pyarrow", "data"), needs("pyarrow.parquet", "data")
+    try:
         table = pq.ParquetFile(path).read([column for column in columns if column != "device"])
         for name, type in (("run", pa.string()), ("rank", pa.int64())) + ((("device", pa.int64()),) if "device" in columns else ()):
-            value = _level(path, name)
-            number = int(value) if value is not None and name != "run" else value
-            table = table.append_column(name, pa.array([number] * len(table), type))
-        tables.append(table.select([*columns, "run", "rank"]))
-    return pa.concat_tables(tables)
+            text = _level(path, directory, name)
+            value = text if text is None or name == "run" else None if text == str(NONE) else int(text)
+            table = table.append_column(name, pa.array([value] * len(table), type))
+        return table.select([*columns, "run", "rank"])
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise TraceError(f"{path}: {reading.reason(error)}") from None
 
 
-def _load_partial(paths: Sequence[str], question: Question, wanted: Sequence[str], timeout: float | None, is_files: bool) -> pandas.DataFrame:
-    """A Dask task: rows of some files, added up."""
-    return _partial((_read_files if is_files else _read_database)(paths, question, wanted, timeout), question)
+def _load_partial(paths: Sequence[str], runs: Sequence[str], question: Question, wanted: Sequence[str], timeout: float | None,
+                  directory: str | None) -> pandas.DataFrame:
+    """A Dask task: rows of some databases, or of some files below `directory`, added up."""
+    if directory is None:
+        return _partial(_read_databases(paths, runs, question, wanted, timeout), question)
+    pa = needs("pyarrow", "data")
+    return _partial(pa.concat_tables([_read_file(path, directory, wanted) for path in paths]), question)
 
 
 def _keys(question: Question) -> list[str]:

@@ -8,6 +8,7 @@ at once, when all of it is written, or not at all."""
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import tempfile
@@ -76,10 +77,15 @@ class Ranks:
         return iter([(self.shared, batch)]) if values is None else _split(batch, values)
 
 
-def run_name(path: str) -> str:
-    """What a trace is called where it has no other name: its file's name without `.db`."""
-    name = os.path.basename(path)
-    return name[:-3] if name.endswith(".db") and len(name) > 3 else name
+def run_names(paths: Sequence[str]) -> dict[str, str]:
+    """What traces are called where they have no other names: each its file's name without `.db`, with as many of the folders above it
+    as tell it from the others."""
+    whole = {path: os.path.abspath(path) for path in paths}
+    taken = set(whole.values())
+    bare = {path: at[:-3] if at.endswith(".db") and os.path.basename(at) != ".db" and at[:-3] not in taken else at
+            for path, at in whole.items()}
+    names = reading.short_names(bare.values())
+    return {path: names[bare[path]] for path in paths}
 
 
 # ---- files ----
@@ -161,7 +167,7 @@ def _parts(trace: Trace, view: str, jobs: int) -> list[Callable[[], pyarrow.Reco
     count = 1 if least is None or most - least < 1 << 18 else jobs
     ends = [(-2**63 if count == 1 or least is None else least) + (0 if count == 1 else (most - least) * at // count) for at in range(count)]
     ends[0] = -2**63
-    return [lambda part=(begin, end - 1): trace._planned(plan, reading.BATCH_ROWS, part)
+    return [functools.partial(trace._planned, plan, reading.BATCH_ROWS, (begin, end - 1))
             for begin, end in zip(ends, ends[1:] + [2**63])]
 
 
@@ -182,14 +188,37 @@ def _view(trace: Trace, view: str, directory: str, ranks: Ranks, jobs: int, form
     return sum(part.rows for part in parts), sum(part.files for part in parts)
 
 
+def _make(folder: str, made: list[str]) -> None:
+    """Make a folder and those above it, and add to `made` the ones that were not there."""
+    missing, at = [], folder
+    while not os.path.exists(at):
+        missing.append(at)
+        at = os.path.dirname(at)
+    for at in reversed(missing):
+        try:
+            os.mkdir(at)
+            made.append(at)
+        except FileExistsError:  # somebody else was quicker
+            pass
+
+
+def _remove_empty(folders: Sequence[str]) -> None:
+    for folder in reversed(folders):
+        try:
+            os.rmdir(folder)
+        except OSError:  # somebody else has put something there
+            pass
+
+
 def _publish(made: str, directory: str, views: Sequence[str], run: str) -> None:
     """Move the views of a run to their places, or none of them. What is there already goes to `made`, and comes back on a failure."""
     moved: list[tuple[str, str]] = []
+    folders: list[str] = []
     try:
         for view in views:
             place, new, old = (os.path.join(at, f"view={view}", run) for at in (directory, made, os.path.join(made, "replaced")))
-            for folder in (place, old):
-                os.makedirs(os.path.dirname(folder), exist_ok=True)
+            _make(os.path.dirname(place), folders)
+            os.makedirs(os.path.dirname(old), exist_ok=True)
             if os.path.exists(place):
                 os.rename(place, old)
                 moved.append((old, place))
@@ -198,37 +227,45 @@ def _publish(made: str, directory: str, views: Sequence[str], run: str) -> None:
     except OSError as error:
         for now, before in reversed(moved):
             os.rename(now, before)
+        _remove_empty(folders)
         raise TraceError(f"{error.filename2 or error.filename}: {error.strerror}") from None
 
 
 def to_parquet(trace: Trace | str | os.PathLike[str], directory: str | os.PathLike[str], views: Sequence[str] = VIEWS, *,
                run: str | None = None, jobs: int | None = None, format: str = "parquet", force: bool = False) -> Summary:
     """Write views of a trace below `directory`, which may have other runs already; `run` is its name there (default: the file's).
-    `jobs`: threads, default: the processors. format "arrow": IPC files in place of Parquet. `force`: replace a run of
+    A view that is named twice is written once. `jobs`: threads, default: the processors. format "arrow": IPC files in place of Parquet. `force`: replace a run of
     the same name. TraceError: no such view, a run of this name is there already, or what reading a trace may say."""
     if format not in FORMATS:
         raise TraceError(f"unknown format '{format}': {', '.join(FORMATS)}")
     needs("pyarrow", "data")
     import pyarrow
-    begin, directory = time.monotonic(), os.fspath(directory)
+    if isinstance(views, str):
+        raise TraceError(f"views: a list of names, not '{views}' alone")
+    if jobs is not None and jobs < 1:
+        raise TraceError(f"{jobs} threads: 1 or more")
+    begin, directory, views = time.monotonic(), os.path.abspath(os.fsdecode(directory)), list(dict.fromkeys(views))
     trace = trace if isinstance(trace, Trace) else Trace(trace)
-    folder = "run=" + urllib.parse.quote(run or run_name(trace.path), safe="")
+    folder = "run=" + urllib.parse.quote(run or run_names([trace.path])[trace.path], safe="", errors="backslashreplace")
     for view in views:
         trace.select(view)
         if not force and os.path.exists(os.path.join(directory, f"view={view}", folder)):
             raise TraceError(f"{os.path.join(directory, f'view={view}', folder)} is there already: --force replaces it; or another name (--run)")
     made, ranks, rows, files = None, Ranks(trace), {}, 0
+    above: list[str] = []
     try:
-        os.makedirs(os.path.dirname(os.path.abspath(directory)), exist_ok=True)
-        made = tempfile.mkdtemp(prefix=os.path.basename(os.path.abspath(directory)) + ".partial-", dir=os.path.dirname(os.path.abspath(directory)))
+        _make(os.path.dirname(directory), above)
+        made = tempfile.mkdtemp(prefix=os.path.basename(directory) + ".partial-", dir=os.path.dirname(directory))
         for view in views:
             rows[view], count = _view(trace, view, os.path.join(made, f"view={view}", folder), ranks, jobs or os.cpu_count() or 1, format)
             files += count
         size = sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(made) for name in names)
         _publish(made, directory, views, folder)
-    except (OSError, pyarrow.ArrowException) as error:
+    except (OSError, UnicodeError, pyarrow.ArrowException) as error:
         raise TraceError(reading.reason(error)) from None
     finally:
         if made is not None:
             shutil.rmtree(made, ignore_errors=True)
+        if not os.path.exists(directory):
+            _remove_empty(above)
     return Summary(rows, files, size, time.monotonic() - begin)

@@ -23,7 +23,7 @@ def _device(kind, index):
 class Memory:
     """A pool, which keeps what is released in it for later storages. It is there until close(), or the end of the process."""
 
-    _open = {}
+    _open: dict[object, "Memory"] = {}
 
     def __init__(self, device, name, *, limit=0, settings="", policy=None):
         """On a device of the library, by its address."""

@@ -5,20 +5,19 @@ units, hovering names the line and the size. trace.plot.NAME() is of one trace; 
 
 from __future__ import annotations
 
+import collections
 import json
 import numbers
 import os
 from typing import TYPE_CHECKING, Any, Sequence
 
-from .reading import TraceError, needs
+from .reading import TraceError, needs, short_names
 
 if TYPE_CHECKING:
     import pandas
-    import plotly.graph_objects
+    from plotly.graph_objects import Figure
 
     from .trace import Trace
-
-    Figure = plotly.graph_objects.Figure
 
 # Distinct for people who see red and green alike (Okabe and Ito, "Color Universal Design"), and what is left over.
 COLORS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#332288", "#882255", "#44AA99"]
@@ -218,7 +217,7 @@ class Plots:
             texttemplate="%{label}  %{customdata[0]}", tiling={"orientation": "v"}, maxdepth=LEVELS, root_color=FAINT,
             marker={"colors": [_warm(node[2]) if node[1] is not None else FAINT for node in nodes]}, pathbar={"thickness": 18}))
         # Rows high enough for their text; what is deeper is reached by a click.
-        levels = {None: 0}
+        levels: dict[int | None, int] = {None: 0}
         for number, parent, *_ in nodes:
             levels[number] = levels[parent] + 1
         figure.update_layout(height=max(360, 120 + 24 * min(LEVELS, max(levels.values()))), margin={"l": 10, "r": 10, "b": 10}, uniformtext={"minsize": 9, "mode": "hide"})
@@ -277,8 +276,8 @@ def _tree(stacks: list[tuple[int, list[tuple[str, str]]]], inverted: bool, min_s
                 totals.append(0)
             at = child
             totals[at] += value
-    least, rest = totals[0] * min_share, {}
-    made = []
+    least, made = totals[0] * min_share, []
+    rest: dict[int | None, int] = {}
     for number, parent, label, place in nodes:
         if totals[number] >= least:
             made.append((number, parent, label, totals[number], place))
@@ -323,9 +322,14 @@ def policies(compare_json: Any) -> Figure:
     rows = rows.sort_values("peak_reserved", ascending=False)
     by, unit = _scale(rows.peak_reserved.max())
     extra = [name for name in ("conf", "memory_limit", "capacity") if name in rows and rows[name].nunique(dropna=False) > 1]
-    several = "trace" in rows and rows.trace.nunique() > 1
-    names = [" ".join([str(row["policy"])] + [str(row[name]) for name in extra if pd.notna(row[name])]
-                      + ([os.path.basename(str(row["trace"]))] if several else [])) for _, row in rows.iterrows()]
+    traces = short_names({str(trace) for trace in rows.trace}) if "trace" in rows and rows.trace.nunique() > 1 else {}
+    seen: collections.Counter[str] = collections.Counter()
+    names = []
+    for _, row in rows.iterrows():
+        name = " ".join([str(row["policy"])] + [str(row[name]) for name in extra if pd.notna(row[name])]
+                        + ([traces[str(row["trace"])]] if traces else []))
+        seen[name] += 1
+        names.append(f"{name} ({seen[name]})" if seen[name] > 1 else name)  # bars of the same name would be put on each other
     load = rows.load_bytes.fillna(0) if "load_bytes" in rows else rows.peak_reserved * 0
     ooms = rows.ooms.fillna(0) if "ooms" in rows else rows.peak_reserved * 0
     figure.add_bar(y=names, x=load / by, orientation="h", name="requests at their peak", marker_color=COLORS[0],

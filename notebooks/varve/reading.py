@@ -4,15 +4,18 @@ times slower. Each question has a connection of its own, so that any number of t
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import ctypes
 import functools
+import numbers
 import os
 import sqlite3
 import sys
 import time
 import urllib.parse
 from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
-from typing import TYPE_CHECKING, Any, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence
 
 if TYPE_CHECKING:
     import pyarrow
@@ -22,6 +25,9 @@ BATCH_ROWS = 1 << 16
 TIMEOUT_S = 60.0  # of computing: a file may come from anybody, and its views need not end
 
 Parameter = "int | float | str | None"
+
+# What the extras of pyproject.toml are, by name: the package itself is in this tree, not in an index.
+_EXTRAS = {"data": "pandas pyarrow", "plot": "pandas pyarrow plotly", "dataset": "pandas pyarrow duckdb 'dask[dataframe,distributed]'"}
 
 
 class TraceError(Exception):
@@ -33,7 +39,20 @@ def needs(module: str, extra: str) -> Any:
     try:
         return __import__(module, fromlist=["*"])
     except ImportError as error:
-        raise TraceError(f"this needs {module.split('.')[0]}: pip install 'varve[{extra}]' ({error})") from error
+        raise TraceError(f"this needs {module.split('.')[0]}: pip install {_EXTRAS[extra]} ({error})") from error
+
+
+def short_names(paths: Iterable[str]) -> dict[str, str]:
+    """Of each path the shortest end that no other one has: its file's name, or a/trace.db where there is a b/trace.db too."""
+    parts = {path: os.path.abspath(path).split(os.sep) for path in paths}
+    files = set(map(tuple, parts.values()))
+    count = collections.Counter(file[at:] for file in files for at in range(len(file)))
+
+    def name(part: list[str]) -> str:
+        at = next((at for at in reversed(range(len(part))) if count[tuple(part[at:])] == 1), 0)
+        return os.fsencode("/".join(part[at:])).decode("utf-8", "backslashreplace")
+
+    return {path: name(part) for path, part in parts.items()}
 
 
 # ---- what a file is ----
@@ -50,6 +69,8 @@ def check(path: str) -> None:
         raise TraceError(f"{path} is a directory, not a trace database; varve.dataset() reads directories of Parquet files") from None
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}") from None
+    except ValueError as error:  # a zero byte in it
+        raise TraceError(f"{path!r}: {error}") from None
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
         raise TraceError(f"{path} is not a trace database (not an SQLite file): varve import makes one of snapshots, CTF and RMM logs")
     if os.path.exists(path + "-wal") and os.path.getsize(path + "-wal") > 0:
@@ -67,14 +88,19 @@ def check(path: str) -> None:
 def connect(path: str, timeout: float | None = TIMEOUT_S) -> sqlite3.Connection:
     """A connection that only reads and gives up after `timeout` seconds of this thread's computing; None: it does not."""
     wal = os.path.exists(path + "-wal") or _is_wal(path)
-    uri = "file:" + urllib.parse.quote(os.path.abspath(path)) + "?mode=ro" + ("&immutable=1" if wal else "")
+    uri = "file:" + urllib.parse.quote(os.fsencode(os.path.abspath(path))) + "?mode=ro" + ("&immutable=1" if wal else "")
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
     connection.execute("PRAGMA trusted_schema = 0")
     connection.execute("PRAGMA query_only = 1")
+    _limit(connection, timeout)
+    return connection
+
+
+def _limit(connection: sqlite3.Connection, timeout: float | None) -> None:
+    """From now on: `timeout` seconds of the calling thread, whose clock is no other thread's."""
     if timeout:
         end = time.thread_time() + timeout
         connection.set_progress_handler(lambda: time.thread_time() > end, 200000)
-    return connection
 
 
 def _is_wal(path: str) -> bool:
@@ -84,11 +110,12 @@ def _is_wal(path: str) -> bool:
 
 def rows(path: str, sql: str, parameters: Sequence[Any] = (), timeout: float | None = TIMEOUT_S) -> tuple[list[str], list[tuple]]:
     """Names of the columns and all rows, by sqlite3: for small answers, which then need no other package."""
+    sql, values = _text(path, sql), _values(path, parameters)
     try:
         connection = connect(path, timeout)
         try:
             connection.text_factory = lambda text: text.decode("utf-8", "replace")
-            cursor = connection.execute(sql, tuple(parameters))
+            cursor = connection.execute(sql, values)
             return [column[0] for column in cursor.description or ()], cursor.fetchall()
         finally:
             connection.close()
@@ -113,6 +140,43 @@ def _explained(path: str, reason: str, timeout: float | None) -> TraceError:
     if reason == "interrupted":
         return TraceError(f"{path}: no end after {timeout:g} s of computing: open(path, timeout=SECONDS) gives it more, None all it wants")
     return TraceError(f"{path}: {reason}")
+
+
+# ---- what is asked ----
+
+def _text(path: str, text: str) -> str:
+    """TraceError: a text that SQLite would cut at a zero, or that is no UTF-8."""
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise TraceError(f"{path}: no UTF-8: {text[:60]!a} ({error.reason})") from None
+    if b"\0" in data:
+        raise TraceError(f"{path}: a text with a zero character: {text[:60]!a}")
+    return text
+
+
+def _value(path: str, parameter: Any) -> int | float | str | None:
+    if parameter is None:
+        return None
+    if isinstance(parameter, str):
+        return _text(path, parameter)
+    if isinstance(parameter, numbers.Integral):  # of NumPy too
+        if not -2**63 <= int(parameter) < 2**63:
+            raise TraceError(f"{path}: parameter {int(parameter):#x} does not fit 64 bits with a sign")
+        return int(parameter)
+    if isinstance(parameter, numbers.Real):
+        try:
+            return float(parameter)
+        except OverflowError as error:
+            raise TraceError(f"{path}: parameter: {error}") from None
+    raise TraceError(f"{path}: a parameter is an integer, a float, a text or None, not {type(parameter).__name__}")
+
+
+def _values(path: str, parameters: Sequence[Any]) -> tuple[int | float | str | None, ...]:
+    """Parameters as SQLite has them, each with the value that was given. TraceError: one has no such."""
+    if isinstance(parameters, (str, bytes, Mapping)):
+        raise TraceError(f"{path}: parameters are a list of values, not {type(parameters).__name__}")
+    return tuple(_value(path, parameter) for parameter in parameters)
 
 
 # ---- the library ----
@@ -161,7 +225,7 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
-def _bound(parameters: Sequence[Any]) -> Any:
+def _bound(parameters: Sequence[int | float | str | None]) -> Any:
     values = (_Value * len(parameters))()
     for value, parameter in zip(values, parameters):
         if parameter is None:
@@ -171,7 +235,7 @@ def _bound(parameters: Sequence[Any]) -> Any:
         elif isinstance(parameter, float):
             value.type, value.real = 2, parameter
         else:
-            value.type, value.integer = 1, int(parameter)
+            value.type, value.integer = 1, parameter
     return values
 
 
@@ -182,11 +246,12 @@ def stream(path: str, sql: str, parameters: Sequence[Any] = (), *, types: str | 
     by which SQLite finds rows; then only those with it in `part` are read."""
     pa = needs("pyarrow", "data")
     loaded = library()
+    sql, given = _text(path, sql), _values(path, parameters)
     if loaded is None:
         if key is not None:
-            sql, parameters = f'SELECT * FROM ({sql}) WHERE "{key}" BETWEEN ? AND ? ORDER BY "{key}"', part
-        return _slow_stream(pa, path, sql, parameters, types, batch_rows, timeout)
-    values = _bound(parameters)
+            sql, given = f'SELECT * FROM ({sql}) WHERE "{key}" BETWEEN ? AND ? ORDER BY "{key}"', part
+        return _slow_stream(pa, path, sql, given, types, batch_rows, timeout)
+    values = _bound(given)
     options = _Options(sql.encode(), types.encode() if types else None, values, len(values), batch_rows, int((timeout or 0) * 1e9),
                        key.encode() if key else None, *part)
     made, message = _Stream(), _Message()
@@ -214,28 +279,36 @@ def _array(pa: Any, letter: str, values: Sequence[Any]) -> Any:
 
 def _slow_stream(pa: Any, path: str, sql: str, parameters: Sequence[Any], types: str | None, batch_rows: int,
                  timeout: float | None) -> pyarrow.RecordBatchReader:
+    with contextlib.ExitStack() as stack:
+        try:
+            connection = connect(path, timeout)
+            stack.callback(connection.close)
+            connection.text_factory = lambda text: text.decode("utf-8", "replace")
+            cursor = connection.execute(sql, tuple(parameters))
+            first = cursor.fetchmany(batch_rows)
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise _explained(path, str(error), timeout) from None
+        names = [column[0] for column in cursor.description or ()]
+        if not names:
+            raise TraceError(f"{path}: not a question: {' '.join(sql.split())[:100]}")
+        columns = list(zip(*first)) or [()] * len(names)
+        letters = [_letter(column) if letter == "?" else letter for letter, column in zip(types or "?" * len(names), columns)]
+        schema = pa.schema([(name, _array(pa, letter, ()).type) for name, letter in zip(names, letters)])
+        stack.pop_all()  # the batches close it
+    return pa.RecordBatchReader.from_batches(schema, _slow_batches(pa, path, connection, cursor, first, schema, letters, batch_rows, timeout))
+
+
+def _slow_batches(pa: Any, path: str, connection: sqlite3.Connection, cursor: sqlite3.Cursor, part: list[tuple[Any, ...]], schema: pyarrow.Schema,
+                  letters: Sequence[str], batch_rows: int, timeout: float | None) -> Iterator[pyarrow.RecordBatch]:
+    """`part` and what follows it. Each batch has its own `timeout`, of the thread that reads it: what is done between them does not count."""
     try:
-        connection = connect(path, timeout)
-        connection.text_factory = lambda text: text.decode("utf-8", "replace")
-        cursor = connection.execute(sql, tuple(parameters))
-        first = cursor.fetchmany(batch_rows)
-    except (sqlite3.Error, sqlite3.Warning) as error:
-        raise _explained(path, str(error), timeout) from None
-    names = [column[0] for column in cursor.description or ()]
-    if not names:
-        raise TraceError(f"{path}: not a question: {sql[:100]}")
-    columns = list(zip(*first)) or [()] * len(names)
-    letters = [_letter(column) if letter == "?" else letter for letter, column in zip(types or "?" * len(names), columns)]
-    schema = pa.schema([(name, _array(pa, letter, ()).type) for name, letter in zip(names, letters)])
-
-    def batches() -> Iterator[Any]:
-        part = first
         while part:
-            try:
-                yield pa.record_batch([_array(pa, letter, column) for letter, column in zip(letters, zip(*part))], schema=schema)
-                part = cursor.fetchmany(batch_rows)
-            except (sqlite3.Error, pa.ArrowException, OverflowError) as error:
-                raise TraceError(f"{path}: {error}") from None
+            yield pa.record_batch([_array(pa, letter, column) for letter, column in zip(letters, zip(*part))], schema=schema)
+            _limit(connection, timeout)
+            part = cursor.fetchmany(batch_rows)
+    except sqlite3.Error as error:
+        raise _explained(path, str(error), timeout) from None
+    except (pa.ArrowException, OverflowError) as error:
+        raise TraceError(f"{path}: {reason(error)}") from None
+    finally:
         connection.close()
-
-    return pa.RecordBatchReader.from_batches(schema, batches())

@@ -9,16 +9,16 @@ import os
 import subprocess
 from typing import TYPE_CHECKING, Any, Sequence
 
-from .datasets import _paths
+from .datasets import _paths, connected
 from .reading import TraceError, needs
 
 if TYPE_CHECKING:
     import pandas
 
 COMMANDS = ("compare", "frontier", "bound")
-_OPTIONS = {"policy": {"compare": "--policies", "frontier": "--policy", "bound": None}, "conf": "--conf", "memory_limit": "--memory-limit",
-            "capacity": "--capacity"}
-_OF = {"compare": ("policy", "conf", "memory_limit", "capacity"), "frontier": ("policy", "conf"), "bound": ()}
+_OPTIONS: dict[str, dict[str, str]] = {
+    "compare": {"policy": "--policies", "conf": "--conf", "memory_limit": "--memory-limit", "capacity": "--capacity"},
+    "frontier": {"policy": "--policy", "conf": "--conf"}, "bound": {}}
 
 
 def sweep(traces: Any, policies: Sequence[str] = ("pytorch",), confs: Sequence[str | None] = (None,),
@@ -38,10 +38,11 @@ def sweep(traces: Any, policies: Sequence[str] = ("pytorch",), confs: Sequence[s
     for name, values in choices.items():
         if isinstance(values, str):
             raise TraceError(f"{name}: a list of settings, not '{values}' alone")
-        if name not in _OF[command] and any(value is not None for value in values) and name != "policy":
+        if name not in _OPTIONS[command] and any(value is not None for value in values) and name != "policy":
             raise TraceError(f"varve {command} takes no {name}")
-    used = [choices[name] if name in _OF[command] else (None,) for name in choices]
+    used = [choices[name] if name in _OPTIONS[command] else (None,) for name in choices]
     program = os.fspath(varve) if varve is not None else _command()
+    program = os.path.abspath(program) if os.sep in program else program
     tasks = [dask.delayed(_run, pure=False)(program, [command, *options], path, dict(zip(choices, setting)), timeout)
              for path in _paths(traces) for setting in itertools.product(*used)]
     rows = [row for rows in _computed(dask, tasks, scheduler) for row in rows]
@@ -66,12 +67,8 @@ def _computed(dask: Any, tasks: list[Any], scheduler: Any) -> list[list[dict]]:
     if scheduler is None:
         # The command uses all processors by itself where it has several settings; here it has one.
         return list(dask.compute(*tasks, scheduler="threads"))
-    client = needs("dask.distributed", "dataset").Client(scheduler) if isinstance(scheduler, str) else scheduler
-    try:
-        return client.gather(client.compute(tasks))
-    finally:
-        if isinstance(scheduler, str):
-            client.close()
+    with connected(scheduler) as client:
+        return list(client.gather(client.compute(tasks)))
 
 
 def _run(program: str, words: list[str], path: str, setting: dict[str, Any], timeout: float) -> list[dict]:
@@ -79,10 +76,9 @@ def _run(program: str, words: list[str], path: str, setting: dict[str, Any], tim
     command = words[0]
     labels = {"trace": path, "command": command, **{name: value for name, value in setting.items() if value is not None}}
     arguments = [program, *words, "--json"]
-    for name in _OF[command]:
-        option = _OPTIONS[name]
+    for name, option in _OPTIONS[command].items():
         if setting[name] is not None:
-            arguments += [option[command] if isinstance(option, dict) else option, str(setting[name])]
+            arguments += [option, str(setting[name])]
     try:
         done = subprocess.run([*arguments, path], capture_output=True, text=True, errors="replace", timeout=timeout)
         if done.returncode != 0:

@@ -12,6 +12,7 @@ Times are ns since the trace began, sizes bytes, addresses integers; what a colu
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any, Callable, Sequence, overload
 
 from . import reading, wide
@@ -129,15 +130,19 @@ class Trace:
     operators = View("operator_total", "operators under rematerialization: runs, recomputations, evictions")
 
     def __init__(self, path: str | os.PathLike[str], timeout: float | None = reading.TIMEOUT_S) -> None:
-        self.path, self.timeout = os.fspath(path), timeout
+        self.path, self.timeout, self._is_open = os.fsdecode(path), timeout, True
         reading.check(self.path)
         self.meta = dict(self._rows("SELECT key, value FROM meta ORDER BY key")[1])
-        self._is_open = True
 
     # ---- questions ----
 
     def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> tuple[list[str], list[tuple]]:
+        self._check_open()
         return reading.rows(self.path, sql, parameters, self.timeout)
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise TraceError(f"{self.path}: the trace is closed")
 
     @property
     def views(self) -> dict[str, str]:
@@ -167,14 +172,13 @@ class Trace:
     def batches(self, view_or_sql: str, parameters: Sequence[Any] = (), *, batch_rows: int = reading.BATCH_ROWS) \
             -> pyarrow.RecordBatchReader:
         """The same, a batch at a time: memory does not grow with the rows. Pass it to DuckDB or Polars as it is."""
-        if not self._is_open:
-            raise TraceError(f"{self.path}: the trace is closed")
-        sql, types = view_or_sql, None
-        if " " not in view_or_sql.strip():
-            plan = wide.plan(self, view_or_sql)
+        self._check_open()
+        sql, types, name = view_or_sql, None, view_or_sql.strip()
+        if not re.search(r"[\s()*;'\"]", name):  # a statement has one of these
+            plan = wide.plan(self, name)
             if plan is not None:
                 return self._planned(plan, batch_rows)
-            sql, types = self.select(view_or_sql)
+            sql, types = self.select(name)
         return reading.stream(self.path, sql, parameters, types=types, batch_rows=batch_rows, timeout=self.timeout)
 
     def _planned(self, plan: wide.Plan, batch_rows: int, part: tuple[int, int] = (-2**63, 2**63 - 1)) -> pyarrow.RecordBatchReader:
@@ -222,7 +226,7 @@ class Trace:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<varve.Trace {self.path}: {self.health}>"
+        return f"<varve.Trace {self.path}: {self.health if self._is_open else 'closed'}>"
 
 
 def open(path: str | os.PathLike[str], *, timeout: float | None = reading.TIMEOUT_S) -> Trace:

@@ -60,7 +60,7 @@ class _Table:
         most = max((row[0] for row in rows), default=0)
         self.places = None
         if rows and min(row[0] for row in rows) >= 0 and most < 1 << 20:
-            places = [None] * (most + 1)
+            places: list[int | None] = [None] * (most + 1)
             for at, row in enumerate(rows):
                 places[row[0]] = at
             self.places = pa.array(places, pa.int32())

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from python_packages import ROOT, needs  # noqa: E402
@@ -123,6 +124,23 @@ class Parquet(recording.Case):
 
     # ---- whole or not at all ----
 
+    def test_views_and_jobs(self):
+        self.assertEqual(varve.to_parquet(self.path, self.out, ["mark", "mark"]).files, 1)
+        deep = os.path.join(self.folder, "a", "b", "runs")
+        for views, jobs, word in ((["events"], -1, "threads"), (["events"], 0, "threads"), ("events", None, "a list"),
+                                  (["nothing"], None, "no view")):
+            with self.assertRaisesRegex(varve.TraceError, word):
+                varve.to_parquet(self.path, deep, views, jobs=jobs)
+        self.assertEqual(sorted(os.listdir(self.folder)), ["runs", "trace.db"])
+
+    def test_nothing_is_left_of_a_failure(self):
+        deep = os.path.join(self.folder, "a", "b", "runs")
+        with unittest.mock.patch.object(os, "rename", side_effect=OSError(28, "No space left on device", self.out)):
+            for out in (self.out, deep):
+                with self.assertRaisesRegex(varve.TraceError, "No space"):
+                    varve.to_parquet(self.path, out, ["mark", "oom"])
+        self.assertEqual(os.listdir(self.folder), ["trace.db"])
+
     def test_a_run_is_there_once(self):
         self.varve("export", self.path, "--to", "parquet", "-o", self.out)
         before = sorted(os.walk(self.out))
@@ -166,7 +184,7 @@ class WithoutPython(recording.Case):
     def test_missing(self):
         self.varve("replay", HISTORY, "-o", self.path)
         out = os.path.join(self.folder, "runs")
-        for python, words in (("/no/python3", ["/no/python3 can't be run", "varve[data]"]), ("/bin/false", ["Python was ended"])):
+        for python, words in (("/no/python3", ["/no/python3 can't be run", "pandas and pyarrow"]), ("/bin/false", ["Python was ended"])):
             outcome = recording.varve("export", self.path, "--to", "parquet", "-o", out, env={**os.environ, "VARVE_PYTHON3": python})
             self.assert_refused(outcome, *words)
             self.assertFalse(os.path.exists(out))

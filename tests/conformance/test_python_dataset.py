@@ -101,6 +101,107 @@ class Ranks(unittest.TestCase):
         self.assert_equal_answers(one, varve.dataset(parquet), varve.dataset(parquet, engine="dask"))
         self.assertEqual(set(one.peaks()["rank"].dropna()), {0, 1, 2, 3})
 
+    def test_columns_of_one_name(self):
+        join = "FROM total_process a JOIN total_process b USING (domain) WHERE a.rank = 0 AND b.rank = 5 AND domain = 'heap'"
+        for data in (varve.dataset(self.parquet), varve.dataset([self.paths[0], self.paths[STRAGGLER]])):
+            apart = data.sql(f"SELECT a.bytes AS x, b.bytes AS y {join}").values.tolist()
+            together = data.sql(f"SELECT a.bytes, b.bytes, sum(1) AS \"a\"\"b\" {join} GROUP BY ALL")
+            self.assertEqual(list(together.columns), ["bytes", "bytes", 'a"b'])
+            self.assertNotEqual(apart[0][0], apart[0][1])
+            self.assertEqual(together.values.tolist(), [[*apart[0], 1]])
+
+    def test_files_of_one_name(self):
+        paths = []
+        for folder, source in (("a", self.paths[0]), ("b", self.paths[STRAGGLER])):
+            paths.append(os.path.join(self.folder, "same", folder, "trace.db"))
+            os.makedirs(os.path.dirname(paths[-1]))
+            shutil.copy(source, paths[-1])
+        out = os.path.join(self.folder, "same", "runs")
+        done = recording.run([sys.executable, "-m", "varve", "export", "-q", *paths, "-o", out])
+        self.assertEqual(done.returncode, 0, done)
+        self.assert_equal_answers(*(varve.dataset(paths, engine=engine) for engine in ("sqlite", "duckdb", "dask")), varve.dataset(out),
+                                  varve.dataset(out, engine="dask"))
+        self.assertEqual(set(varve.dataset(paths).peaks().run), {"a/trace", "b/trace"})
+        self.assertEqual(varve.dataset(paths).callsites().traces.max(), 2)
+        self.assertEqual(set(varve.dataset([paths[0], self.paths[1]]).peaks().run), {"trace", "rank001"})
+        self.assertEqual(len(varve.dataset([paths[0], os.path.relpath(paths[0])]).paths), 1)
+
+    def test_most_are_equal(self):
+        """The median deviation is 0: who differs at all is infinitely far."""
+        paths = [os.path.join(self.folder, "equal", f"{name}.db") for name in range(4)]
+        os.makedirs(os.path.dirname(paths[0]))
+        for path in paths:
+            shutil.copy(self.paths[STRAGGLER if path == paths[-1] else 0], path)
+        late = varve.dataset(paths).stragglers(within="all")
+        late = late[late.domain == "heap"]
+        self.assertEqual(list(zip(late.run, late.deviations)), [("3", float("inf")), ("0", 0), ("1", 0), ("2", 0)])
+
+    def test_folders_above(self):
+        """Their names are not the dataset's, whatever they are."""
+        views = ["callsite_total_process", "total_process", "leak_line", "timeline_process"]
+        out = os.path.join(self.folder, "run=other", "rank=7", "device=3", "it's [1] + é", "runs")
+        varve.to_parquet(self.paths[0], out, views, run="rank000")
+        varve.to_parquet(self.paths[1], out, views, run="a/b=c+%41")
+        duckdb, dask = varve.dataset(out), varve.dataset(out, engine="dask")
+        self.assert_equal_answers(duckdb, dask)
+        self.assertEqual(set(duckdb.peaks().run), {"rank000", "a/b=c+%41"})
+        one, expected = duckdb.peaks(), varve.dataset(self.paths[0]).peaks()
+        self.assertEqual(one[one.run == "rank000"].reset_index(drop=True).to_json(), expected.to_json())
+
+    def test_relative_paths(self):
+        before = os.getcwd()
+        self.addCleanup(os.chdir, before)
+        os.chdir(self.folder)
+        shutil.copy(os.path.join(HISTORIES, "synthetic_oom.pickle.xz"), "-x.pickle.xz")
+        table = varve.sweep("-x.pickle.xz", varve=recording.VARVE)
+        self.assertTrue(table.error.isna().all(), list(table.error))
+        self.assertEqual(list(table.trace), [os.path.join(os.getcwd(), "-x.pickle.xz")])
+        self.assertEqual(varve.dataset("rank000.db", engine="dask").paths, [os.path.join(os.getcwd(), "rank000.db")])
+        self.assertEqual(varve.dataset("runs", engine="dask").directory, os.path.join(os.getcwd(), "runs"))
+
+    def test_names_that_are_no_text(self):
+        path = os.path.join(self.folder, os.fsdecode(b"h\xff#?% ;.db"))
+        shutil.copy(self.paths[0], path)
+        try:
+            answers = [varve.dataset(path, engine=engine).peaks() for engine in ("sqlite", "duckdb", "dask")]
+        finally:
+            os.remove(path)
+        self.assertEqual({run for answer in answers for run in answer.run}, {"h\\xff#?% ;"})
+
+    def test_damaged_files(self):
+        folder = os.path.join(self.folder, "damaged")
+        place = os.path.join(folder, "view=total_process", "run=a", "rank=0", "device=-1")
+        os.makedirs(place)
+
+        def assert_refused(*words):
+            for ask in (varve.dataset(folder).peaks, varve.dataset(folder, engine="dask").peaks,
+                        lambda: varve.dataset(folder).sql("SELECT * FROM total_process")):
+                with self.assertRaises(varve.TraceError) as caught:
+                    ask()
+                text = str(caught.exception)
+                self.assertEqual([word for word in words if word not in text] + text.splitlines()[1:], [], text)
+
+        assert_refused("no Parquet files")
+        with open(os.path.join(place, "part-0.parquet"), "wb") as stream:
+            stream.write(b"PAR1xxxx")
+        assert_refused("part-0.parquet")
+        varve.to_parquet(self.paths[1], folder, ["total_process"])
+        with open(os.path.join(place, "part-0.parquet"), "wb") as stream:
+            stream.write(b"PAR1" + bytes(100) + b"PAR1")
+        assert_refused("part-0.parquet")
+        shutil.rmtree(os.path.dirname(os.path.dirname(place)))
+        varve.to_parquet(self.paths[0], folder, ["total_process"], format="arrow")
+        assert_refused("Arrow file", "run=rank000")
+
+    def test_no_scheduler(self):
+        import dask
+        address = "tcp://127.0.0.1:9"
+        with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
+            for ask in (varve.dataset(self.paths[:1], engine="dask", scheduler=address).peaks,
+                        lambda: varve.sweep(self.paths[:1], varve=recording.VARVE, scheduler=address)):
+                with self.assertRaisesRegex(varve.TraceError, address):
+                    ask()
+
     def test_bad_input(self):
         other = os.path.join(self.folder, "other.txt")
         with open(other, "w", encoding="utf-8") as stream:

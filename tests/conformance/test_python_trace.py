@@ -11,7 +11,10 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
+import time
 import unittest
+import unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from python_packages import PACKAGE, ROOT, missing, needs  # noqa: E402
@@ -76,7 +79,7 @@ class Alone(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("nothing lost", done.stdout)
         self.assertIn("True", done.stdout)
-        self.assertIn("pip install 'varve[data]'", done.stdout)
+        self.assertIn("pip install pandas pyarrow (", done.stdout)
 
     def test_what_is_no_trace(self):
         copy = os.path.join(self.folder, "copy.db")
@@ -198,6 +201,76 @@ class Views(Case):
         theirs = varve.open(self.trace("streams")).arrow("allocations")
         self.assertEqual(mine.to_pylist(), theirs.to_pylist())
 
+    def test_time_limit_without_the_library(self):
+        """A batch has it, not the whole reading or what the reader does meanwhile; and the clock is the one of the thread that reads."""
+        sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300000) SELECT i FROM n"
+        readers, limit = [], 0.5
+        with unittest.mock.patch.object(reading, "library", lambda: None):
+            trace = varve.open(self.trace("heap"), timeout=limit)
+            begin = time.thread_time()
+            while time.thread_time() < begin + 2 * limit:
+                pass
+            maker = threading.Thread(target=lambda: readers.append(trace.batches(sql)))
+            maker.start()
+            maker.join()
+            rows = 0
+            for batch in readers[0]:
+                rows += batch.num_rows
+                begin = time.thread_time()
+                while rows < 200000 and time.thread_time() < begin + limit:
+                    pass
+            self.assertEqual(rows, 300000)
+            last = "SELECT CASE WHEN i < 300000 THEN i ELSE (SELECT max(a.i + b.i) FROM n a, n b) END FROM"
+            late = trace.batches(sql.replace("SELECT i FROM", last))
+            self.assert_one_line(late.read_all, "no end after 0.5 s of computing")
+
+    def test_parameters(self):
+        import decimal
+        import fractions
+        numpy = __import__("numpy")
+        trace = varve.open(self.trace("heap"))
+        for patched in (reading.library, lambda: None):
+            with unittest.mock.patch.object(reading, "library", patched):
+                for given, value, kind in ((numpy.float32(1.5), 1.5, "real"), (numpy.int64(-5), -5, "integer"), (True, 1, "integer"),
+                                           (-2**63, -2**63, "integer"), (numpy.uint64(2**63 - 1), 2**63 - 1, "integer"), ("é", "é", "text"),
+                                           (fractions.Fraction(1, 2), 0.5, "real"), (None, None, "null")):
+                    found = trace.arrow("SELECT ? AS a, typeof(?) AS b", (given, given)).to_pylist()
+                    self.assertEqual(found, [{"a": value, "b": kind}])
+                for given, word in ((2**63, "64 bits"), (2**64 + 5, "64 bits"), (numpy.uint64(2**63), "64 bits"), (decimal.Decimal("2.7"), "Decimal"),
+                                    (b"12", "bytes"), ("a\0b", "zero"), ("\udcff", "UTF-8"), (1j, "complex"), ([1], "list"),
+                                    (fractions.Fraction(10**400), "large")):
+                    self.assert_one_line(lambda: trace.query("SELECT ? AS a", (given,)), word)
+                self.assert_one_line(lambda: trace.query("SELECT ? AS a", "1"), "a list")
+                self.assert_one_line(lambda: trace.query("SELECT 1 AS a\0, 2 AS b"), "zero")
+                self.assert_one_line(lambda: trace.query("SELECT '\udcff' AS a"), "UTF-8")
+
+    def test_statements_without_a_space(self):
+        trace = varve.open(self.trace("heap"))
+        for sql in ("SELECT\n7\nAS\na", "VALUES(7)", "SELECT\t7"):
+            self.assertEqual(trace.query(sql).values.tolist(), [[7]])
+        self.assertEqual(len(trace.query(" mark\n")), len(trace.marks))
+
+    def test_closed(self):
+        with varve.open(self.trace("heap")) as trace:
+            self.assertIn("nothing lost", repr(trace))
+        for ask in (lambda: trace.health, lambda: trace.views, lambda: trace.help("events"), lambda: trace.arrow("events"),
+                    lambda: trace.select("events"), lambda: trace.plot.timeline()):
+            self.assert_one_line(ask, "closed")
+        self.assertIn("closed", repr(trace))
+
+    def test_names_of_files_that_are_no_text(self):
+        path = os.path.join(self.folder, os.fsdecode(b"h\xff#?% ;.db"))
+        shutil.copy(self.trace("heap"), path)
+        for given in (path, os.fsencode(path)):
+            trace = varve.open(given)
+            self.assertGreater(len(trace.events), 0)
+            with unittest.mock.patch.object(reading, "library", lambda: None):
+                self.assertGreater(len(trace.callsites), 0)
+        self.assert_one_line(lambda: varve.open("a\0b"), "null")
+        out = os.path.join(self.folder, "runs")
+        varve.to_parquet(path, out, ["mark"])
+        self.assertEqual(os.listdir(os.path.join(out, "view=mark")), ["run=h%5Cxff%23%3F%25%20%3B"])
+
     def test_integers_stay_exact(self):
         frame = varve.open(self.trace("heap")).query("SELECT 9223372036854775807 AS a, NULL AS b UNION ALL SELECT 1, 9007199254740993")
         self.assertEqual((str(frame.a.dtype), str(frame.b.dtype)), ("int64", "Int64"))
@@ -264,6 +337,8 @@ class Views(Case):
         from varve import plot
         compared = recording.varve("compare", "--json", "--policies", "pytorch,plan", self.trace("resnet")).out
         self.assertEqual(len(plot.policies(compared).data[0].y), 2)
+        rows = [{"policy": "plan", "trace": trace, "peak_reserved": 7, "load_bytes": 5} for trace in ("/a/t.db", "/b/t.db", "/b/u.db", "/b/u.db")]
+        self.assertEqual(sorted(plot.policies(rows).data[0].y), ["plan a/t.db", "plan b/t.db", "plan u.db", "plan u.db (2)"])
         swept = recording.varve("dtr", "--sweep", "0.3:1:0.1", "--json", os.path.join(ROOT, "tests", "golden", "training.log")).out
         self.assertGreater(len(plot.budget_curve(swept).data[0].x), 2)
         self.assert_one_line(lambda: plot.budget_curve(compared), "sweep")
