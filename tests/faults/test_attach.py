@@ -7,6 +7,7 @@ Only with an unsanitized command: it loads a library into programs that have no 
 import ctypes
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -29,6 +30,14 @@ assert libc.prctl(38, 1, 0, 0, 0) == 0
 print("ready" if libc.prctl(22, 2, filter, 0, 0) == 0 else "none", flush=True)
 time.sleep(100)
 """
+
+COLLECTOR_PID_AT = 80  # in struct session_control
+
+
+def pending_signals(pid):
+    """Those of the process, as a bit mask."""
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as stream:
+        return next(int(line.split()[1], 16) for line in stream if line.startswith("ShdPnd:"))
 
 
 class Attach(recording.Case):
@@ -225,6 +234,67 @@ class Busy(Attach):
 
 
 class Killed(Attach):
+    def session_page(self, pid):
+        """The path of the one that the process has mapped."""
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as stream:
+            return next(line.split()[5] for line in stream if "/session" in line and "varve-" in line)
+
+    def give_number_again(self, process, collector):
+        """As if another process, which is returned, had got the number of the dead collector."""
+        innocent = self.begin("sleep", "100")
+        with open(self.session_page(process.pid), "r+b") as page:
+            page.seek(COLLECTOR_PID_AT)
+            self.assertEqual(struct.unpack("i", page.read(4)), (collector.pid,))
+            page.seek(COLLECTOR_PID_AT)
+            page.write(struct.pack("i", innocent.pid))
+        return innocent
+
+    def test_collector_whose_number_is_given_out_again(self):
+        """The other process gets no signal, and the hooks go all the same."""
+        process = self.target()
+        collector = self.attach(process.pid)
+        collector.kill()
+        collector.wait()
+        innocent = self.give_number_again(process, collector)
+        outcome = self.varve("detach", str(process.pid))
+        self.assertIn("varve recover", outcome.err)
+        self.assertFalse(recording.is_attached(process.pid))
+        self.assertIsNone(innocent.poll())
+        self.varve("recover", self.path + ".d")
+        self.assert_finished()
+        self.quit(process)
+
+    def test_attaching_after_a_collector_whose_number_is_given_out_again(self):
+        process = self.target()
+        collector = self.attach(process.pid)
+        collector.kill()
+        collector.wait()
+        self.give_number_again(process, collector)
+        other = os.path.join(self.folder, "other.db")
+        self.varve("attach", "--for", "0", "-o", other, str(process.pid))
+        self.assert_finished(other)
+        self.assertFalse(recording.is_attached(process.pid))
+        self.varve("recover", self.path + ".d")
+        self.quit(process)
+
+    def test_collector_that_is_killed_while_it_is_waited_for(self):
+        process = self.target()
+        collector = self.attach(process.pid)
+        recording.wait_until(lambda: recording.children_of(collector.pid) == [], what="the end of the attaching")
+        collector.send_signal(signal.SIGSTOP)
+        detach = recording.start([recording.VARVE, "detach", str(process.pid)])
+        self.addCleanup(recording.kill_group, detach)
+        recording.wait_until(lambda: pending_signals(collector.pid) >> (signal.SIGTERM - 1) & 1, what="the signal")
+        collector.kill()
+        collector.wait()
+        outcome = recording.finish(detach)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assertIn("varve recover", outcome.err)
+        self.assertFalse(recording.is_attached(process.pid))
+        self.varve("recover", self.path + ".d")
+        self.assert_finished()
+        self.quit(process)
+
     def test_collector(self):
         """The program goes on; detach takes the hooks out, recover finishes the database."""
         process = self.target()
