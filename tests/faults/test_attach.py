@@ -31,6 +31,16 @@ print("ready" if libc.prctl(22, 2, filter, 0, 0) == 0 else "none", flush=True)
 time.sleep(100)
 """
 
+MAPS_ITS_OWN = """
+import mmap, sys, time
+with open(sys.argv[1], "wb") as file:
+    file.write(bytes(65536))
+with open(sys.argv[1], "r+b") as file:
+    page = mmap.mmap(file.fileno(), 65536)
+print("ready", flush=True)
+time.sleep(100)
+"""
+
 COLLECTOR_PID_AT = 80  # in struct session_control
 
 
@@ -193,6 +203,17 @@ class Refused(Attach):
         self.quit(record)
         self.assert_finished()
         self.assert_no_loss()
+
+    def test_program_with_a_file_of_its_own_that_has_the_name(self):
+        own = os.path.join(self.folder, "session")
+        for is_removed in (False, True):
+            with self.subTest(is_removed=is_removed):
+                process = self.begin(sys.executable, "-c", MAPS_ITS_OWN, own, said="ready")
+                if is_removed:
+                    os.unlink(own)
+                self.assert_refused(recording.varve("detach", str(process.pid)),
+                                    f"process {process.pid} is not attached to")
+                self.assertIsNone(process.poll())
 
     def test_nobody_attached(self):
         process = self.target()

@@ -77,7 +77,7 @@ bool session_collector_is(int32_t pid, uint64_t trace_id, char *directory_out)
 
 static bool is_page(const struct session_control *control)
 {
-    return control != NULL;
+    return control->magic == SESSION_MAGIC;
 }
 
 /* Of a file that is gone only the process still has the contents. False: it is no page of a recording. */

@@ -487,6 +487,18 @@ static void test_page_that_is_removed(void **state)
     assert_true(session_mapped_find(getpid(), &mapped));
     assert_int_equal(mapped.collector, getpid());
     assert_true(mapped.is_removed);
+    fixture->directory.control->magic++;
+    assert_false(session_mapped_find(getpid(), &mapped));
+}
+
+static void test_file_of_that_name(void **state)
+{
+    struct fixture *fixture = *state;
+    struct session_mapped mapped;
+
+    create(fixture);
+    fixture->directory.control->magic++;
+    assert_false(session_mapped_find(getpid(), &mapped));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_begin, fixture_end)
@@ -509,6 +521,7 @@ int main(void)
         TEST(test_remove_twice),
         TEST(test_recording_that_a_process_has_mapped),
         TEST(test_page_that_is_removed),
+        TEST(test_file_of_that_name),
     };
     return cmocka_run_group_tests_name("session_directory", tests, NULL, NULL);
 }
