@@ -388,5 +388,41 @@ class Killed(Attach):
         self.assertIsNone(shell.poll())
 
 
+class PlugIn(Attach):
+    """A plug-in whose calls are not all bound, and that may have an allocator of its own: blocks stay with theirs."""
+
+    def check(self, opened, called):
+        process = self.begin(recording.program("deep_host"), opened, called, said="ready", stdin=subprocess.PIPE)
+        is_pool, first = opened == "deep", called == "begun"
+
+        def step(times):
+            process.stdin.write("\n")
+            process.stdin.flush()
+            count = (10 * times + first) * is_pool
+            self.assertEqual(process.stdout.readline(), f"{count} {count} 0\n")
+
+        collector = self.attach(process.pid)
+        recording.wait_until(lambda: recording.children_of(collector.pid) == [], what="the end of the attaching")
+        step(1)
+        self.varve("detach", str(process.pid))
+        self.assertEqual(recording.finish(collector).returncode, 0)
+        step(2)
+        step(3)
+        outcome = recording.finish(process)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assert_finished()
+        return self.count("heap_alloc", "size = 31"), self.count("heap_free", "size = 31")
+
+    def test_allocator_that_one_call_is_bound_to(self):
+        self.assertEqual(self.check("deep", "begun"), (0, 0))
+
+    def test_allocator_that_no_call_is_bound_to_yet(self):
+        self.assertEqual(self.check("deep", "fresh"), (0, 0))
+
+    def test_allocator_that_is_not_called(self):
+        """What is bound shows that the rest will be too."""
+        self.assertEqual(self.check("plain", "begun"), (10, 10))
+
+
 if __name__ == "__main__":
     recording.main()
