@@ -148,6 +148,22 @@ class Top(recording.Case):
         self.assertIn("stands_still", self.varve("top", "--once", self.path).out)
         program.end()
 
+    def test_process_that_was_attached_to(self):
+        if not recording.attach_is_possible():
+            self.skipTest("no process may be traced here")
+        process = recording.start([recording.program("attach_target"), self.folder, "1", "steady"])
+        self.addCleanup(recording.kill_group, process)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        self.assert_refused(recording.varve("top", "--once", str(process.pid)), "nor is it recorded")
+        collector = recording.start([recording.VARVE, "attach", "-o", self.path, str(process.pid)])
+        self.addCleanup(recording.kill_group, collector)
+        recording.wait_until(lambda: recording.is_attached(process.pid), what="the attaching")
+        for pid in (process.pid, collector.pid):
+            self.assertEqual(self.figures(str(pid))["directory"], self.path + ".d")
+        self.varve("detach", str(process.pid))
+        self.assertEqual(recording.finish(collector).returncode, 0)
+        self.assert_refused(recording.varve("top", "--once", str(process.pid)), "nor is it recorded")
+
     def test_without_anybody_nothing_is_written(self):
         program = Still(self)
         rings = os.path.join(self.path + ".d", "ring")
