@@ -236,7 +236,7 @@ class Busy(Attach):
 
     def test_children_are_let_go_too(self):
         process = self.begin(sys.executable, "-c", "import os, time\nprint('ready', flush=True)\ninput()\nchild = os.fork()\n"
-                             "kept = [bytes(40_000) for _ in range(50)]\nprint(child, flush=True)\ntime.sleep(100)",
+                             "kept = [bytes(40_000) for _ in range(50)]\nos.write(1, b'%d\\n' % child)\ntime.sleep(100)",
                              said="ready", stdin=subprocess.PIPE)
         collector = self.attach(process.pid)
         process.stdin.write("\n")
