@@ -37,7 +37,7 @@ const char *screen_missing(void);
 int screen_begin(struct varve_message *message);
 /// The terminal is as it was.
 void screen_end(void);
-/// A signal asked to end: its number, else 0.
+/// A signal asked to end: its number, else 0. A terminal that is gone is SIGHUP.
 int screen_signal(void);
 void screen_size(size_t *columns_out, size_t *lines_out);
 void screen_clear(void);

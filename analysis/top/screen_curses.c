@@ -9,9 +9,11 @@
 
 #include <langinfo.h>
 #include <locale.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #define NCURSES_WIDECHAR 1
@@ -123,6 +125,19 @@ void screen_show(void)
     refresh();
 }
 
+/* Of a terminal that is gone reading ends at once, and its signal goes to the group in its foreground only. */
+static bool keyboard_is_gone(void)
+{
+    struct pollfd keyboard = {.fd = STDIN_FILENO, .events = POLLIN};
+    int bytes = 0;
+
+    if (poll(&keyboard, 1, 0) <= 0) {
+        return false;
+    }
+    return (keyboard.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0 ||
+           ioctl(STDIN_FILENO, FIONREAD, &bytes) != 0 || bytes == 0;
+}
+
 int screen_wait(int64_t ns)
 {
     int key;
@@ -131,6 +146,9 @@ int screen_wait(int64_t ns)
     key = getch();
     switch (key) {
     case ERR:
+        if (ending_signal == 0 && keyboard_is_gone()) {
+            ending_signal = SIGHUP;
+        }
         return SCREEN_NO_KEY;
     case KEY_UP:
         return SCREEN_UP;

@@ -7,13 +7,16 @@ Slow: figures come once a second.
 Only with an unsanitized command: programs are recorded.
 """
 
+import fcntl
 import json
 import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -144,6 +147,22 @@ class Top(recording.Case):
             self.assertEqual(self.figures(name)["directory"], self.path + ".d")
         self.assertIn("stands_still", self.varve("top", "--once", self.path).out)
         program.end()
+
+    def test_process_that_was_attached_to(self):
+        if not recording.attach_is_possible():
+            self.skipTest("no process may be traced here")
+        process = recording.start([recording.program("attach_target"), self.folder, "1", "steady"])
+        self.addCleanup(recording.kill_group, process)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        self.assert_refused(recording.varve("top", "--once", str(process.pid)), "nor is it recorded")
+        collector = recording.start([recording.VARVE, "attach", "-o", self.path, str(process.pid)])
+        self.addCleanup(recording.kill_group, collector)
+        recording.wait_until(lambda: recording.is_attached(process.pid), what="the attaching")
+        for pid in (process.pid, collector.pid):
+            self.assertEqual(self.figures(str(pid))["directory"], self.path + ".d")
+        self.varve("detach", str(process.pid))
+        self.assertEqual(recording.finish(collector).returncode, 0)
+        self.assert_refused(recording.varve("top", "--once", str(process.pid)), "nor is it recorded")
 
     def test_without_anybody_nothing_is_written(self):
         program = Still(self)
@@ -296,6 +315,39 @@ class Screen(recording.Case):
                 self.assertEqual(self.settings("before"), self.settings("after"))
             self.tmux("kill-server", check=False)
         program.end()
+
+
+class Gone(recording.Case):
+    def top(self, end):
+        """With a terminal of its own, that is not its controlling one: no signal comes from it. How it ended after `end`, of the
+        terminal's other side."""
+        program = Still(self)
+        master, terminal = os.openpty()
+        left = {master}
+        self.addCleanup(lambda: [os.close(one) for one in left])
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        top = subprocess.Popen([recording.VARVE, "top", self.path], stdin=terminal, stdout=terminal, stderr=subprocess.DEVNULL,
+                               env=dict(os.environ, TERM="xterm"), start_new_session=True)
+        self.addCleanup(recording.kill_group, top)
+        os.close(terminal)
+        shown = b""
+        while b"lines by" not in shown:
+            shown += os.read(master, 4096)
+        end(top, master, left)
+        status = top.wait(recording.TIMEOUT_S)
+        program.end()
+        return status
+
+    def test_terminal_that_is_gone(self):
+        def hang_up(_top, master, left):
+            left.clear()
+            os.close(master)
+        self.assertEqual(self.top(hang_up), -signal.SIGHUP)
+
+    def test_terminal_that_stays(self):
+        def press(_top, master, _left):
+            os.write(master, b"q")
+        self.assertEqual(self.top(press), 0)
 
 
 if __name__ == "__main__":

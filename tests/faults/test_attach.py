@@ -7,6 +7,7 @@ Only with an unsanitized command: it loads a library into programs that have no 
 import ctypes
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -29,6 +30,24 @@ assert libc.prctl(38, 1, 0, 0, 0) == 0
 print("ready" if libc.prctl(22, 2, filter, 0, 0) == 0 else "none", flush=True)
 time.sleep(100)
 """
+
+MAPS_ITS_OWN = """
+import mmap, sys, time
+with open(sys.argv[1], "wb") as file:
+    file.write(bytes(65536))
+with open(sys.argv[1], "r+b") as file:
+    page = mmap.mmap(file.fileno(), 65536)
+print("ready", flush=True)
+time.sleep(100)
+"""
+
+COLLECTOR_PID_AT = 80  # in struct session_control
+
+
+def pending_signals(pid):
+    """Those of the process, as a bit mask."""
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as stream:
+        return next(int(line.split()[1], 16) for line in stream if line.startswith("ShdPnd:"))
 
 
 class Attach(recording.Case):
@@ -185,6 +204,17 @@ class Refused(Attach):
         self.assert_finished()
         self.assert_no_loss()
 
+    def test_program_with_a_file_of_its_own_that_has_the_name(self):
+        own = os.path.join(self.folder, "session")
+        for is_removed in (False, True):
+            with self.subTest(is_removed=is_removed):
+                process = self.begin(sys.executable, "-c", MAPS_ITS_OWN, own, said="ready")
+                if is_removed:
+                    os.unlink(own)
+                self.assert_refused(recording.varve("detach", str(process.pid)),
+                                    f"process {process.pid} is not attached to")
+                self.assertIsNone(process.poll())
+
     def test_nobody_attached(self):
         process = self.target()
         self.assert_refused(recording.varve("detach", str(process.pid)), f"process {process.pid} is not attached to")
@@ -206,7 +236,7 @@ class Busy(Attach):
 
     def test_children_are_let_go_too(self):
         process = self.begin(sys.executable, "-c", "import os, time\nprint('ready', flush=True)\ninput()\nchild = os.fork()\n"
-                             "kept = [bytes(40_000) for _ in range(50)]\nprint(child, flush=True)\ntime.sleep(100)",
+                             "kept = [bytes(40_000) for _ in range(50)]\nos.write(1, b'%d\\n' % child)\ntime.sleep(100)",
                              said="ready", stdin=subprocess.PIPE)
         collector = self.attach(process.pid)
         process.stdin.write("\n")
@@ -225,6 +255,67 @@ class Busy(Attach):
 
 
 class Killed(Attach):
+    def session_page(self, pid):
+        """The path of the one that the process has mapped."""
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as stream:
+            return next(line.split()[5] for line in stream if "/session" in line and "varve-" in line)
+
+    def give_number_again(self, process, collector):
+        """As if another process, which is returned, had got the number of the dead collector."""
+        innocent = self.begin("sleep", "100")
+        with open(self.session_page(process.pid), "r+b") as page:
+            page.seek(COLLECTOR_PID_AT)
+            self.assertEqual(struct.unpack("i", page.read(4)), (collector.pid,))
+            page.seek(COLLECTOR_PID_AT)
+            page.write(struct.pack("i", innocent.pid))
+        return innocent
+
+    def test_collector_whose_number_is_given_out_again(self):
+        """The other process gets no signal, and the hooks go all the same."""
+        process = self.target()
+        collector = self.attach(process.pid)
+        collector.kill()
+        collector.wait()
+        innocent = self.give_number_again(process, collector)
+        outcome = self.varve("detach", str(process.pid))
+        self.assertIn("varve recover", outcome.err)
+        self.assertFalse(recording.is_attached(process.pid))
+        self.assertIsNone(innocent.poll())
+        self.varve("recover", self.path + ".d")
+        self.assert_finished()
+        self.quit(process)
+
+    def test_attaching_after_a_collector_whose_number_is_given_out_again(self):
+        process = self.target()
+        collector = self.attach(process.pid)
+        collector.kill()
+        collector.wait()
+        self.give_number_again(process, collector)
+        other = os.path.join(self.folder, "other.db")
+        self.varve("attach", "--for", "0", "-o", other, str(process.pid))
+        self.assert_finished(other)
+        self.assertFalse(recording.is_attached(process.pid))
+        self.varve("recover", self.path + ".d")
+        self.quit(process)
+
+    def test_collector_that_is_killed_while_it_is_waited_for(self):
+        process = self.target()
+        collector = self.attach(process.pid)
+        recording.wait_until(lambda: recording.children_of(collector.pid) == [], what="the end of the attaching")
+        collector.send_signal(signal.SIGSTOP)
+        detach = recording.start([recording.VARVE, "detach", str(process.pid)])
+        self.addCleanup(recording.kill_group, detach)
+        recording.wait_until(lambda: pending_signals(collector.pid) >> (signal.SIGTERM - 1) & 1, what="the signal")
+        collector.kill()
+        collector.wait()
+        outcome = recording.finish(detach)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assertIn("varve recover", outcome.err)
+        self.assertFalse(recording.is_attached(process.pid))
+        self.varve("recover", self.path + ".d")
+        self.assert_finished()
+        self.quit(process)
+
     def test_collector(self):
         """The program goes on; detach takes the hooks out, recover finishes the database."""
         process = self.target()
@@ -295,6 +386,42 @@ class Killed(Attach):
         self.assertEqual(self.sql("SELECT end_cause FROM process"), [("exec",)])
         self.assertIn(("environment without the recorder",), self.sql("SELECT reason FROM unrecorded_program"))
         self.assertIsNone(shell.poll())
+
+
+class PlugIn(Attach):
+    """A plug-in whose calls are not all bound, and that may have an allocator of its own: blocks stay with theirs."""
+
+    def check(self, opened, called):
+        process = self.begin(recording.program("deep_host"), opened, called, said="ready", stdin=subprocess.PIPE)
+        is_pool, first = opened == "deep", called == "begun"
+
+        def step(times):
+            process.stdin.write("\n")
+            process.stdin.flush()
+            count = (10 * times + first) * is_pool
+            self.assertEqual(process.stdout.readline(), f"{count} {count} 0\n")
+
+        collector = self.attach(process.pid)
+        recording.wait_until(lambda: recording.children_of(collector.pid) == [], what="the end of the attaching")
+        step(1)
+        self.varve("detach", str(process.pid))
+        self.assertEqual(recording.finish(collector).returncode, 0)
+        step(2)
+        step(3)
+        outcome = recording.finish(process)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assert_finished()
+        return self.count("heap_alloc", "size = 31"), self.count("heap_free", "size = 31")
+
+    def test_allocator_that_one_call_is_bound_to(self):
+        self.assertEqual(self.check("deep", "begun"), (0, 0))
+
+    def test_allocator_that_no_call_is_bound_to_yet(self):
+        self.assertEqual(self.check("deep", "fresh"), (0, 0))
+
+    def test_allocator_that_is_not_called(self):
+        """What is bound shows that the rest will be too."""
+        self.assertEqual(self.check("plain", "begun"), (10, 10))
 
 
 if __name__ == "__main__":

@@ -702,37 +702,3 @@ int varve_collect_attach(const struct varve_collect_options *options, struct var
     free(recording);
     return error;
 }
-
-/* A process that is not our child; one that nobody has waited for yet has ended. */
-static void await_end_of(int32_t pid)
-{
-    struct launch ended = {.pid = pid, .is_attached = true, .pidfd = (int)syscall(SYS_pidfd_open, pid, 0)};
-    const struct timespec pause = {0, NAP_MAX_NS};
-
-    while (!launch_attached_is_gone(&ended)) {
-        nanosleep(&pause, NULL);
-    }
-    session_descriptor_close(&ended.pidfd);
-}
-
-int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message *message)
-{
-    int32_t collector;
-    int error = attach_find_collector(pid, &collector, message);
-
-    *was_alone_out = false;
-    if (error != VARVE_OK) {
-        return error;
-    }
-    if (collector != 0) {
-        if (kill(collector, SIGTERM) != 0) {
-            return varve_message_set(message, VARVE_ERROR_PERMISSION,
-                                     "varve attach (pid %d) can't be told: %s", collector, strerror(errno));
-        }
-        await_end_of(collector);
-        return VARVE_OK;
-    }
-    *was_alone_out = true;
-    error = attach_stop(NULL, pid, NULL, NULL, message);
-    return error == VARVE_OK ? attach_release(NULL, pid, message) : error;
-}

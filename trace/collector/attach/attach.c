@@ -38,20 +38,23 @@ static int check_library(const struct attach *attach, struct varve_message *mess
 
 static int check_unrecorded(const struct target *target, struct varve_message *message)
 {
-    int32_t collector;
-    bool is_attached;
+    const struct session_mapped *recording = &target->recording;
 
-    if (!target_recording(target, &collector, &is_attached) || collector == 0) {
+    if (!target->is_recorded || recording->collector == 0) {
         return VARVE_OK;
     }
-    return is_attached ? varve_message_set(
-                             message, VARVE_ERROR_BUSY,
-                             "process %d is recorded already, by varve attach (pid %d): varve detach %d "
-                             "ends that",
-                             target->pid, collector, target->pid)
-                       : varve_message_set(message, VARVE_ERROR_BUSY,
-                                           "process %d is recorded already, by varve record (pid %d)",
-                                           target->pid, collector);
+    if (!recording->is_attached) {
+        return varve_message_set(message, VARVE_ERROR_BUSY,
+                                 "process %d is recorded already, by varve record (pid %d)", target->pid,
+                                 recording->collector);
+    }
+    return varve_message_set(
+        message, VARVE_ERROR_BUSY,
+        recording->is_finishing
+            ? "process %d is recorded already, by varve attach (pid %d), which is writing its "
+              "database: varve detach %d waits for that"
+            : "process %d is recorded already, by varve attach (pid %d): varve detach %d ends that",
+        target->pid, recording->collector, target->pid);
 }
 
 int attach_check(struct attach *attach, int32_t pid, const char *library, struct varve_message *message)
@@ -123,7 +126,7 @@ int attach_start(struct attach *attach, const char *directory, struct varve_mess
                                  "process %d does not see %.300s: choose another place by -o",
                                  attach->target.pid, directory);
     }
-    if (attach->target.session[0] != '\0') {
+    if (attach->target.is_recorded) {
         error = call_loaded(&attach->target, &hooks_out, message);
         if (error == VARVE_OK) {
             error = call_loaded(&attach->target, &memory_back, message);
@@ -170,13 +173,12 @@ int attach_release(const struct attach *attach, int32_t pid, struct varve_messag
     return call_in(pid, &wanted, message);
 }
 
-int attach_find_collector(int32_t pid, int32_t *collector_out, struct varve_message *message)
+int attach_find(int32_t pid, struct session_mapped *recording_out, struct varve_message *message)
 {
     struct target *target = malloc(sizeof(*target));
-    bool is_attached = false;
     int error = VARVE_ERROR_NO_MEMORY;
 
-    *collector_out = 0;
+    *recording_out = (struct session_mapped){0};
     if (target == NULL) {
         return error;
     }
@@ -185,14 +187,15 @@ int attach_find_collector(int32_t pid, int32_t *collector_out, struct varve_mess
         free(target);
         return error;
     }
-    if (!target_recording(target, collector_out, &is_attached)) {
+    *recording_out = target->recording;
+    if (!target->is_recorded) {
         error = varve_message_set(message, VARVE_ERROR_NOT_FOUND,
                                   "process %d is not attached to: nothing records it", pid);
-    } else if (*collector_out != 0 && !is_attached) {
+    } else if (recording_out->collector != 0 && !recording_out->is_attached) {
         error =
             varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                               "process %d was started by varve record (pid %d), which records it to its end",
-                              pid, *collector_out);
+                              pid, recording_out->collector);
     }
     free(target);
     return error;

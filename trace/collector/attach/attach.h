@@ -35,7 +35,8 @@ int attach_stop(const struct attach *attach, int32_t pid, void (*idle)(void *con
 /// And its memory for the recording goes, once no thread is inside. Errors: those of inject_call.
 int attach_release(const struct attach *attach, int32_t pid, struct varve_message *message);
 
-/// Who records `pid` by attach_start. Errors: NOT_FOUND and one line: nobody does.
-int attach_find_collector(int32_t pid, int32_t *collector_out, struct varve_message *message);
+/// The recording of `pid` by attach_start. Errors, with one line: those of target_open; NOT_FOUND: it has none; UNSUPPORTED: it is
+/// one from its start.
+int attach_find(int32_t pid, struct session_mapped *recording_out, struct varve_message *message);
 
 #endif

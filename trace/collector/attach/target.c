@@ -16,8 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -213,8 +211,6 @@ static void mapping_take(struct target *target, const struct mapping *mapping)
         object_set(&target->libdl, mapping);
     } else if (strncmp(name, "libvarve_preload.so", 19) == 0) {
         object_set(&target->recorder, mapping);
-    } else if (strncmp(name, "session", 7) == 0 && (name[7] == '\0' || name[7] == ' ')) {
-        snprintf(target->session, sizeof(target->session), "%s", mapping->path);
     } else if (strncmp(name, "ld-", 3) != 0) {
         allocator_add(target, mapping);
     }
@@ -289,49 +285,13 @@ int target_open(struct target *target, int32_t pid, struct varve_message *messag
         error = read_maps(target, message);
     }
     if (error == VARVE_OK) {
+        target->is_recorded = session_mapped_find(pid, &target->recording);
         read_command(target);
     }
     return error;
 }
 
-/* ---- its recording ---- */
-
-/* The collector holds a lock of `owner` in the recording directory, which the control page does not name: its number and
- * its heartbeat do. */
-static bool collector_lives(const struct session_control *control)
-{
-    char path[64];
-
-    snprintf(path, sizeof(path), "/proc/%d", control->collector_pid);
-    return control->state == SESSION_STATE_RECORDING && control->collector_pid > 0 && access(path, F_OK) == 0;
-}
-
-bool target_recording(const struct target *target, int32_t *collector_out, bool *is_attached_out)
-{
-    const struct session_control *control;
-    int fd;
-
-    *collector_out = 0;
-    *is_attached_out = false;
-    if (target->session[0] == '\0') {
-        return false;
-    }
-    fd = open(target->session, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) {
-        return true; /* it was deleted: nobody collects it */
-    }
-    control = mmap(NULL, SESSION_CONTROL_BYTES, PROT_READ, MAP_SHARED, fd, 0);
-    if (control != MAP_FAILED && lseek(fd, 0, SEEK_END) >= (off_t)sizeof(*control) &&
-        control->magic == SESSION_MAGIC && control->version == VARVE_TRANSPORT_VERSION) {
-        *collector_out = collector_lives(control) ? control->collector_pid : 0;
-        *is_attached_out = control->attached_pid != 0;
-    }
-    if (control != MAP_FAILED) {
-        munmap((void *)(uintptr_t)control, SESSION_CONTROL_BYTES);
-    }
-    close(fd);
-    return true;
-}
+/* ---- files and functions ---- */
 
 bool target_sees(const struct target *target, const char *path)
 {

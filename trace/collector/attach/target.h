@@ -6,6 +6,8 @@
 #ifndef VARVE_TRACE_COLLECTOR_ATTACH_TARGET_H
 #define VARVE_TRACE_COLLECTOR_ATTACH_TARGET_H
 
+#include "trace/collector/session/mapped.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,7 +30,8 @@ struct target {
     struct target_object libc;
     struct target_object libdl;      /* where the C library's is not all in one */
     struct target_object recorder;   /* libvarve_preload.so */
-    char session[TARGET_PATH_BYTES]; /* page of the recording that it has mapped; "": none */
+    struct session_mapped recording; /* that it has mapped, if it is_recorded */
+    bool is_recorded;
     char allocators[TARGET_ALLOCATORS][TARGET_PATH_BYTES]; /* other objects that define malloc */
     unsigned allocator_count;
     char command[4096]; /* its command line */
@@ -37,10 +40,6 @@ struct target {
 /// Is it there and ours, and has it nothing that stands in the way? Errors, each with one line: VARVE_ERROR_NOT_FOUND (no
 /// such process), PERMISSION, UNSUPPORTED, BUSY (a debugger has it).
 int target_open(struct target *target, int32_t pid, struct varve_message *message);
-
-/// The pages of its recording are read: who collects it (0: nobody any more), and whether that is an attached one;
-/// `database` gets the path that will be written, `directory` that of the recording. False: it has no recording.
-bool target_recording(const struct target *target, int32_t *collector_out, bool *is_attached_out);
 
 /// Is `path` the same file for it as for us?
 bool target_sees(const struct target *target, const char *path);

@@ -238,24 +238,27 @@ static int write_owner(const struct session_directory *directory, struct varve_m
                : fail(message, "write", directory->path);
 }
 
-/* False: nobody who records has written this. An empty file is of one that was killed at once. */
-static bool read_owner(struct session_directory *directory)
+/* An empty file is of one that was killed at once. */
+bool session_owner_read(int fd, uint64_t *trace_id_out)
 {
     char text[OWNER_BYTES + 1];
-    ssize_t length = pread(directory->owner_fd, text, sizeof(text) - 1, 0);
+    ssize_t length = pread(fd, text, sizeof(text) - 1, 0);
     unsigned long long trace_id = 0;
     long pid = 0;
     int used = 0;
 
     text[length > 0 ? length : 0] = '\0';
-    if (length == 0) {
-        return true;
-    }
-    if (sscanf(text, "%11ld %16llx%n", &pid, &trace_id, &used) != 2 || strcmp(text + used, "\n") != 0) {
+    if (length != 0 &&
+        (sscanf(text, "%11ld %16llx%n", &pid, &trace_id, &used) != 2 || strcmp(text + used, "\n") != 0)) {
         return false;
     }
-    directory->trace_id = trace_id;
+    *trace_id_out = trace_id;
     return true;
+}
+
+static bool read_owner(struct session_directory *directory)
+{
+    return session_owner_read(directory->owner_fd, &directory->trace_id);
 }
 
 static int lock_owner(struct session_directory *directory, bool create, struct varve_message *message)

@@ -87,6 +87,10 @@ int session_directory_adopt(struct session_directory *directory, const char *pat
 int session_directory_look(struct session_directory *directory, const char *path,
                            struct varve_message *message);
 
+/// What the file `owner` says whose descriptor that is: the recording's id, 0 where it was not written yet. False: nobody who
+/// records has written it.
+bool session_owner_read(int fd, uint64_t *trace_id_out);
+
 /// Remove all that a finished database does not need: what is left is trace.db and the lock.
 void session_directory_clear(struct session_directory *directory);
 /// Remove everything that belongs to the recording; files that are not ours stay and keep the folder.

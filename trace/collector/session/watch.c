@@ -9,6 +9,7 @@
 
 #include "trace/base/array.h"
 #include "trace/collector/session/directory.h"
+#include "trace/collector/session/mapped.h"
 #include "trace/error.h"
 #include "trace/format/session.h"
 #include "trace/trace.h"
@@ -272,7 +273,17 @@ static void search_descriptors(struct search *search, const char *pid)
     }
 }
 
-/* A program that is recorded has the directory in its environment. */
+/* A process that is recorded has the session page mapped: one that was attached to has nothing else of it. */
+static void search_mapped(struct search *search, int32_t pid)
+{
+    struct session_mapped mapped;
+
+    if (session_mapped_find(pid, &mapped) && mapped.directory[0] != '\0') {
+        search_add(search, mapped.directory);
+    }
+}
+
+/* A program that is started to be recorded has the directory in its environment, also where it has not mapped anything. */
 static void search_environment(struct search *search, const char *pid)
 {
     static const char variable[] = SESSION_ENVIRONMENT "=";
@@ -304,6 +315,9 @@ size_t varve_watch_find(int32_t pid, char **paths, size_t limit)
     if (pid != 0) {
         snprintf(name, sizeof(name), "%d", (int)pid);
         search_descriptors(&search, name);
+        if (search.count == 0) {
+            search_mapped(&search, pid);
+        }
         if (search.count == 0) {
             search_environment(&search, name);
         }

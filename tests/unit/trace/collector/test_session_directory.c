@@ -7,6 +7,7 @@
  */
 #include "trace/collector/clock.h"
 #include "trace/collector/session/directory.h"
+#include "trace/collector/session/mapped.h"
 #include "trace/error.h"
 #include "trace/format/session.h"
 #include "trace/record.h"
@@ -449,6 +450,57 @@ static void test_remove_twice(void **state)
     assert_true(exists(fixture->folder, "."));
 }
 
+/* ---- from a process to its recording ---- */
+
+static void test_recording_that_a_process_has_mapped(void **state)
+{
+    struct fixture *fixture = *state;
+    struct session_mapped mapped;
+    int owner_fd;
+
+    assert_false(session_mapped_find(getpid(), &mapped));
+    fixture->settings.attached_pid = 4711;
+    create(fixture);
+    assert_true(session_mapped_find(getpid(), &mapped));
+    assert_int_equal(mapped.collector, getpid());
+    assert_true(mapped.trace_id == fixture->settings.trace_id);
+    assert_string_equal(mapped.directory, fixture->path);
+    assert_true(mapped.is_attached && !mapped.is_finishing && !mapped.is_removed);
+    assert_false(session_collector_is(getpid(), fixture->settings.trace_id + 1, NULL));
+    assert_false(session_collector_is(getppid(), fixture->settings.trace_id, NULL));
+    fixture->directory.control->state = SESSION_STATE_CLOSED;
+    assert_true(session_mapped_find(getpid(), &mapped) && mapped.is_finishing);
+    owner_fd = fixture->directory.owner_fd; /* this process goes on, and is not the collector */
+    fixture->directory.owner_fd = -1;
+    close(owner_fd);
+    assert_true(session_mapped_find(getpid(), &mapped));
+    assert_int_equal(mapped.collector, 0);
+}
+
+static void test_page_that_is_removed(void **state)
+{
+    struct fixture *fixture = *state;
+    struct session_mapped mapped;
+
+    create(fixture);
+    session_file_remove(&fixture->directory, "session");
+    assert_true(session_mapped_find(getpid(), &mapped));
+    assert_int_equal(mapped.collector, getpid());
+    assert_true(mapped.is_removed);
+    fixture->directory.control->magic++;
+    assert_false(session_mapped_find(getpid(), &mapped));
+}
+
+static void test_file_of_that_name(void **state)
+{
+    struct fixture *fixture = *state;
+    struct session_mapped mapped;
+
+    create(fixture);
+    fixture->directory.control->magic++;
+    assert_false(session_mapped_find(getpid(), &mapped));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_begin, fixture_end)
 
 int main(void)
@@ -467,6 +519,9 @@ int main(void)
         TEST(test_remove_leaves_nothing),
         TEST(test_remove_spares_what_is_not_ours),
         TEST(test_remove_twice),
+        TEST(test_recording_that_a_process_has_mapped),
+        TEST(test_page_that_is_removed),
+        TEST(test_file_of_that_name),
     };
     return cmocka_run_group_tests_name("session_directory", tests, NULL, NULL);
 }

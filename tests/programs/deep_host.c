@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opens lib_deep_plugin.so, of its own folder, with RTLD_DEEPBIND ("deep") or without ("plain"). "begun": it allocates a block by it
+ * before it says that it is ready; "fresh": it calls nothing of it. With each line of input it allocates 10 blocks of 31 bytes by the
+ * plug-in, frees all, and says what the pool knows of them: given, taken, strange. usage: deep_host deep|plain begun|fresh
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void *new_by, *delete_by, *given_by, *taken_by, *strange_by;
+
+static unsigned count_by(void *symbol)
+{
+    unsigned (*function)(void);
+
+    memcpy(&function, &symbol, sizeof(function));
+    return function();
+}
+
+static void *allocate(size_t bytes)
+{
+    void *(*function)(size_t bytes);
+
+    memcpy(&function, &new_by, sizeof(function));
+    return function(bytes);
+}
+
+static void release(void *block)
+{
+    void (*function)(void *block);
+
+    memcpy(&function, &delete_by, sizeof(function));
+    function(block);
+}
+
+static void *open_plugin(const char *program, int mode)
+{
+    char path[4096];
+    const char *slash = strrchr(program, '/');
+    void *plugin;
+
+    snprintf(path, sizeof(path), "%.*s/lib_deep_plugin.so", (int)(slash - program), program);
+    plugin = dlopen(path, RTLD_LAZY | RTLD_LOCAL | mode);
+    if (plugin != NULL) {
+        new_by = dlsym(plugin, "plugin_new");
+        delete_by = dlsym(plugin, "plugin_delete");
+        given_by = dlsym(plugin, "deep_pool_given");
+        taken_by = dlsym(plugin, "deep_pool_taken");
+        strange_by = dlsym(plugin, "deep_pool_strange");
+    }
+    return plugin;
+}
+
+int main(int argc, char **argv)
+{
+    void *blocks[10], *first = NULL;
+    char line[16];
+
+    if (argc != 3 || strchr(argv[0], '/') == NULL ||
+        open_plugin(argv[0], strcmp(argv[1], "deep") == 0 ? RTLD_DEEPBIND : 0) == NULL) {
+        fprintf(stderr, "deep_host: %s\n", argc == 3 ? dlerror() : "usage: deep_host deep|plain begun|fresh");
+        return 1;
+    }
+    if (strcmp(argv[2], "begun") == 0) {
+        first = allocate(100);
+    }
+    puts("ready");
+    fflush(stdout);
+    while (fgets(line, sizeof(line), stdin) != NULL) {
+        for (unsigned i = 0; i < 10; i++) {
+            blocks[i] = allocate(31);
+        }
+        for (unsigned i = 0; i < 10; i++) {
+            release(blocks[i]);
+        }
+        if (first != NULL) {
+            release(first);
+            first = NULL;
+        }
+        printf("%u %u %u\n", count_by(given_by), count_by(taken_by), count_by(strange_by));
+        fflush(stdout);
+    }
+    return 0;
+}
