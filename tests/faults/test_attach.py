@@ -15,7 +15,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import recording  # noqa: E402
 
 TARGET = recording.program("attach_target")
+HOST = recording.program("attach_host")
 PTRACE_SEIZE, PTRACE_DETACH = 0x4206, 17
+WAIT_ALL = 0x40000000
 NOBODY = 65534
 
 # Allows every call, and is a filter all the same.
@@ -222,6 +224,48 @@ class Busy(Attach):
         self.assert_no_loss()
         self.assertEqual(self.sql("SELECT pid, count(*) FROM allocations WHERE domain = 'heap' AND requested = 40033 GROUP BY pid"
                                   " ORDER BY pid"), sorted([(process.pid, 50), (child, 50)]))
+
+
+def tracer_of(pid):
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as stream:
+        return next(int(line.split()[1]) for line in stream if line.startswith("TracerPid:"))
+
+
+class Awkward(Attach):
+    """The program is at a place, or the recorder comes to one, where the call that loads it meets something."""
+
+    def host(self, *arguments, **options):
+        return self.begin(HOST, *arguments, said="ready", stdin=subprocess.PIPE, **options)
+
+    def lead(self, process):
+        process.stdin.write("x")
+        process.stdin.flush()
+
+    def start_attach(self, process, *options):
+        collector = recording.start([recording.VARVE, "attach", "-o", self.path, *options, str(process.pid)])
+        self.addCleanup(recording.kill_group, collector)
+        return collector
+
+    def assert_well(self, process, *words):
+        """It ends by itself, and has noticed nothing."""
+        process.send_signal(signal.SIGUSR1)
+        outcome = recording.finish(process)
+        self.assertEqual((outcome.returncode, outcome.out.split()[:1]), (0, ["well"]), outcome)
+
+    def test_signals_for_the_command(self):
+        """The injector is at work for the target: signals that are meant for the command do not end it midway."""
+        process = self.host("gate", "forever")
+        collector = self.start_attach(process)
+        self.assertEqual(process.stdout.readline().strip(), "inside")
+        injector = tracer_of(process.pid)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            os.kill(injector, number)
+        os.killpg(collector.pid, signal.SIGKILL)
+        collector.wait()
+        self.lead(process)
+        recording.wait_until(lambda: tracer_of(process.pid) == 0, what="the end of the injector")
+        self.assertTrue(recording.is_attached(process.pid))
+        self.assert_well(process)
 
 
 class Killed(Attach):

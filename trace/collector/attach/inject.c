@@ -15,12 +15,14 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -505,12 +507,35 @@ static int find_functions(struct injector *injector)
     return VARVE_OK;
 }
 
+/* Nothing that is meant for the command, from a terminal or by a signal to its group, ends or stops the child midway. All
+ * signals are blocked in it. */
+static void be_on_its_own(void)
+{
+    setsid();
+    prctl(PR_SET_NAME, "varve-inject");
+}
+
+static pid_t fork_blocked(void)
+{
+    sigset_t all, before;
+    pid_t child;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    child = fork();
+    if (child != 0) {
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    return child;
+}
+
 static int run_child(struct injector *injector)
 {
-    const pid_t child = fork();
+    const pid_t child = fork_blocked();
     int status = 0;
 
     if (child == 0) {
+        be_on_its_own();
         work(injector);
         _exit(0);
     }
