@@ -267,6 +267,13 @@ class Awkward(Attach):
         self.assertTrue(recording.is_attached(process.pid))
         self.assert_well(process)
 
+    def test_calls_that_are_not_begun_again(self):
+        """The kernel ends some by a stop without any signal: the program does not see it."""
+        process = self.host("waits")
+        for _ in range(6):
+            self.varve("attach", "--for", "0.05", "-q", "-f", "-o", self.path, str(process.pid))
+        self.assert_well(process)
+
 
 class Killed(Attach):
     def test_collector(self):

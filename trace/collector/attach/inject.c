@@ -179,6 +179,7 @@ static bool seize(struct injector *injector, int32_t tid, unsigned *place_out)
         return false;
     }
     injector->stopped_ns = now_ns();
+    registers_repeat(tid);
     *place_out = place_of(&injector->rules, injector->running, tid);
     return true;
 }

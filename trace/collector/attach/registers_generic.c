@@ -23,6 +23,11 @@ bool registers_write(int32_t tid, const struct registers *registers)
     return false;
 }
 
+void registers_repeat(int32_t tid)
+{
+    (void)tid;
+}
+
 uint64_t registers_free_stack(const struct registers *registers)
 {
     (void)registers;

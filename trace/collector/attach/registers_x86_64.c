@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <elf.h>
+#include <errno.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/ptrace.h>
@@ -62,6 +63,34 @@ bool registers_write(int32_t tid, const struct registers *registers)
 {
     return set_write(tid, NT_X86_XSTATE, registers->vector, registers->vector_bytes) &&
            set_write(tid, NT_PRSTATUS, registers->general, registers->general_bytes);
+}
+
+/* An EINTR of them says that nothing was done. */
+static const int unrepeated[] = {
+    SYS_epoll_wait,   SYS_epoll_pwait, SYS_semop,    SYS_semtimedop, SYS_rt_sigtimedwait, SYS_io_getevents,
+    SYS_read,         SYS_readv,       SYS_recvfrom, SYS_recvmsg,    SYS_recvmmsg,        SYS_accept,
+    SYS_accept4,      SYS_write,       SYS_writev,   SYS_sendto,     SYS_sendmsg,
+#ifdef SYS_epoll_pwait2
+    SYS_epoll_pwait2,
+#endif
+};
+
+/* As a call says to the kernel that a handler ends it, and nothing else. */
+void registers_repeat(int32_t tid)
+{
+    const int64_t interrupted = -EINTR, unless_handled = -514; /* ERESTARTNOHAND of the kernel */
+    struct user_regs_struct general = {0};
+
+    if (!general_read(tid, &general) || (int64_t)general.rax != interrupted) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof(unrepeated) / sizeof(unrepeated[0]); i++) {
+        if (general.orig_rax == (uint64_t)unrepeated[i]) {
+            (void)ptrace(PTRACE_POKEUSER, tid, (void *)offsetof(struct user, regs.rax),
+                         (void *)unless_handled);
+            return;
+        }
+    }
 }
 
 uint64_t registers_free_stack(const struct registers *registers)
