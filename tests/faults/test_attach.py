@@ -274,6 +274,32 @@ class Awkward(Attach):
             self.varve("attach", "--for", "0.05", "-q", "-f", "-o", self.path, str(process.pid))
         self.assert_well(process)
 
+    def test_thread_that_does_not_stop(self):
+        """It waits for its vfork child: it is looked at again until it does."""
+        process = self.host("vfork")
+        collector = self.start_attach(process, "--for", "0.1")
+        recording.wait_until(lambda: tracer_of(process.pid) != 0 or collector.poll() is not None, what="the injector")
+        time.sleep(0.3)
+        self.lead(process)
+        outcome = recording.finish(collector)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assertEqual(process.stdout.readline().strip(), "well")
+        self.lead(process)
+        self.assertEqual(recording.finish(process).returncode, 0)
+
+    def test_thread_of_another_tracer(self):
+        """Not known before: only one of the threads is traced. To be quiet all of them must be looked at."""
+        process = self.target()
+        collector = self.attach(process.pid)
+        collector.kill()
+        collector.wait()
+        other = max(int(tid) for tid in os.listdir(f"/proc/{process.pid}/task"))
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.assertEqual(libc.ptrace(PTRACE_SEIZE, other, None, None), 0)
+        self.assert_refused(recording.varve("detach", str(process.pid)), "is being traced by pid", str(os.getpid()))
+        process.kill()
+        os.waitpid(other, WAIT_ALL)
+
 
 class Killed(Attach):
     def test_collector(self):

@@ -9,7 +9,9 @@
 #include "trace/collector/attach/inject.h"
 
 #include "trace/collector/attach/registers.h"
+#include "trace/base/proc_file.h"
 #include "trace/error.h"
+#include "trace/format/session.h"
 #include "trace/symbols/running.h"
 
 #include <dirent.h>
@@ -169,13 +171,44 @@ static unsigned list_threads(int32_t pid, int32_t *tids, unsigned max)
     return count;
 }
 
+/* Who traces it; 0: nobody, or it has ended. */
+static int32_t tracer_of(const struct injector *injector, int32_t tid)
+{
+    char process[16], name[40], status[4096] = "";
+
+    snprintf(process, sizeof(process), "%d", injector->target->pid);
+    snprintf(name, sizeof(name), "task/%d/status", tid);
+    (void)proc_file_read(process, name, status, sizeof(status));
+    return (int32_t)session_status_number(status, "TracerPid:");
+}
+
+/* False: it is not ours. One that did not stop in time the last time still is. */
+static bool take(struct injector *injector, int32_t tid)
+{
+    int32_t tracer = 0;
+
+    for (unsigned i = 0; i < 2 && tracer == 0; i++) { /* a tracer may have let go of it just now */
+        if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) == 0) {
+            return true;
+        }
+        if (errno != EPERM) {
+            return false;
+        }
+        tracer = tracer_of(injector, tid);
+    }
+    if (tracer != 0 && tracer != getpid()) {
+        fail(injector, VARVE_ERROR_BUSY, "process %d is being traced by pid %d: detach that first",
+             injector->target->pid, tracer);
+    } else if (tracer == 0 && tid == injector->target->pid) {
+        fail(injector, VARVE_ERROR_PERMISSION, "%s", "");
+    }
+    return tracer == getpid();
+}
+
 /* False: it can't be had. A thread that has not stopped in time stays seized until this process ends. */
 static bool seize(struct injector *injector, int32_t tid, unsigned *place_out)
 {
-    if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) != 0 && errno == EPERM && tid == injector->target->pid) {
-        fail(injector, VARVE_ERROR_PERMISSION, "%s", "");
-    }
-    if (!stop_thread(tid)) {
+    if (!take(injector, tid) || !stop_thread(tid)) {
         return false;
     }
     injector->stopped_ns = now_ns();
@@ -242,6 +275,9 @@ static int look(struct injector *injector, bool for_quiet)
 
     snprintf(path, sizeof(path), "/proc/%d/task", injector->target->pid);
     while (!look_once(injector, for_quiet)) {
+        if (injector->report->error == VARVE_ERROR_BUSY) {
+            return VARVE_ERROR_BUSY;
+        }
         if (injector->report->error == VARVE_ERROR_PERMISSION) {
             return fail(injector, VARVE_ERROR_PERMISSION, "process %d may not be traced%s",
                         injector->target->pid, trace_hint());
