@@ -274,6 +274,12 @@ class Awkward(Attach):
             self.varve("attach", "--for", "0.05", "-q", "-f", "-o", self.path, str(process.pid))
         self.assert_well(process)
 
+    def test_faults_of_the_program(self):
+        """It closes memory that its allocator writes, and opens it where that faults: also for the loader's allocations."""
+        process = self.host("fault", "forever")
+        self.varve("attach", "--for", "0.05", "-q", "-o", self.path, str(process.pid))
+        self.assert_well(process)
+
     def test_thread_that_does_not_stop(self):
         """It waits for its vfork child: it is looked at again until it does."""
         process = self.host("vfork")

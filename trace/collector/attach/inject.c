@@ -35,6 +35,7 @@
 #define STOP_NS UINT64_C(100000000) /* for a thread to stop: one in vfork, or waiting for a disk, does not */
 #define SEARCH_NS UINT64_C(5000000000) /* for a thread at a place where it may call */
 #define CALL_NS UINT64_C(30000000000)
+#define FAULTS_MAX 10000U /* of one call, handled by the program */
 #define STEP_NS 50000L
 #define SEARCH_STEP_NS 2000000L
 #define THREADS_MAX 4096U            /* looked at in one round */
@@ -61,6 +62,7 @@ struct injector {
     int32_t tid;
     uint64_t stopped_ns; /* since when */
     uint64_t mask;
+    bool has_handled; /* a signal during a call */
     struct registers saved;
 };
 
@@ -298,9 +300,26 @@ static int look(struct injector *injector, bool for_quiet)
 
 /* ---- the call ---- */
 
+/* A fault of the call itself that the program handles, as it may those of its own memory: collectors of garbage close pages to
+ * see who writes to them. */
+static bool is_handled(const struct injector *injector, int number)
+{
+    char process[16], status[4096] = "";
+    const char *at;
+
+    if (number != SIGSEGV && number != SIGBUS && number != SIGFPE && number != SIGILL && number != SIGTRAP) {
+        return false;
+    }
+    snprintf(process, sizeof(process), "%d", injector->target->pid);
+    (void)proc_file_read(process, "status", status, sizeof(status));
+    at = strstr(status, "\nSigCgt:");
+    return at != NULL && (strtoull(at + 8, NULL, 16) >> (number - 1) & 1) != 0;
+}
+
 /* The call of this thread is over: True with its result. */
 static bool await_return(struct injector *injector, uint64_t *result)
 {
+    unsigned faults = 0;
     int number;
 
     for (;;) {
@@ -312,12 +331,15 @@ static bool await_return(struct injector *injector, uint64_t *result)
             if (number == SIGSEGV && registers_returned(injector->tid, result)) {
                 return true;
             }
-            if (number != SIGSTOP) {
-                fail(injector, VARVE_ERROR_IO,
-                     "process %d: the recorder got signal %d while it was being loaded",
-                     injector->target->pid, number);
+            if (number != SIGSTOP && (!is_handled(injector, number) || ++faults > FAULTS_MAX)) {
+                fail(
+                    injector, VARVE_ERROR_IO,
+                    "process %d: the recorder got signal %d while it was being loaded or called, and was left midway: "
+                    "locks that it held there stay locked",
+                    injector->target->pid, number);
                 return false;
             }
+            injector->has_handled = injector->has_handled || number != SIGSTOP;
             break;
         case STOP_GONE:
             fail(injector, VARVE_ERROR_NOT_FOUND, "process %d has ended", injector->target->pid);
@@ -462,6 +484,9 @@ static bool thread_save(struct injector *injector)
 
 static void thread_restore(struct injector *injector)
 {
+    if (injector->has_handled) {
+        registers_repeat_anew(&injector->saved);
+    }
     registers_write(injector->tid, &injector->saved);
     ptrace(PTRACE_SETSIGMASK, injector->tid, sizeof(injector->mask), &injector->mask);
     let_go(injector->tid);

@@ -31,6 +31,9 @@ bool registers_write(int32_t tid, const struct registers *registers);
 /// io_getevents, and on sockets with a time limit), it's begun again once the thread goes on, its time anew; unless there is
 /// a signal by then, which ends it as it should. x86-64 only: elsewhere the program gets EINTR.
 void registers_repeat(int32_t tid);
+/// A handler has run meanwhile, with which the kernel forgets how much of its time a call has left: the one of `saved`, if it is
+/// of these (nanosleep, poll), begins anew.
+void registers_repeat_anew(struct registers *saved);
 
 /// Where the thread has its stack, below what the function it is in may use without moving the pointer.
 uint64_t registers_free_stack(const struct registers *registers);

@@ -58,6 +58,11 @@ void registers_repeat(int32_t tid)
     (void)tid;
 }
 
+void registers_repeat_anew(struct registers *saved)
+{
+    (void)saved;
+}
+
 uint64_t registers_free_stack(const struct registers *registers)
 {
     struct user_pt_regs general = {0};

@@ -16,6 +16,8 @@
 #include <sys/user.h>
 
 #define RED_ZONE_BYTES 128U
+#define UNLESS_HANDLED (-514)    /* ERESTARTNOHAND of the kernel */
+#define WITH_WHAT_IS_LEFT (-516) /* ERESTART_RESTARTBLOCK */
 #define FLAG_TRAP 0x100U
 #define FLAG_DIRECTION 0x400U
 
@@ -78,7 +80,7 @@ static const int unrepeated[] = {
 /* As a call says to the kernel that a handler ends it, and nothing else. */
 void registers_repeat(int32_t tid)
 {
-    const int64_t interrupted = -EINTR, unless_handled = -514; /* ERESTARTNOHAND of the kernel */
+    const int64_t interrupted = -EINTR, unless_handled = UNLESS_HANDLED;
     struct user_regs_struct general = {0};
 
     if (!general_read(tid, &general) || (int64_t)general.rax != interrupted) {
@@ -90,6 +92,17 @@ void registers_repeat(int32_t tid)
                          (void *)unless_handled);
             return;
         }
+    }
+}
+
+void registers_repeat_anew(struct registers *saved)
+{
+    struct user_regs_struct general;
+
+    memcpy(&general, saved->general, sizeof(general));
+    if ((int64_t)general.orig_rax >= 0 && (int64_t)general.rax == WITH_WHAT_IS_LEFT) {
+        general.rax = (unsigned long long)UNLESS_HANDLED;
+        memcpy(saved->general, &general, sizeof(general));
     }
 }
 
