@@ -33,7 +33,7 @@ bool registers_write(int32_t tid, const struct registers *registers);
 void registers_repeat(int32_t tid);
 /// A handler has run meanwhile, with which the kernel forgets how much of its time a call has left: the one of `saved`, if it is
 /// of these (nanosleep, poll), begins anew.
-void registers_repeat_anew(struct registers *saved);
+void registers_repeat_anew(int32_t tid, struct registers *saved);
 
 /// Where the thread has its stack, below what the function it is in may use without moving the pointer.
 uint64_t registers_free_stack(const struct registers *registers);

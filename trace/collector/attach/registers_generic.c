@@ -28,8 +28,9 @@ void registers_repeat(int32_t tid)
     (void)tid;
 }
 
-void registers_repeat_anew(struct registers *saved)
+void registers_repeat_anew(int32_t tid, struct registers *saved)
 {
+    (void)tid;
     (void)saved;
 }
 

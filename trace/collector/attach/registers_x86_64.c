@@ -95,15 +95,36 @@ void registers_repeat(int32_t tid)
     }
 }
 
-void registers_repeat_anew(struct registers *saved)
+/* The number of the call before `pc`, as the C library makes it: mov $NUMBER,%eax; syscall. */
+static bool call_before(int32_t tid, uint64_t pc, uint32_t *number)
+{
+    unsigned char code[8];
+    long word;
+
+    errno = 0;
+    word = ptrace(PTRACE_PEEKTEXT, tid, (void *)(uintptr_t)(pc - sizeof(code)), NULL);
+    memcpy(code, &word, sizeof(code));
+    memcpy(number, code + 2, sizeof(*number));
+    return errno == 0 && code[1] == 0xb8 && code[6] == 0x0f && code[7] == 0x05;
+}
+
+void registers_repeat_anew(int32_t tid, struct registers *saved)
 {
     struct user_regs_struct general;
+    uint32_t number;
 
     memcpy(&general, saved->general, sizeof(general));
-    if ((int64_t)general.orig_rax >= 0 && (int64_t)general.rax == WITH_WHAT_IS_LEFT) {
-        general.rax = (unsigned long long)UNLESS_HANDLED;
-        memcpy(saved->general, &general, sizeof(general));
+    if ((int64_t)general.orig_rax < 0 || (int64_t)general.rax != WITH_WHAT_IS_LEFT) {
+        return;
     }
+    if (general.orig_rax == SYS_restart_syscall) { /* stopped before */
+        if (!call_before(tid, general.rip, &number)) {
+            return;
+        }
+        general.orig_rax = number;
+    }
+    general.rax = (unsigned long long)UNLESS_HANDLED;
+    memcpy(saved->general, &general, sizeof(general));
 }
 
 uint64_t registers_free_stack(const struct registers *registers)
