@@ -16,7 +16,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import recording  # noqa: E402
 
 TARGET = recording.program("attach_target")
+HOST = recording.program("attach_host")
 PTRACE_SEIZE, PTRACE_DETACH = 0x4206, 17
+WAIT_ALL = 0x40000000
 NOBODY = 65534
 
 # Allows every call, and is a filter all the same.
@@ -252,6 +254,109 @@ class Busy(Attach):
         self.assert_no_loss()
         self.assertEqual(self.sql("SELECT pid, count(*) FROM allocations WHERE domain = 'heap' AND requested = 40033 GROUP BY pid"
                                   " ORDER BY pid"), sorted([(process.pid, 50), (child, 50)]))
+
+
+def tracer_of(pid):
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as stream:
+        return next(int(line.split()[1]) for line in stream if line.startswith("TracerPid:"))
+
+
+class Awkward(Attach):
+    """The program is at a place, or the recorder comes to one, where the call that loads it meets something."""
+
+    def host(self, *arguments, **options):
+        return self.begin(HOST, *arguments, said="ready", stdin=subprocess.PIPE, **options)
+
+    def lead(self, process):
+        process.stdin.write("x")
+        process.stdin.flush()
+
+    def start_attach(self, process, *options):
+        collector = recording.start([recording.VARVE, "attach", "-o", self.path, *options, str(process.pid)])
+        self.addCleanup(recording.kill_group, collector)
+        return collector
+
+    def assert_well(self, process, *words):
+        """It ends by itself, and has noticed nothing."""
+        process.send_signal(signal.SIGUSR1)
+        outcome = recording.finish(process)
+        self.assertEqual((outcome.returncode, outcome.out.split()[:1]), (0, ["well"]), outcome)
+
+    def test_signals_for_the_command(self):
+        """The injector is at work for the target: signals that are meant for the command do not end it midway."""
+        process = self.host("gate", "forever")
+        collector = self.start_attach(process)
+        self.assertEqual(process.stdout.readline().strip(), "inside")
+        injector = tracer_of(process.pid)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            os.kill(injector, number)
+        os.killpg(collector.pid, signal.SIGKILL)
+        collector.wait()
+        self.lead(process)
+        recording.wait_until(lambda: tracer_of(process.pid) == 0, what="the end of the injector")
+        self.assertTrue(recording.is_attached(process.pid))
+        self.assert_well(process)
+
+    def test_calls_that_are_not_begun_again(self):
+        """The kernel ends some by a stop without any signal: the program does not see it."""
+        process = self.host("waits")
+        for _ in range(6):
+            self.varve("attach", "--for", "0.05", "-q", "-f", "-o", self.path, str(process.pid))
+        self.assert_well(process)
+
+    def test_faults_of_the_program(self):
+        """It closes memory that its allocator writes, and opens it where that faults: also for the loader's allocations."""
+        process = self.host("fault", "forever")
+        self.varve("attach", "--for", "0.05", "-q", "-o", self.path, str(process.pid))
+        self.assert_well(process)
+
+    def test_thread_inside_the_loader(self):
+        """No other thread is made to wait for the loader's lock as long as that takes."""
+        process = self.host("load", recording.program("lib_attach_slow.so"))
+        collector = self.start_attach(process)
+        outcome = recording.finish(collector)
+        self.assert_refused(outcome, "was loading a library")
+        self.lead(process)
+        self.assertEqual(process.stdout.readline().strip(), "loaded")
+        self.varve("attach", "--for", "0.05", "-q", "-o", self.path, str(process.pid))
+        self.lead(process)
+        self.assertEqual(recording.finish(process).returncode, 0)
+
+    def test_lock_of_a_thread_that_does_not_stop(self):
+        """Nor where that thread can't be looked at; the wait is given up, and what waited goes on."""
+        process = self.host("load", recording.program("lib_attach_slow.so"), env={**os.environ, "SLOW_VFORK": "1"})
+        self.assert_refused(recording.finish(self.start_attach(process)), "was not let go of within 1 s")
+        self.lead(process)
+        self.assertEqual(process.stdout.readline().strip(), "loaded")
+        self.varve("attach", "--for", "0.05", "-q", "-o", self.path, str(process.pid))
+        self.lead(process)
+        self.assertEqual(recording.finish(process).returncode, 0)
+
+    def test_thread_that_does_not_stop(self):
+        """It waits for its vfork child: it is looked at again until it does."""
+        process = self.host("vfork")
+        collector = self.start_attach(process, "--for", "0.1")
+        recording.wait_until(lambda: tracer_of(process.pid) != 0 or collector.poll() is not None, what="the injector")
+        time.sleep(0.3)
+        self.lead(process)
+        outcome = recording.finish(collector)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assertEqual(process.stdout.readline().strip(), "well")
+        self.lead(process)
+        self.assertEqual(recording.finish(process).returncode, 0)
+
+    def test_thread_of_another_tracer(self):
+        """Not known before: only one of the threads is traced. To be quiet all of them must be looked at."""
+        process = self.target()
+        collector = self.attach(process.pid)
+        collector.kill()
+        collector.wait()
+        other = max(int(tid) for tid in os.listdir(f"/proc/{process.pid}/task"))
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.assertEqual(libc.ptrace(PTRACE_SEIZE, other, None, None), 0)
+        self.assert_refused(recording.varve("detach", str(process.pid)), "is being traced by pid", str(os.getpid()))
+        process.kill()
+        os.waitpid(other, WAIT_ALL)
 
 
 class Killed(Attach):

@@ -9,18 +9,22 @@
 #include "trace/collector/attach/inject.h"
 
 #include "trace/collector/attach/registers.h"
+#include "trace/base/proc_file.h"
 #include "trace/error.h"
+#include "trace/format/session.h"
 #include "trace/symbols/running.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -30,7 +34,10 @@
 #define STACK_BYTES (UINT64_C(512) << 10)
 #define STOP_NS UINT64_C(100000000) /* for a thread to stop: one in vfork, or waiting for a disk, does not */
 #define SEARCH_NS UINT64_C(5000000000) /* for a thread at a place where it may call */
-#define CALL_NS UINT64_C(30000000000)
+#define CALL_NS UINT64_C(30000000000)  /* for the whole of a call */
+#define LOCK_NS UINT64_C(1000000000)   /* for a lock */
+#define LOADER_BYTES_MAX (UINT64_C(64) << 10)
+#define FAULTS_MAX 10000U /* of one call, handled by the program */
 #define STEP_NS 50000L
 #define SEARCH_STEP_NS 2000000L
 #define THREADS_MAX 4096U            /* looked at in one round */
@@ -56,7 +63,9 @@ struct injector {
     /* the thread */
     int32_t tid;
     uint64_t stopped_ns; /* since when */
+    bool is_loading;     /* it calls dlopen */
     uint64_t mask;
+    bool has_handled; /* a signal during a call */
     struct registers saved;
 };
 
@@ -167,16 +176,48 @@ static unsigned list_threads(int32_t pid, int32_t *tids, unsigned max)
     return count;
 }
 
+/* Who traces it; 0: nobody, or it has ended. */
+static int32_t tracer_of(const struct injector *injector, int32_t tid)
+{
+    char process[16], name[40], status[4096] = "";
+
+    snprintf(process, sizeof(process), "%d", injector->target->pid);
+    snprintf(name, sizeof(name), "task/%d/status", tid);
+    (void)proc_file_read(process, name, status, sizeof(status));
+    return (int32_t)session_status_number(status, "TracerPid:");
+}
+
+/* False: it is not ours. One that did not stop in time the last time still is. */
+static bool take(struct injector *injector, int32_t tid)
+{
+    int32_t tracer = 0;
+
+    for (unsigned i = 0; i < 2 && tracer == 0; i++) { /* a tracer may have let go of it just now */
+        if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) == 0) {
+            return true;
+        }
+        if (errno != EPERM) {
+            return false;
+        }
+        tracer = tracer_of(injector, tid);
+    }
+    if (tracer != 0 && tracer != getpid()) {
+        fail(injector, VARVE_ERROR_BUSY, "process %d is being traced by pid %d: detach that first",
+             injector->target->pid, tracer);
+    } else if (tracer == 0 && tid == injector->target->pid) {
+        fail(injector, VARVE_ERROR_PERMISSION, "%s", "");
+    }
+    return tracer == getpid();
+}
+
 /* False: it can't be had. A thread that has not stopped in time stays seized until this process ends. */
 static bool seize(struct injector *injector, int32_t tid, unsigned *place_out)
 {
-    if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) != 0 && errno == EPERM && tid == injector->target->pid) {
-        fail(injector, VARVE_ERROR_PERMISSION, "%s", "");
-    }
-    if (!stop_thread(tid)) {
+    if (!take(injector, tid) || !stop_thread(tid)) {
         return false;
     }
     injector->stopped_ns = now_ns();
+    registers_repeat(tid);
     *place_out = place_of(&injector->rules, injector->running, tid);
     return true;
 }
@@ -194,28 +235,29 @@ static bool thread_is_there(const struct injector *injector, int32_t tid)
     return access(path, F_OK) == 0;
 }
 
-/* One look at every thread. True: `tid` is stopped where it may call (or, to be quiet, none is inside the library). */
-static bool look_once(struct injector *injector, bool for_quiet)
+/* One look at every thread. True: `tid` is stopped where it may call; or, where `none_in` is a place, none is there. Of a
+ * thread that can't be looked at anything is true but that it is outside the recorder. */
+static bool look_once(struct injector *injector, unsigned none_in)
 {
     int32_t tids[THREADS_MAX];
     const unsigned count = list_threads(injector->target->pid, tids, THREADS_MAX);
-    bool is_quiet = count > 0;
+    bool is_none = count > 0;
 
     for (unsigned i = 0; i < count && injector->report->error == VARVE_OK; i++) {
         unsigned place = PLACE_UNKNOWN;
 
         if (!seize(injector, tids[i], &place)) {
-            is_quiet = is_quiet && !thread_is_there(injector, tids[i]);
+            is_none = is_none && (none_in != PLACE_RECORDER || !thread_is_there(injector, tids[i]));
             continue;
         }
-        if (!for_quiet && (place & injector->call->avoids) == 0) {
+        if (none_in == 0 && (place & injector->call->avoids) == 0) {
             injector->tid = tids[i];
             return true;
         }
-        is_quiet = is_quiet && (place & PLACE_RECORDER) == 0;
+        is_none = is_none && (place & none_in) == 0;
         let_go(tids[i]);
     }
-    return for_quiet && is_quiet;
+    return none_in != 0 && is_none;
 }
 
 static const char *trace_hint(void)
@@ -232,13 +274,31 @@ static const char *trace_hint(void)
                : ": tracing it needs its user's rights and CAP_SYS_PTRACE where it has dropped or gained rights";
 }
 
-static int look(struct injector *injector, bool for_quiet)
+static int say_busy(struct injector *injector, unsigned none_in)
+{
+    if (none_in == PLACE_LOADER) {
+        return fail(
+            injector, VARVE_ERROR_BUSY,
+            "process %d: one of its threads was loading a library, or held the loader's lock elsewhere, for 5 s: try "
+            "again",
+            injector->target->pid);
+    }
+    return fail(injector, VARVE_ERROR_BUSY,
+                "process %d: no thread was at a place where it may load the recorder (outside of the "
+                "allocator, the loader and the kernel's waits for disks) within 5 s: try again",
+                injector->target->pid);
+}
+
+static int look(struct injector *injector, unsigned none_in)
 {
     const uint64_t end_ns = now_ns() + SEARCH_NS;
     char path[64];
 
     snprintf(path, sizeof(path), "/proc/%d/task", injector->target->pid);
-    while (!look_once(injector, for_quiet)) {
+    while (!look_once(injector, none_in)) {
+        if (injector->report->error == VARVE_ERROR_BUSY) {
+            return VARVE_ERROR_BUSY;
+        }
         if (injector->report->error == VARVE_ERROR_PERMISSION) {
             return fail(injector, VARVE_ERROR_PERMISSION, "process %d may not be traced%s",
                         injector->target->pid, trace_hint());
@@ -247,10 +307,7 @@ static int look(struct injector *injector, bool for_quiet)
             return fail(injector, VARVE_ERROR_NOT_FOUND, "process %d has ended", injector->target->pid);
         }
         if (now_ns() > end_ns) {
-            return fail(injector, VARVE_ERROR_BUSY,
-                        "process %d: no thread was at a place where it may load the recorder (outside of the "
-                        "allocator, the loader and the kernel's waits for disks) within 5 s: try again",
-                        injector->target->pid);
+            return say_busy(injector, none_in);
         }
         nap(SEARCH_STEP_NS);
     }
@@ -259,43 +316,156 @@ static int look(struct injector *injector, bool for_quiet)
 
 /* ---- the call ---- */
 
+/* A fault of the call itself that the program handles, as it may those of its own memory: collectors of garbage close pages to
+ * see who writes to them. */
+static bool is_handled(const struct injector *injector, int number)
+{
+    char process[16], status[4096] = "";
+    const char *at;
+
+    if (number != SIGSEGV && number != SIGBUS && number != SIGFPE && number != SIGILL && number != SIGTRAP) {
+        return false;
+    }
+    snprintf(process, sizeof(process), "%d", injector->target->pid);
+    (void)proc_file_read(process, "status", status, sizeof(status));
+    at = strstr(status, "\nSigCgt:");
+    return at != NULL && (strtoull(at + 8, NULL, 16) >> (number - 1) & 1) != 0;
+}
+
+static bool memory_write(const struct injector *injector, uint64_t at, const void *bytes, size_t count)
+{
+    const struct iovec from = {(void *)(uintptr_t)bytes, count}, to = {(void *)(uintptr_t)at, count};
+
+    return process_vm_writev(injector->target->pid, &from, 1, &to, 1, 0) == (ssize_t)count;
+}
+
+static size_t memory_read(const struct injector *injector, uint64_t at, void *bytes, size_t count)
+{
+    const struct iovec to = {bytes, count}, from = {(void *)(uintptr_t)at, count};
+    const ssize_t got = process_vm_readv(injector->target->pid, &to, 1, &from, 1, 0);
+
+    return got > 0 ? (size_t)got : 0;
+}
+
+/* Is there a recursive mutex of the C library that the thread owns? A word of the lock, how often, and by whom. */
+static bool owns_mutex_in(const struct injector *injector, uint64_t at, size_t bytes)
+{
+    int32_t *words = malloc(bytes);
+    bool is_found = words == NULL;
+    size_t count;
+
+    count = words != NULL ? memory_read(injector, at, words, bytes) / sizeof(*words) : 0;
+    for (size_t i = 0; i + 2 < count && !is_found; i++) {
+        is_found = words[i] != 0 && words[i + 1] > 0 && words[i + 2] == injector->tid;
+    }
+    free(words);
+    return is_found || count == 0;
+}
+
+/* May the call not be ended where it waits, because it has one of the loader's locks? Those lie in what the loader may write. */
+static bool owns_loader_lock(const struct injector *injector)
+{
+    char path[64];
+    char *line = NULL;
+    size_t room = 0;
+    bool is_known = false, is_owner = false;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/maps", injector->target->pid);
+    file = fopen(path, "re");
+    while (file != NULL && !is_owner && getline(&line, &room, file) > 0) {
+        const char *slash = strrchr(line, '/');
+        char *end;
+        const uint64_t from = strtoull(line, &end, 16), to = *end == '-' ? strtoull(end + 1, &end, 16) : 0;
+
+        if (slash != NULL && strncmp(slash + 1, "ld-", 3) == 0 && strncmp(end, " rw", 3) == 0 && from < to) {
+            is_known = true;
+            is_owner = to - from > LOADER_BYTES_MAX || owns_mutex_in(injector, from, to - from);
+        }
+    }
+    free(line);
+    if (file != NULL) {
+        fclose(file);
+    }
+    return is_owner || !is_known;
+}
+
+/* It has stopped in a call that takes long. False: it has to be ended. A wait for a lock may be, while nothing is held that
+ * others would miss then: they would find no more than a lock that says that somebody waits. */
+static bool may_wait_on(struct injector *injector, uint64_t began_ns)
+{
+    const uint64_t now = now_ns();
+
+    if (now - began_ns >= CALL_NS) {
+        fail(
+            injector, VARVE_ERROR_BUSY,
+            "process %d: loading the recorder was not over within 30 s, and was left midway: locks that it held there "
+            "stay locked",
+            injector->target->pid);
+        return false;
+    }
+    if (injector->is_loading && now - began_ns >= LOCK_NS && registers_wait_for_lock(injector->tid) &&
+        !owns_loader_lock(injector)) {
+        fail(injector, VARVE_ERROR_BUSY,
+             "process %d: a lock that loading the recorder needs was not let go of within 1 s: try again",
+             injector->target->pid);
+        return false;
+    }
+    return true;
+}
+
+/* A stop of the thread during the call. False: the call is over, with a result or an error. */
+static bool handle_stop(struct injector *injector, enum stop stop, int *number, unsigned *faults,
+                        uint64_t *result)
+{
+    if (stop == STOP_GONE) {
+        fail(injector, VARVE_ERROR_NOT_FOUND, "process %d has ended", injector->target->pid);
+        return false;
+    }
+    if (stop == STOP_ASKED) {
+        *number = 0;
+        return true;
+    }
+    if (*number == SIGSEGV && registers_returned(injector->tid, result)) {
+        return false;
+    }
+    if (*number != SIGSTOP && (!is_handled(injector, *number) || ++*faults > FAULTS_MAX)) {
+        fail(
+            injector, VARVE_ERROR_IO,
+            "process %d: the recorder got signal %d while it was being loaded or called, and was left midway: "
+            "locks that it held there stay locked",
+            injector->target->pid, *number);
+        return false;
+    }
+    injector->has_handled = injector->has_handled || *number != SIGSTOP;
+    return true;
+}
+
 /* The call of this thread is over: True with its result. */
 static bool await_return(struct injector *injector, uint64_t *result)
 {
-    int number;
+    const uint64_t began_ns = now_ns();
+    unsigned faults = 0;
+    int number = 0;
 
     for (;;) {
-        switch (await_stop(injector->tid, CALL_NS, &number)) {
-        case STOP_ASKED:
-            number = 0;
-            break;
-        case STOP_SIGNAL:
-            if (number == SIGSEGV && registers_returned(injector->tid, result)) {
-                return true;
+        enum stop stop = await_stop(injector->tid, LOCK_NS, &number);
+
+        if (stop == STOP_NONE) {
+            if (ptrace(PTRACE_INTERRUPT, injector->tid, NULL, NULL) != 0) {
+                stop = STOP_GONE;
+            } else {
+                stop = await_stop(injector->tid, STOP_NS, &number);
             }
-            if (number != SIGSTOP) {
-                fail(injector, VARVE_ERROR_IO,
-                     "process %d: the recorder got signal %d while it was being loaded",
-                     injector->target->pid, number);
-                return false;
+            if (stop == STOP_NONE) {
+                continue; /* in the kernel, busy: it can't be let go of either */
             }
-            break;
-        case STOP_GONE:
-            fail(injector, VARVE_ERROR_NOT_FOUND, "process %d has ended", injector->target->pid);
+        }
+        if (!handle_stop(injector, stop, &number, &faults, result)) {
+            return injector->report->error == VARVE_OK;
+        }
+        if (number == 0 && !may_wait_on(injector, began_ns)) {
             return false;
-        default:
-            if (!stop_thread(injector->tid)) {
-                number = 0; /* in the kernel, busy */
-                break;
-            }
-            if (registers_wait_for_lock(injector->tid)) {
-                fail(injector, VARVE_ERROR_BUSY,
-                     "process %d: a lock that loading the recorder needs was not let go of within 30 s",
-                     injector->target->pid);
-                return false;
-            }
-            number = 0;
-            break;
         }
         if (!go_on(injector->tid, number)) {
             fail(injector, VARVE_ERROR_NOT_FOUND, "process %d has ended", injector->target->pid);
@@ -314,21 +484,6 @@ static bool call_function(struct injector *injector, uint64_t function, const ui
         return false;
     }
     return await_return(injector, result);
-}
-
-static bool memory_write(const struct injector *injector, uint64_t at, const void *bytes, size_t count)
-{
-    const struct iovec from = {(void *)(uintptr_t)bytes, count}, to = {(void *)(uintptr_t)at, count};
-
-    return process_vm_writev(injector->target->pid, &from, 1, &to, 1, 0) == (ssize_t)count;
-}
-
-static size_t memory_read(const struct injector *injector, uint64_t at, void *bytes, size_t count)
-{
-    const struct iovec to = {bytes, count}, from = {(void *)(uintptr_t)at, count};
-    const ssize_t got = process_vm_readv(injector->target->pid, &to, 1, &from, 1, 0);
-
-    return got > 0 ? (size_t)got : 0;
 }
 
 /* A text above the stack of the calls. */
@@ -367,10 +522,12 @@ static bool load_library(struct injector *injector, uint64_t memory)
     const uint64_t arguments[6] = {text_put(injector, memory, injector->call->library), injector->open_mode};
     uint64_t handle = 0, base = 0;
 
+    injector->is_loading = true;
     if (arguments[0] == 0 ||
         !call_function(injector, injector->open, arguments, calls_stack(memory), &handle)) {
         return false;
     }
+    injector->is_loading = false;
     if (handle == 0) {
         say_why_not_loaded(injector, memory);
         return false;
@@ -423,6 +580,9 @@ static bool thread_save(struct injector *injector)
 
 static void thread_restore(struct injector *injector)
 {
+    if (injector->has_handled) {
+        registers_repeat_anew(injector->tid, &injector->saved);
+    }
     registers_write(injector->tid, &injector->saved);
     ptrace(PTRACE_SETSIGMASK, injector->tid, sizeof(injector->mask), &injector->mask);
     let_go(injector->tid);
@@ -464,10 +624,14 @@ static void call_there(struct injector *injector)
 
 static void work(struct injector *injector)
 {
-    if (injector->call->needs_quiet && look(injector, true) != VARVE_OK) {
+    if (injector->call->needs_quiet && look(injector, PLACE_RECORDER) != VARVE_OK) {
         return;
     }
-    if (look(injector, false) == VARVE_OK) {
+    /* a thread that waited for the loader's lock would be held as long as another one has it */
+    if (injector->call->library != NULL && look(injector, PLACE_LOADER) != VARVE_OK) {
+        return;
+    }
+    if (look(injector, 0) == VARVE_OK) {
         call_there(injector);
     }
 }
@@ -505,12 +669,35 @@ static int find_functions(struct injector *injector)
     return VARVE_OK;
 }
 
+/* Nothing that is meant for the command, from a terminal or by a signal to its group, ends or stops the child midway. All
+ * signals are blocked in it. */
+static void be_on_its_own(void)
+{
+    setsid();
+    prctl(PR_SET_NAME, "varve-inject");
+}
+
+static pid_t fork_blocked(void)
+{
+    sigset_t all, before;
+    pid_t child;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    child = fork();
+    if (child != 0) {
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    return child;
+}
+
 static int run_child(struct injector *injector)
 {
-    const pid_t child = fork();
+    const pid_t child = fork_blocked();
     int status = 0;
 
     if (child == 0) {
+        be_on_its_own();
         work(injector);
         _exit(0);
     }

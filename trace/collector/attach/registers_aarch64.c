@@ -52,6 +52,18 @@ bool registers_write(int32_t tid, const struct registers *registers)
            set_write(tid, NT_PRSTATUS, registers->general, registers->general_bytes);
 }
 
+/* Its first argument is gone: the kernel keeps it to itself. */
+void registers_repeat(int32_t tid)
+{
+    (void)tid;
+}
+
+void registers_repeat_anew(int32_t tid, struct registers *saved)
+{
+    (void)tid;
+    (void)saved;
+}
+
 uint64_t registers_free_stack(const struct registers *registers)
 {
     struct user_pt_regs general = {0};

@@ -23,6 +23,17 @@ bool registers_write(int32_t tid, const struct registers *registers)
     return false;
 }
 
+void registers_repeat(int32_t tid)
+{
+    (void)tid;
+}
+
+void registers_repeat_anew(int32_t tid, struct registers *saved)
+{
+    (void)tid;
+    (void)saved;
+}
+
 uint64_t registers_free_stack(const struct registers *registers)
 {
     (void)registers;

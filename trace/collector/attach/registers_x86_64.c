@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <elf.h>
+#include <errno.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/ptrace.h>
@@ -15,6 +16,8 @@
 #include <sys/user.h>
 
 #define RED_ZONE_BYTES 128U
+#define UNLESS_HANDLED (-514)    /* ERESTARTNOHAND of the kernel */
+#define WITH_WHAT_IS_LEFT (-516) /* ERESTART_RESTARTBLOCK */
 #define FLAG_TRAP 0x100U
 #define FLAG_DIRECTION 0x400U
 
@@ -62,6 +65,66 @@ bool registers_write(int32_t tid, const struct registers *registers)
 {
     return set_write(tid, NT_X86_XSTATE, registers->vector, registers->vector_bytes) &&
            set_write(tid, NT_PRSTATUS, registers->general, registers->general_bytes);
+}
+
+/* An EINTR of them says that nothing was done. */
+static const int unrepeated[] = {
+    SYS_epoll_wait,   SYS_epoll_pwait, SYS_semop,    SYS_semtimedop, SYS_rt_sigtimedwait, SYS_io_getevents,
+    SYS_read,         SYS_readv,       SYS_recvfrom, SYS_recvmsg,    SYS_recvmmsg,        SYS_accept,
+    SYS_accept4,      SYS_write,       SYS_writev,   SYS_sendto,     SYS_sendmsg,
+#ifdef SYS_epoll_pwait2
+    SYS_epoll_pwait2,
+#endif
+};
+
+/* As a call says to the kernel that a handler ends it, and nothing else. */
+void registers_repeat(int32_t tid)
+{
+    const int64_t interrupted = -EINTR, unless_handled = UNLESS_HANDLED;
+    struct user_regs_struct general = {0};
+
+    if (!general_read(tid, &general) || (int64_t)general.rax != interrupted) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof(unrepeated) / sizeof(unrepeated[0]); i++) {
+        if (general.orig_rax == (uint64_t)unrepeated[i]) {
+            (void)ptrace(PTRACE_POKEUSER, tid, (void *)offsetof(struct user, regs.rax),
+                         (void *)unless_handled);
+            return;
+        }
+    }
+}
+
+/* The number of the call before `pc`, as the C library makes it: mov $NUMBER,%eax; syscall. */
+static bool call_before(int32_t tid, uint64_t pc, uint32_t *number)
+{
+    unsigned char code[8];
+    long word;
+
+    errno = 0;
+    word = ptrace(PTRACE_PEEKTEXT, tid, (void *)(uintptr_t)(pc - sizeof(code)), NULL);
+    memcpy(code, &word, sizeof(code));
+    memcpy(number, code + 2, sizeof(*number));
+    return errno == 0 && code[1] == 0xb8 && code[6] == 0x0f && code[7] == 0x05;
+}
+
+void registers_repeat_anew(int32_t tid, struct registers *saved)
+{
+    struct user_regs_struct general;
+    uint32_t number;
+
+    memcpy(&general, saved->general, sizeof(general));
+    if ((int64_t)general.orig_rax < 0 || (int64_t)general.rax != WITH_WHAT_IS_LEFT) {
+        return;
+    }
+    if (general.orig_rax == SYS_restart_syscall) { /* stopped before */
+        if (!call_before(tid, general.rip, &number)) {
+            return;
+        }
+        general.orig_rax = number;
+    }
+    general.rax = (unsigned long long)UNLESS_HANDLED;
+    memcpy(saved->general, &general, sizeof(general));
 }
 
 uint64_t registers_free_stack(const struct registers *registers)
