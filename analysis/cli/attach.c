@@ -208,7 +208,7 @@ const struct command command_attach = {
         "blocks from before: the report says how many of them were freed or resized. Not recorded are programs that the "
         "process executes, CUDA, and what a library does in its own initialization when it is loaded later. If varve itself is "
         "killed, varve detach PID takes the hooks out and varve recover DB.d finishes the database; only SIGKILL to its child "
-        "varve-inject, which lives for those milliseconds, ends the process too.",
+        "attach-injector, which lives for those milliseconds, ends the process too.",
     .examples = "  varve attach -o trace.db 4711\n"
                 "  varve attach --for 60 --stacks native $(pidof redis-server)\n",
     .options = options,

@@ -670,11 +670,11 @@ static int find_functions(struct injector *injector)
 }
 
 /* Nothing that is meant for the command, from a terminal or by a signal to its group, ends or stops the child midway. All
- * signals are blocked in it. */
+ * signals are blocked in it, and `pkill -9 varve` does not mean it. */
 static void be_on_its_own(void)
 {
     setsid();
-    prctl(PR_SET_NAME, "varve-inject");
+    prctl(PR_SET_NAME, "attach-injector");
 }
 
 static pid_t fork_blocked(void)
