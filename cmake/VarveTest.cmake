@@ -10,7 +10,7 @@
 #   An executable script, registered with ctest as <folder>/<name without suffix>.
 #
 # Both find VARVE (the command), VARVE_BUILD_DIR, VARVE_SOURCE_DIR and VARVE_SANITIZE in their environment; programs
-# have the two directories as macros too. Time limit: 120 s for fast unit tests of a plain build, 600 s for others.
+# have the two directories as macros too. Time limit: 120 s for fast unit tests, 600 s for others, 1200 s under a sanitizer.
 #
 # Labels are the folder and what a comment of the file says, "MARKER: reason", anywhere in it:
 #
@@ -57,7 +57,9 @@ endfunction()
 function(_varve_test_properties test folder timeout)
   if(NOT timeout)
     set(timeout 600)
-    if(folder STREQUAL "unit" AND NOT "slow" IN_LIST ARGN AND VARVE_SANITIZE STREQUAL "none")
+    if(NOT VARVE_SANITIZE STREQUAL "none")
+      set(timeout 1200)
+    elseif(folder STREQUAL "unit" AND NOT "slow" IN_LIST ARGN)
       set(timeout 120)
     endif()
   endif()

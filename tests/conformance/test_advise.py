@@ -26,7 +26,7 @@ import recording  # noqa: E402
 VARVE = os.environ.get("VARVE", "build/varve")
 FOLDER = pathlib.Path(__file__).parent / "pytorch"
 RECORDINGS = sorted(path.name.removesuffix(".pickle.xz") for path in FOLDER.glob("*.pickle.xz"))
-REPLAYED = ("gpt2_train", "multistream_record") if recording.IS_SANITIZED else RECORDINGS
+REPLAYED = ("multistream_record",) if recording.IS_SANITIZED else RECORDINGS
 MIB = 1 << 20
 SAME = ("peak_reserved", "peak_allocated", "device_calls", "retries", "ooms")
 
@@ -115,7 +115,7 @@ class Advise(unittest.TestCase):
     def test_capacity(self):
         for name, capacities in {"gpt2_train": (24 << 30, 15500 * MIB, 14 << 30), "resnet50_train_stacks": (5 << 30,),
                                  "multistream_record": (80 * MIB, 40 * MIB)}.items():
-            for capacity in capacities:
+            for capacity in capacities if name in REPLAYED else ():
                 with self.subTest(name, capacity=capacity):
                     answer = varve("advise", name, "--capacity", capacity)
                     alone = varve("replay", name, "--conf", answer["own"]["conf"], "--capacity", capacity)

@@ -50,7 +50,7 @@ class Oom(unittest.TestCase):
         cls.imported = pathlib.Path(cls.folder.name) / "imported.db"
         varve("import", TRACE, "-o", cls.imported)
         cls.failed = ordinals(cls.imported)
-        cls.answer = json.loads(varve("oom", "--json", "--all", TRACE))
+        cls.answer = json.loads(varve("oom", "--timeout", 0, "--json", "--all", TRACE))
         cls.limit = cls.answer["memory_limit"]
         cls.replayed = 2 if recording.IS_SANITIZED else len(cls.failed)  # of the requests that failed
 
@@ -102,7 +102,7 @@ class Oom(unittest.TestCase):
         replayed = pathlib.Path(self.folder.name) / "replayed.db"
         varve("replay", "--verify", "--memory-limit", self.limit, "-o", replayed, TRACE)
         for path in (self.imported, replayed):
-            other = json.loads(varve("oom", "--json", path))
+            other = json.loads(varve("oom", "--timeout", 0, "--json", path))
             self.assertEqual([row["served"] is None for row in other["ooms"]], [False] + [True] * (len(self.failed) - 1))
             for row, expected in zip(other["ooms"], self.answer["ooms"]):
                 for key in ("requested", "cause", "because"):
@@ -113,8 +113,8 @@ class Oom(unittest.TestCase):
 
     def test_without_failures(self):
         trace = FOLDER / "gpt2_train.pickle.xz"
-        self.assertEqual(varve("oom", trace), "no request of a caching allocator failed\n")
-        self.assertEqual(json.loads(varve("oom", "--json", trace))["ooms"], [])
+        self.assertEqual(varve("oom", "--timeout", 0, trace), "no request of a caching allocator failed\n")
+        self.assertEqual(json.loads(varve("oom", "--timeout", 0, "--json", trace))["ooms"], [])
 
 
 if __name__ == "__main__":

@@ -258,9 +258,10 @@ static void run_stream(struct run *run, struct model *model)
 
 static void test_random_streams(void **state)
 {
+    const uint64_t streams = (uint64_t)test_rounds(40);
     size_t rows = 0;
     (void)state;
-    for (uint64_t seed = 1; seed <= 40; seed++) {
+    for (uint64_t seed = 1; seed <= streams; seed++) {
         struct run run = {0};
         struct model *model = calloc(1, sizeof(*model));
         assert_non_null(model);
@@ -277,7 +278,7 @@ static void test_random_streams(void **state)
         rows += model->base.row_count;
         free(model);
     }
-    assert_true(rows > 40 * EVENTS / 8); /* the streams are about something */
+    assert_true(rows > streams * EVENTS / 8); /* the streams are about something */
 }
 
 int main(void)

@@ -122,7 +122,8 @@ static void run_stream(struct run *run, struct model *model)
 static void test_random_streams(void **state)
 {
     (void)state;
-    for (uint64_t first = test_first_seed(1), seed = first; seed < first + 40; seed++) {
+    for (uint64_t first = test_first_seed(1), seed = first; seed < first + (uint64_t)test_rounds(40);
+         seed++) {
         struct run run = {0};
         struct model *model = calloc(1, sizeof(*model));
         assert_non_null(model);

@@ -412,7 +412,8 @@ static void run_scene(uint64_t seed, enum way way)
 static void test_random_streams(void **state)
 {
     (void)state;
-    for (uint64_t first = test_first_seed(1), seed = first; seed < first + 16; seed++) {
+    for (uint64_t first = test_first_seed(1), seed = first; seed < first + (uint64_t)test_rounds(16);
+         seed++) {
         run_scene(seed * 7919, WAY_USUAL);
     }
 }
@@ -420,7 +421,7 @@ static void test_random_streams(void **state)
 static void test_forgetting(void **state)
 {
     (void)state;
-    for (uint64_t first = test_first_seed(1), seed = first; seed < first + 8; seed++) {
+    for (uint64_t first = test_first_seed(1), seed = first; seed < first + (uint64_t)test_rounds(8); seed++) {
         run_scene(seed * 104729, WAY_ALIVE_ONLY);
     }
 }
