@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Runs threads: plays.
 """varve oom beside varve replay, on a recording of PyTorch's allocator in which requests failed.
 
 What is said to serve a request serves it in a replay with that setting under the same limit; under the smallest limit it is served, 2 MiB
