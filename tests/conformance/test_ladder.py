@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Slow: histories of whole trainings.
-"""The fragmentation ladder against a plain model, after every event of recorded histories of PyTorch's allocator.
+"""The fragmentation ladder against a plain model of recorded histories of PyTorch's allocator.
 
 The model knows what is mapped, which blocks lie there and which bytes were ever handed out, from the fields of the events alone; the
 rounded sizes are PyTorch's rule applied to the request under the settings that the history was recorded with. Each history is looked
@@ -19,6 +19,9 @@ import subprocess
 import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import recording  # noqa: E402
 
 VARVE = os.environ.get("VARVE", "build/varve")
 RECORDINGS = sorted((pathlib.Path(__file__).parent / "pytorch").glob("*.pickle.xz"))
@@ -184,11 +187,12 @@ class Ladder(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def compare(self, divisions):
-        """All rungs after every event; of expandable segments, which hold a thousand blocks, after every 13th."""
+        """All rungs after every third event, in a long run after each; of expandable segments, which hold a thousand blocks, after
+        every 13th. The model takes them all, and at each the rungs are the difference of reserved and live."""
         db = sqlite3.connect(self.path)
         self.addCleanup(db.close)
         devices, compared, guards = {}, 0, [0] * 9
-        step = 13 if db.execute("SELECT count(*) FROM event WHERE kind = 8").fetchone()[0] > 500 else 1
+        step = 13 if db.execute("SELECT count(*) FROM event WHERE kind = 8").fetchone()[0] > 500 else 1 if recording.IS_LONG else 3
         rows = db.execute(f"SELECT e.seq, e.kind, e.device, e.stream, e.pool, e.addr, e.size, e.requested, l.reserved,"
                           f" l.live_requested, {', '.join(RUNGS)} FROM event e JOIN ladder l USING (seq) ORDER BY seq")
         for seq, kind, device, stream, pool, addr, size, requested, *ladder in rows:
