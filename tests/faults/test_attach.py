@@ -310,27 +310,27 @@ class Awkward(Attach):
         self.varve("attach", "--for", "0.05", "-q", "-o", self.path, str(process.pid))
         self.assert_well(process)
 
-    def test_thread_inside_the_loader(self):
-        """No other thread is made to wait for the loader's lock as long as that takes."""
-        process = self.host("load", recording.program("lib_attach_slow.so"))
-        collector = self.start_attach(process)
-        outcome = recording.finish(collector)
-        self.assert_refused(outcome, "was loading a library")
+    def assert_loads(self, process):
+        """The program ends what it was loading, can be attached to then, and ends well."""
         self.lead(process)
         self.assertEqual(process.stdout.readline().strip(), "loaded")
         self.varve("attach", "--for", "0.05", "-q", "-o", self.path, str(process.pid))
         self.lead(process)
         self.assertEqual(recording.finish(process).returncode, 0)
 
+    def test_thread_inside_the_loader(self):
+        """No other thread is made to wait for the loader's lock as long as that takes."""
+        process = self.host("load", recording.program("lib_attach_slow.so"))
+        collector = self.start_attach(process)
+        outcome = recording.finish(collector)
+        self.assert_refused(outcome, "was loading a library")
+        self.assert_loads(process)
+
     def test_lock_of_a_thread_that_does_not_stop(self):
         """Nor where that thread can't be looked at; the wait is given up, and what waited goes on."""
         process = self.host("load", recording.program("lib_attach_slow.so"), env={**os.environ, "SLOW_VFORK": "1"})
         self.assert_refused(recording.finish(self.start_attach(process)), "was not let go of within 1 s")
-        self.lead(process)
-        self.assertEqual(process.stdout.readline().strip(), "loaded")
-        self.varve("attach", "--for", "0.05", "-q", "-o", self.path, str(process.pid))
-        self.lead(process)
-        self.assertEqual(recording.finish(process).returncode, 0)
+        self.assert_loads(process)
 
     def test_thread_that_does_not_stop(self):
         """It waits for its vfork child: it is looked at again until it does."""
