@@ -7,6 +7,7 @@
  */
 #include "analysis/export/arrow.h"
 
+#include "analysis/output/format.h"
 #include "analysis/query/db.h"
 #include "trace/trace.h"
 
@@ -24,7 +25,6 @@
 #define BATCH_TEXT_BYTES ((size_t)1 << 28)
 #define VALUE_BYTES_MAX (1 << 28)
 #define PROGRESS_STEPS 100000
-#define REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD */
 #define UNDECIDED '\0'
 
 struct column {
@@ -137,21 +137,6 @@ static bool is_ascii(const char *text, size_t bytes)
     return (all & UINT64_C(0x8080808080808080)) == 0;
 }
 
-/* At `to`, which has room for three times `bytes`; returns how many it took. */
-static size_t copy_utf8(char *to, const char *text, size_t bytes)
-{
-    size_t used = 0;
-
-    for (size_t i = 0; i < bytes;) {
-        size_t length = varve_utf8_length(text + i, bytes - i);
-
-        memcpy(to + used, length > 0 ? text + i : REPLACEMENT, length > 0 ? length : 3);
-        used += length > 0 ? length : 3;
-        i += length > 0 ? length : 1;
-    }
-    return used;
-}
-
 static bool column_set_text(struct column *column, size_t row, const char *text, size_t bytes)
 {
     bool is_copied = column->type == 'z' || is_ascii(text, bytes);
@@ -160,7 +145,7 @@ static bool column_set_text(struct column *column, size_t row, const char *text,
         return false;
     }
     if (!is_copied) {
-        column->used += copy_utf8(column->bytes + column->used, text, bytes);
+        column->used += format_utf8(column->bytes + column->used, text, bytes, true);
     } else if (bytes > 0) {
         memcpy(column->bytes + column->used, text, bytes);
         column->used += bytes;
@@ -690,7 +675,7 @@ static int make_columns(struct stream *stream, const char *types)
         if (column->name == NULL) {
             return fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
         }
-        copy_utf8(column->name, name, strlen(name));
+        format_utf8(column->name, name, strlen(name), true);
         column->is_fixed = is_given;
         column->type = is_given ? types[i] : declared_type(sqlite3_column_decltype(statement, i));
         stream->column_count = i + 1;

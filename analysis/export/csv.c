@@ -101,45 +101,31 @@ static void put_byte(struct row_buffer *buffer, char byte)
     buffer->text[buffer->used++] = byte;
 }
 
-/* Of a character that may stand in a file for any reader: not NUL, and well-formed. 0: the first byte is of none. */
-static size_t character_bytes(const char *text, size_t bytes)
-{
-    return (signed char)text[0] > 0 ? 1 : text[0] == '\0' ? 0 : varve_utf8_length(text, bytes);
-}
-
-static bool is_readable(const char *text, size_t bytes)
+static bool is_ascii(const char *text, size_t bytes)
 {
     size_t i = 0;
-    size_t length = 1;
 
-    for (; i < bytes && length > 0; i += length) {
-        length = character_bytes(text + i, bytes - i);
+    while (i < bytes && (signed char)text[i] > 0) {
+        i++;
     }
-    return length > 0;
+    return i == bytes;
 }
 
-static void put_repaired(struct row_buffer *buffer, const struct value *value)
+/* Readers of tables take files as UTF-8, and most of them stop at NUL. */
+static void put_utf8(struct row_buffer *buffer, const struct value *value)
 {
-    static const char replacement[] = "\xef\xbf\xbd";
-    char *repaired = memory_resize(NULL, 3 * value->bytes);
-    size_t used = 0;
+    char *copy = memory_resize(NULL, 3 * value->bytes);
+    size_t bytes = format_utf8(copy, value->text, value->bytes, false);
 
-    for (size_t i = 0; i < value->bytes;) {
-        size_t length = character_bytes(value->text + i, value->bytes - i);
-
-        memcpy(repaired + used, length > 0 ? value->text + i : replacement, length > 0 ? length : 3);
-        used += length > 0 ? length : 3;
-        i += length > 0 ? length : 1;
-    }
     flush(buffer);
-    csv_text(buffer->out, repaired, used);
-    free(repaired);
+    csv_text(buffer->out, copy, bytes);
+    free(copy);
 }
 
 static void put_text(struct row_buffer *buffer, const struct value *value)
 {
-    if (!is_readable(value->text, value->bytes)) {
-        put_repaired(buffer, value);
+    if (!is_ascii(value->text, value->bytes)) {
+        put_utf8(buffer, value);
         return;
     }
     if (buffer->used + value->bytes > sizeof(buffer->text)) {

@@ -153,6 +153,21 @@ static size_t take(char *buffer, const char **text)
     return is_shown ? length : 1;
 }
 
+size_t format_utf8(char *to, const char *text, size_t bytes, bool keeps_nul)
+{
+    static const char wrong[] = "\xef\xbf\xbd";
+    size_t used = 0;
+
+    for (size_t i = 0; i < bytes;) {
+        size_t length = text[i] != '\0' || keeps_nul ? varve_utf8_length(text + i, bytes - i) : 0;
+
+        memcpy(to + used, length > 0 ? text + i : wrong, length > 0 ? length : sizeof(wrong) - 1);
+        used += length > 0 ? length : sizeof(wrong) - 1;
+        i += length > 0 ? length : 1;
+    }
+    return used;
+}
+
 const char *format_plural(int64_t count, const char *one, const char *many)
 {
     return count == 1 ? one : many;

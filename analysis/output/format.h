@@ -5,6 +5,7 @@
 #ifndef VARVE_ANALYSIS_OUTPUT_FORMAT_H
 #define VARVE_ANALYSIS_OUTPUT_FORMAT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -30,6 +31,9 @@ const char *format_base_name(const char *path);
 void format_unresolved(char *buffer, size_t buffer_bytes, const char *module);
 /// Columns that UTF-8 text takes on a terminal (one for each code point).
 size_t format_width(const char *text);
+/// All of a text, with U+FFFD for each byte of no UTF-8 sequence, and for each NUL unless `keeps_nul`. `to` has room for three times
+/// `bytes`; the result is how many it took.
+size_t format_utf8(char *to, const char *text, size_t bytes, bool keeps_nul);
 /// Copy without control characters and malformed UTF-8, at most `columns` wide; what is cut at the front
 /// becomes "…".
 void format_tail(char *buffer, size_t buffer_bytes, const char *text, size_t columns);

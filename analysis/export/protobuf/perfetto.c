@@ -77,13 +77,17 @@ static uint64_t track_of(const struct map *map, int64_t row)
 
 enum { COUNTERS = 4 };
 
-/* A row may stand for thousands of events. The most that was live since the row before, at before_ns, is a point of its own, so that
- * the counter's highest point is the peak: just before the row's, since nobody knows when it was. */
-static void write_most(struct timeline *timeline, uint64_t track, int64_t before_ns, int64_t ns, int64_t most)
+/* A row may stand for thousands of events. The most since the row before, at before_ns, is a point of its own where it was more, so
+ * that the counter's highest point is the peak: just before the row's, since nobody knows when it was. */
+static void write_row(struct timeline *timeline, uint64_t track, int64_t before_ns, int64_t ns, int64_t value,
+                      int64_t most)
 {
     bool has_room = ns > 0 && before_ns < ns - 1;
 
-    track_count(&timeline->writer, track, has_room ? ns - 1 : ns, most);
+    if (most > value) {
+        track_count(&timeline->writer, track, has_room ? ns - 1 : ns, most);
+    }
+    track_count(&timeline->writer, track, ns, value);
 }
 
 /* Columns 3 to 6 of the rows below, and of the first one the most in column 7; what is NULL has no counter. */
@@ -121,10 +125,8 @@ static void write_counters(struct timeline *timeline)
                 snprintf(name, sizeof(name), "%s: %s", group, names[i]);
                 tracks[i] = track_of_bytes(&timeline->writer, track_of(&timeline->processes, process), name);
             }
-            if (i == 0 && cursor_integer(&cursor, 7) > cursor_integer(&cursor, 3)) {
-                write_most(timeline, tracks[i], before_ns, ns, cursor_integer(&cursor, 7));
-            }
-            track_count(&timeline->writer, tracks[i], ns, cursor_integer(&cursor, 3 + i));
+            write_row(timeline, tracks[i], before_ns, ns, cursor_integer(&cursor, 3 + i),
+                      cursor_integer(&cursor, i == 0 ? 7 : 3 + i));
         }
         before_ns = ns;
         timeline->is_empty = false;
@@ -150,10 +152,7 @@ static void write_rss(struct timeline *timeline)
             track =
                 track_of_bytes(&timeline->writer, track_of(&timeline->processes, process), "resident memory");
         }
-        if (cursor_integer(&cursor, 3) > cursor_integer(&cursor, 2)) {
-            write_most(timeline, track, before_ns, ns, cursor_integer(&cursor, 3));
-        }
-        track_count(&timeline->writer, track, ns, cursor_integer(&cursor, 2));
+        write_row(timeline, track, before_ns, ns, cursor_integer(&cursor, 2), cursor_integer(&cursor, 3));
         before_ns = ns;
         timeline->is_empty = false;
     }
