@@ -5,6 +5,8 @@
  * and in their order, none twice, none missing but those that the policy drops, and these are counted and
  * reported where they are missing. After each step the ring's own invariants hold.
  */
+#include <errno.h>
+
 #include "support/recorder.h"
 #include "trace/collector/ring_reader.h"
 #include "trace/event_list.h"
