@@ -63,8 +63,7 @@ bool varve_geometry_is_contiguous(const struct varve_geometry *geometry);
 void varve_geometry_range(const struct varve_geometry *geometry, int64_t *first_out, int64_t *end_out);
 /// Do all elements lie among the first `elements` of the data? Any geometry may be asked about, whoever wrote it. Errors:
 /// VARVE_ERROR_INVALID (elements elsewhere, too many dimensions, negative sizes, too many elements).
-int varve_geometry_check(const struct varve_geometry *geometry, uint64_t elements,
-                         struct varve_message *message);
+int varve_geometry_check(const struct varve_geometry *geometry, uint64_t elements, struct varve_message *message);
 bool varve_geometry_has_shape(const struct varve_geometry *geometry, unsigned ndim, const int64_t *shape);
 
 /* The functions below change a geometry to that of a view of the same data; none touches data. */
@@ -76,11 +75,9 @@ bool varve_geometry_has_shape(const struct varve_geometry *geometry, unsigned nd
 int varve_geometry_slice(struct varve_geometry *geometry, int axis, int64_t start, int64_t stop, int64_t step,
                          struct varve_message *message);
 /// Entry `index` of axis `axis`, which disappears. Errors: VARVE_ERROR_INVALID (no such axis, index outside of it).
-int varve_geometry_select(struct varve_geometry *geometry, int axis, int64_t index,
-                          struct varve_message *message);
+int varve_geometry_select(struct varve_geometry *geometry, int axis, int64_t index, struct varve_message *message);
 /// Exchange two axes. Errors: VARVE_ERROR_INVALID.
-int varve_geometry_transpose(struct varve_geometry *geometry, int axis, int other,
-                             struct varve_message *message);
+int varve_geometry_transpose(struct varve_geometry *geometry, int axis, int other, struct varve_message *message);
 /// Axis `i` becomes the one that was `axes[i]`. Errors: VARVE_ERROR_INVALID (no permutation of the axes).
 int varve_geometry_permute(struct varve_geometry *geometry, const int *axes, unsigned count,
                            struct varve_message *message);
@@ -96,9 +93,8 @@ int varve_geometry_reshape(struct varve_geometry *geometry, unsigned ndim, const
 int varve_shape_check(unsigned ndim, const int64_t *shape, struct varve_message *message);
 /// The shape that two shapes broadcast to: written into `ndim_out` and `shape_out` (VARVE_DIMS_MAX sizes). Errors:
 /// VARVE_ERROR_INVALID, with both shapes.
-int varve_shape_broadcast(unsigned ndim, const int64_t *shape, unsigned other_ndim,
-                          const int64_t *other_shape, unsigned *ndim_out, int64_t *shape_out,
-                          struct varve_message *message);
+int varve_shape_broadcast(unsigned ndim, const int64_t *shape, unsigned other_ndim, const int64_t *other_shape,
+                          unsigned *ndim_out, int64_t *shape_out, struct varve_message *message);
 /// "(2, 3)", as NumPy writes shapes; returns `text`, which has `bytes` bytes.
 const char *varve_shape_text(unsigned ndim, const int64_t *shape, char *text, size_t bytes);
 #define VARVE_SHAPE_TEXT_BYTES 400
@@ -128,11 +124,9 @@ struct varve_scalar {
 /// saturate and NaN becomes 0 (NumPy leaves both undefined); integers to narrower ones keep the low bits; to bool is `!= 0`.
 /// Host memory only. Errors: VARVE_ERROR_INVALID (types, shapes, a target with elements that share an address, or with
 /// strides that interleave so that no axis steps over the ones with smaller strides), VARVE_ERROR_NO_MEMORY.
-int varve_array_copy(const struct varve_array *target, const struct varve_array *source,
-                     struct varve_message *message);
+int varve_array_copy(const struct varve_array *target, const struct varve_array *source, struct varve_message *message);
 /// Set all elements; `value` is converted as varve_array_copy does from bool, i64 or f64. Errors: VARVE_ERROR_INVALID.
-int varve_array_fill(const struct varve_array *target, struct varve_scalar value,
-                     struct varve_message *message);
+int varve_array_fill(const struct varve_array *target, struct varve_scalar value, struct varve_message *message);
 
 #ifdef __cplusplus
 }

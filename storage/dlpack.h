@@ -104,8 +104,7 @@ int varve_storage_to_dlpack(struct varve_storage *storage, int64_t stream, bool 
                             struct varve_dlpack_versioned **tensor_out, struct varve_message *message);
 /// The same for consumers of before version 1. Errors: VARVE_ERROR_PERMISSION too: a storage that may only be read.
 int varve_storage_to_dlpack_unversioned(struct varve_storage *storage, int64_t stream, bool copies,
-                                        struct varve_dlpack_managed **tensor_out,
-                                        struct varve_message *message);
+                                        struct varve_dlpack_managed **tensor_out, struct varve_message *message);
 
 /// A storage of a tensor's elements, where they are. The call takes the tensor over, whatever comes of it: the last release of the
 /// storage, or of its views, calls the deleter, and a call that fails has done so. `memory` is the memory of the CUDA device that
@@ -113,9 +112,8 @@ int varve_storage_to_dlpack_unversioned(struct varve_storage *storage, int64_t s
 /// varve_memory_host() then. What the elements lie in stays the other library's; copies and fills there are the memory's device's
 /// (alloc/device.h), on its streams, as are those of storages of its own. `name` as of varve_storage_wrap. Errors: VARVE_ERROR_VERSION (another major version), UNSUPPORTED (device, type of elements,
 /// dimensions), INVALID (sizes and strides that can't be), NO_MEMORY.
-int varve_storage_from_dlpack(struct varve_dlpack_versioned *tensor, struct varve_memory *memory,
-                              const char *name, struct varve_storage **storage_out,
-                              struct varve_message *message);
+int varve_storage_from_dlpack(struct varve_dlpack_versioned *tensor, struct varve_memory *memory, const char *name,
+                              struct varve_storage **storage_out, struct varve_message *message);
 int varve_storage_from_dlpack_unversioned(struct varve_dlpack_managed *tensor, struct varve_memory *memory,
                                           const char *name, struct varve_storage **storage_out,
                                           struct varve_message *message);

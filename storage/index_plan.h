@@ -88,8 +88,7 @@ int varve_index_plan_set(const struct varve_array *target, const struct varve_in
 /// Plan target[indices] = value, a FILL or a SCATTER; the plan keeps the number, converted as varve_array_fill() does.
 /// Errors: those of varve_index_plan_set.
 int varve_index_plan_fill(const struct varve_array *target, const struct varve_index *indices, unsigned count,
-                          struct varve_scalar value, struct varve_index_plan **plan_out,
-                          struct varve_message *message);
+                          struct varve_scalar value, struct varve_index_plan **plan_out, struct varve_message *message);
 /// Without effect on NULL.
 void varve_index_plan_free(struct varve_index_plan *plan);
 

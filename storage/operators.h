@@ -82,17 +82,15 @@ const char *varve_operator_name(enum varve_operator operation);
 #define VARVE_OPERATOR_ARGUMENTS_RANDOM uint64_t seed, uint64_t stream, double a, double b
 
 /// varve_op_add and so on.
-#define VARVE_OPERATOR_FUNCTION(code, NAME, name, KIND)                                 \
-    int varve_op_##name(const struct varve_array *out, VARVE_OPERATOR_ARGUMENTS_##KIND, \
-                        struct varve_message *message);
+#define VARVE_OPERATOR_FUNCTION(code, NAME, name, KIND) \
+    int varve_op_##name(const struct varve_array *out, VARVE_OPERATOR_ARGUMENTS_##KIND, struct varve_message *message);
 VARVE_OPERATOR_LIST(VARVE_OPERATOR_FUNCTION)
 #undef VARVE_OPERATOR_FUNCTION
 
 /// The shape that `out` must have for BINARY operators, written into `shape_out` (VARVE_DIMS_MAX sizes). Errors:
 /// VARVE_ERROR_INVALID.
-int varve_op_binary_shape(enum varve_operator operation, const struct varve_array *a,
-                          const struct varve_array *b, unsigned *ndim_out, int64_t *shape_out,
-                          struct varve_message *message);
+int varve_op_binary_shape(enum varve_operator operation, const struct varve_array *a, const struct varve_array *b,
+                          unsigned *ndim_out, int64_t *shape_out, struct varve_message *message);
 
 #ifdef __cplusplus
 }

@@ -36,7 +36,7 @@ enum varve_remat_cost {
     VARVE_REMAT_COST_CLASSES, /* and of the classes of evicted storages that it touches (union-find; classes never split) */
     VARVE_REMAT_COST_NEIGHBOURS, /* and of the evicted storages that need it, and that it needs, counted for each direction */
     VARVE_REMAT_COST_ANCESTORS, /* and of the evicted storages that it needs */
-    VARVE_REMAT_COST_UNION, /* and of the evicted neighbours, each once; staleness is the youngest's of them all */
+    VARVE_REMAT_COST_UNION,     /* and of the evicted neighbours, each once; staleness is the youngest's of them all */
 };
 
 enum varve_remat_score {
@@ -52,8 +52,7 @@ struct varve_remat_heuristic {
     bool has_size, has_staleness;
     bool
         has_free_neighbours; /* size includes the free bytes on both sides of the block (MegEngine); wants a driver that knows */
-    bool
-        is_window; /* evict the cheapest run of neighbouring blocks that together with what is free among them would
+    bool is_window; /* evict the cheapest run of neighbouring blocks that together with what is free among them would
                                * serve the request (Coop); wants a driver that knows */
     const char *summary;
 };
@@ -65,27 +64,27 @@ const struct varve_remat_heuristic *varve_remat_heuristic_find(const char *name)
 
 /* ---- Options ---- */
 
-enum varve_remat_dealloc { /* what the release of a storage's last reference does */
-                           VARVE_REMAT_DEALLOC_EAGER, /* it is evicted at once, and may be recomputed for others */
+enum varve_remat_dealloc {                             /* what the release of a storage's last reference does */
+                           VARVE_REMAT_DEALLOC_EAGER,  /* it is evicted at once, and may be recomputed for others */
                            VARVE_REMAT_DEALLOC_IGNORE, /* nothing */
                            VARVE_REMAT_DEALLOC_BANISH, /* it goes for good once no evicted storage needs it; what was made of it stays from then on */
 };
 
 enum varve_remat_search {
-    VARVE_REMAT_SEARCH_SCAN,   /* all candidates; of equals the last */
-    VARVE_REMAT_SEARCH_SAMPLE, /* some 2 * sqrt(n) of n, at random */
+    VARVE_REMAT_SEARCH_SCAN,    /* all candidates; of equals the last */
+    VARVE_REMAT_SEARCH_SAMPLE,  /* some 2 * sqrt(n) of n, at random */
     VARVE_REMAT_SEARCH_KINETIC, /* a tournament over the scores as functions of time: O(log n) for a change; what other
                                  * evictions did to a class's cost may be noticed late */
 };
 
 enum varve_remat_cause { /* of an eviction, or of what can't be evicted */
                          VARVE_REMAT_CAUSE_NONE,
-                         VARVE_REMAT_CAUSE_RELEASED,  /* its last reference was released */
-                         VARVE_REMAT_CAUSE_BUDGET,    /* an operator needed room below the budget */
-                         VARVE_REMAT_CAUSE_ALLOCATOR, /* the allocator had no such block */
-                         VARVE_REMAT_CAUSE_REQUESTED, /* the program said so */
-                         VARVE_REMAT_CAUSE_BANISHED,  /* VARVE_REMAT_DEALLOC_BANISH */
-                         VARVE_REMAT_CAUSE_DIRECT,    /* of a recomputation: this storage was needed */
+                         VARVE_REMAT_CAUSE_RELEASED,   /* its last reference was released */
+                         VARVE_REMAT_CAUSE_BUDGET,     /* an operator needed room below the budget */
+                         VARVE_REMAT_CAUSE_ALLOCATOR,  /* the allocator had no such block */
+                         VARVE_REMAT_CAUSE_REQUESTED,  /* the program said so */
+                         VARVE_REMAT_CAUSE_BANISHED,   /* VARVE_REMAT_DEALLOC_BANISH */
+                         VARVE_REMAT_CAUSE_DIRECT,     /* of a recomputation: this storage was needed */
                          VARVE_REMAT_CAUSE_COLLATERAL, /* its operator made it beside the one that was needed */
                          VARVE_REMAT_CAUSE_PINNED,     /* the program pinned it */
                          VARVE_REMAT_CAUSE_INPUT,      /* an operator that is waiting needs it */
@@ -98,8 +97,8 @@ enum varve_remat_event_kind {
     VARVE_REMAT_EVENT_REMAT, /* storage, bytes, cause, depth (1: needed by the program's operator), cost (0 if collateral) */
     VARVE_REMAT_EVENT_PIN, /* storage, bytes */
     VARVE_REMAT_EVENT_UNPIN,
-    VARVE_REMAT_EVENT_BUDGET, /* bytes: the new budget */
-    VARVE_REMAT_EVENT_FAILED, /* op, bytes it needs, cost: bytes that can't be evicted */
+    VARVE_REMAT_EVENT_BUDGET,  /* bytes: the new budget */
+    VARVE_REMAT_EVENT_FAILED,  /* op, bytes it needs, cost: bytes that can't be evicted */
     VARVE_REMAT_EVENT_BLOCKED, /* after a failure, for each storage that can't be evicted: storage, bytes, cause */
 };
 
@@ -164,8 +163,8 @@ struct varve_remat_options {
     enum varve_remat_dealloc dealloc;              /* EAGER */
     enum varve_remat_search search;                /* SCAN */
     uint64_t budget;                               /* VARVE_REMAT_UNLIMITED */
-    uint64_t remat_limit_ns; /* stop when recomputation has cost more; VARVE_REMAT_UNLIMITED */
-    uint64_t seed;           /* of SAMPLE and `random` */
+    uint64_t remat_limit_ns;                       /* stop when recomputation has cost more; VARVE_REMAT_UNLIMITED */
+    uint64_t seed;                                 /* of SAMPLE and `random` */
     bool
         is_live; /* forget what nobody can need any more; fail at once where pinned bytes leave no room; failures leave the
                        * planner as it was. Not as the simulator does, which never goes on after a failure */
@@ -190,7 +189,7 @@ struct varve_remat_op {
     unsigned input_count, output_count; /* at least one output */
     uint64_t
         cost_ns; /* with a driver its first run says. Sums stay below 2^61 of costs times outputs, and 2^62 of sizes */
-    void *user; /* the driver's, see varve_remat_user */
+    void *user;  /* the driver's, see varve_remat_user */
 };
 
 /// An operator of the program: inputs become resident, room is made, it runs. Each output is a new tensor with one reference, the
@@ -289,8 +288,7 @@ int varve_remat_check(struct varve_remat *remat, struct varve_message *message);
 
 /// `name`: number of the name of the operator that the event is about, or that made its storage; 0: it has none. The caller sets `callsite`,
 /// and `addr` and `device` where it knows them.
-void varve_remat_event_record(const struct varve_remat_event *event, uint16_t name,
-                              struct varve_record *record_out);
+void varve_remat_event_record(const struct varve_remat_event *event, uint16_t name, struct varve_record *record_out);
 /// What such a number means, from 1 on: before the first record that has it. Of longer names the first 32 bytes.
 void varve_remat_name_record(uint16_t number, const char *name, struct varve_record *record_out);
 

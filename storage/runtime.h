@@ -29,15 +29,13 @@ struct varve_runtime;
 struct varve_tensor;
 
 struct varve_runtime_options {
-    struct varve_memory
-        *memory;           /* blocks of an allocator (varve_memory_open), borrowed; tensors are made in it */
-    uint64_t stream;       /* of the memory's device, for all operators */
-    uint64_t budget;       /* 0: none */
-    const char *heuristic; /* NULL: "dtr-eq" */
+    struct varve_memory *memory; /* blocks of an allocator (varve_memory_open), borrowed; tensors are made in it */
+    uint64_t stream;             /* of the memory's device, for all operators */
+    uint64_t budget;             /* 0: none */
+    const char *heuristic;       /* NULL: "dtr-eq" */
     enum varve_remat_search search;
-    uint64_t seed; /* of random choices of victims */
-    bool
-        checks_values; /* hash what operators make, and compare when it is made again: costs a look at every byte */
+    uint64_t seed;      /* of random choices of victims */
+    bool checks_values; /* hash what operators make, and compare when it is made again: costs a look at every byte */
 };
 
 /// Owner: the caller, by varve_runtime_close. From now on the allocator has the budget as its limit of allocated bytes. Errors:
@@ -57,16 +55,13 @@ int varve_runtime_checkpoint(struct varve_runtime *runtime, struct varve_storage
 int varve_tensor_decheckpoint(struct varve_tensor *tensor, struct varve_storage **storage_out,
                               struct varve_message *message);
 /// One more handle of the same value.
-int varve_tensor_copy(struct varve_tensor *tensor, struct varve_tensor **copy_out,
-                      struct varve_message *message);
+int varve_tensor_copy(struct varve_tensor *tensor, struct varve_tensor **copy_out, struct varve_message *message);
 /// The handle gets the value of another one; what it had is released.
-int varve_tensor_assign(struct varve_tensor *tensor, struct varve_tensor *value,
-                        struct varve_message *message);
+int varve_tensor_assign(struct varve_tensor *tensor, struct varve_tensor *value, struct varve_message *message);
 /// NULL is allowed.
 void varve_tensor_release(struct varve_tensor *tensor);
 /// The elements are in memory, and stay until varve_tensor_return; the storage is borrowed and only read. Counted.
-int varve_tensor_borrow(struct varve_tensor *tensor, struct varve_storage **storage_out,
-                        struct varve_message *message);
+int varve_tensor_borrow(struct varve_tensor *tensor, struct varve_storage **storage_out, struct varve_message *message);
 void varve_tensor_return(struct varve_tensor *tensor);
 /// The elements stay in memory from now on, and how they were made is forgotten, and with it what was only kept for that: what a
 /// training does with its parameters after each step.
@@ -101,8 +96,8 @@ struct varve_recipe {
      * be written, and nothing be read that changes: numbers that make it random belong to the arguments. It may allocate
      * workspace_bytes in all from the allocator for the time of the call, and calls nothing of the runtime's. An error ends the
      * operator. */
-    int (*run)(const void *arguments, struct varve_storage *const *inputs,
-               struct varve_storage *const *outputs, uint64_t stream, struct varve_message *message);
+    int (*run)(const void *arguments, struct varve_storage *const *inputs, struct varve_storage *const *outputs,
+               uint64_t stream, struct varve_message *message);
     const void *arguments; /* copied, aligned to 16 bytes; NULL for 0 bytes */
     size_t argument_bytes;
     const struct varve_tensor_type *outputs; /* copied */
@@ -116,8 +111,7 @@ struct varve_recipe {
 /// Make `outputs` (recipe->output_count of them) from `inputs`. Errors: the function's; VARVE_ERROR_NO_MEMORY (the budget does not do; the
 /// message says which would), also for more workspace than declared; CORRUPT (an input was recomputed, and is not what it was).
 int varve_runtime_run(struct varve_runtime *runtime, const struct varve_recipe *recipe,
-                      struct varve_tensor *const *inputs, struct varve_tensor **outputs,
-                      struct varve_message *message);
+                      struct varve_tensor *const *inputs, struct varve_tensor **outputs, struct varve_message *message);
 
 /* The operators of operators.h as recipes: varve_tensor_op_add(a, b, &out, message) and so on. Those without inputs get runtime and type
  * of the output first, and the rest as in operators.h. */
@@ -129,9 +123,9 @@ int varve_runtime_run(struct varve_runtime *runtime, const struct varve_recipe *
 #define VARVE_TENSOR_OPERATOR_ARGUMENTS_SEQUENCE                                                    \
     struct varve_runtime *runtime, const struct varve_tensor_type *type, struct varve_scalar start, \
         struct varve_scalar step
-#define VARVE_TENSOR_OPERATOR_ARGUMENTS_RANDOM                                                             \
-    struct varve_runtime *runtime, const struct varve_tensor_type *type, uint64_t seed, uint64_t sequence, \
-        double a, double b
+#define VARVE_TENSOR_OPERATOR_ARGUMENTS_RANDOM                                                                       \
+    struct varve_runtime *runtime, const struct varve_tensor_type *type, uint64_t seed, uint64_t sequence, double a, \
+        double b
 
 /// Errors: those of varve_storage_op_… and of varve_runtime_run. Reductions leave the axis out; all axes: shape ().
 #define VARVE_TENSOR_OPERATOR_FUNCTION(code, NAME, name, KIND)                                    \
@@ -144,8 +138,7 @@ VARVE_OPERATOR_LIST(VARVE_TENSOR_OPERATOR_FUNCTION)
 
 /// 0: none. Evicts until it holds. VARVE_ERROR_NO_MEMORY: what can't be evicted takes more; the message says how much, and the budget
 /// stays what it was.
-int varve_runtime_set_memory_budget(struct varve_runtime *runtime, uint64_t bytes,
-                                    struct varve_message *message);
+int varve_runtime_set_memory_budget(struct varve_runtime *runtime, uint64_t bytes, struct varve_message *message);
 /// Look at some 2 sqrt(n) of n candidates at random, instead of all.
 void varve_runtime_toggle_sampling(struct varve_runtime *runtime, bool is_on);
 /// Leave storages below 1 % of the mean size alone.
@@ -161,8 +154,7 @@ struct varve_runtime_times {
 };
 
 void varve_runtime_get_times(const struct varve_runtime *runtime, struct varve_runtime_times *times_out);
-void varve_runtime_get_counters(const struct varve_runtime *runtime,
-                                struct varve_remat_counters *counters_out);
+void varve_runtime_get_counters(const struct varve_runtime *runtime, struct varve_remat_counters *counters_out);
 /// Structures of the runtime, and its planner's. VARVE_ERROR_CORRUPT.
 int varve_runtime_check(struct varve_runtime *runtime, struct varve_message *message);
 

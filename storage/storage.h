@@ -33,8 +33,7 @@ struct varve_memory;
 struct varve_memory *varve_memory_host(void);
 /// Blocks of an allocator, on whatever device it serves. The allocator is borrowed and must outlive the memory. Owner: the caller, by
 /// varve_memory_close. Errors: VARVE_ERROR_NO_MEMORY.
-int varve_memory_open(struct varve_alloc *alloc, struct varve_memory **memory_out,
-                      struct varve_message *message);
+int varve_memory_open(struct varve_alloc *alloc, struct varve_memory **memory_out, struct varve_message *message);
 /// Errors: VARVE_ERROR_BUSY while any storage, or plan that is ready to run, has bytes of it.
 int varve_memory_close(struct varve_memory *memory, struct varve_message *message);
 /// May the processor read and write it? Not on devices with memory of their own.
@@ -48,20 +47,18 @@ struct varve_storage;
 
 struct varve_storage_options {
     struct varve_memory *memory; /* borrowed; NULL: varve_memory_host() */
-    uint64_t alignment; /* of the first element, a power of two; 0: 64 in the processor's memory, else 512 */
-    uint64_t stream;    /* whose block it is in a pool; elements come behind what it has */
-    const char *name;   /* copied, to at most 63 bytes; NULL: none */
+    uint64_t alignment;          /* of the first element, a power of two; 0: 64 in the processor's memory, else 512 */
+    uint64_t stream;             /* whose block it is in a pool; elements come behind what it has */
+    const char *name;            /* copied, to at most 63 bytes; NULL: none */
 };
 
 /// A storage of that shape, its elements undefined, with one reference, the caller's. `options` may be NULL. Errors:
 /// VARVE_ERROR_INVALID (shape, alignment, type), VARVE_ERROR_NO_MEMORY with the allocator's accounting.
 int varve_storage_empty(const struct varve_storage_options *options, enum varve_dtype dtype, unsigned ndim,
-                        const int64_t *shape, struct varve_storage **storage_out,
-                        struct varve_message *message);
+                        const int64_t *shape, struct varve_storage **storage_out, struct varve_message *message);
 /// The same with all elements 0, or as `value` says. Errors: VARVE_ERROR_UNSUPPORTED too (memory that can't be written).
 int varve_storage_zeros(const struct varve_storage_options *options, enum varve_dtype dtype, unsigned ndim,
-                        const int64_t *shape, struct varve_storage **storage_out,
-                        struct varve_message *message);
+                        const int64_t *shape, struct varve_storage **storage_out, struct varve_message *message);
 int varve_storage_full(const struct varve_storage_options *options, enum varve_dtype dtype, unsigned ndim,
                        const int64_t *shape, struct varve_scalar value, struct varve_storage **storage_out,
                        struct varve_message *message);
@@ -73,9 +70,8 @@ int varve_storage_from_array(const struct varve_storage_options *options, const 
 struct varve_foreign {
     void *data; /* of the first byte; `bytes` belong to it */
     uint64_t bytes;
-    void (*release)(
-        void *context,
-        void *data); /* NULL: nothing is to be done. Called once, by the thread of the last release */
+    void (*release)(void *context,
+                    void *data); /* NULL: nothing is to be done. Called once, by the thread of the last release */
     void *context;
     struct varve_memory *memory; /* what kind of memory it is; NULL: varve_memory_host() */
     bool is_read_only;           /* the storage, and views of it, may not be written */
@@ -84,8 +80,8 @@ struct varve_foreign {
 /// A storage of elements that lie in foreign memory. On success the storage owes the release; on failure the caller does. Errors:
 /// VARVE_ERROR_INVALID (elements beyond the bytes).
 int varve_storage_wrap(const struct varve_foreign *foreign, enum varve_dtype dtype,
-                       const struct varve_geometry *geometry, const char *name,
-                       struct varve_storage **storage_out, struct varve_message *message);
+                       const struct varve_geometry *geometry, const char *name, struct varve_storage **storage_out,
+                       struct varve_message *message);
 
 /* ---- References ---- */
 
@@ -99,11 +95,9 @@ uint32_t varve_storage_use_count(const struct varve_storage *storage);
 
 /// `storage` keeps `kept` alive until it goes, or until they are detached; once for each call. Two storages that keep each other alive
 /// never go by themselves: the tracker finds such cycles. Errors: VARVE_ERROR_NO_MEMORY.
-int varve_storage_attach(struct varve_storage *storage, struct varve_storage *kept,
-                         struct varve_message *message);
+int varve_storage_attach(struct varve_storage *storage, struct varve_storage *kept, struct varve_message *message);
 /// Errors: VARVE_ERROR_NOT_FOUND.
-int varve_storage_detach(struct varve_storage *storage, struct varve_storage *kept,
-                         struct varve_message *message);
+int varve_storage_detach(struct varve_storage *storage, struct varve_storage *kept, struct varve_message *message);
 
 /* A reference to the object, not to the memory. */
 struct varve_storage_weak;
@@ -146,10 +140,10 @@ int varve_storage_view(struct varve_storage *storage, const struct varve_geometr
 /// As the functions on geometries in array.h.
 int varve_storage_slice(struct varve_storage *storage, int axis, int64_t start, int64_t stop, int64_t step,
                         struct varve_storage **view_out, struct varve_message *message);
-int varve_storage_select(struct varve_storage *storage, int axis, int64_t index,
-                         struct varve_storage **view_out, struct varve_message *message);
-int varve_storage_transpose(struct varve_storage *storage, int axis, int other,
-                            struct varve_storage **view_out, struct varve_message *message);
+int varve_storage_select(struct varve_storage *storage, int axis, int64_t index, struct varve_storage **view_out,
+                         struct varve_message *message);
+int varve_storage_transpose(struct varve_storage *storage, int axis, int other, struct varve_storage **view_out,
+                            struct varve_message *message);
 int varve_storage_permute(struct varve_storage *storage, const int *axes, unsigned count,
                           struct varve_storage **view_out, struct varve_message *message);
 int varve_storage_expand(struct varve_storage *storage, unsigned ndim, const int64_t *shape,
@@ -161,10 +155,8 @@ int varve_storage_reshape(struct varve_storage *storage, unsigned ndim, const in
 
 /// Elements of `source` to `target`, converted and broadcast as varve_array_copy does, behind what the default streams of their
 /// devices have; done when the call returns. Errors: as there, VARVE_ERROR_PERMISSION (the target may not be written), the device's.
-int varve_storage_copy(struct varve_storage *target, const struct varve_storage *source,
-                       struct varve_message *message);
-int varve_storage_fill(struct varve_storage *storage, struct varve_scalar value,
-                       struct varve_message *message);
+int varve_storage_copy(struct varve_storage *target, const struct varve_storage *source, struct varve_message *message);
+int varve_storage_fill(struct varve_storage *storage, struct varve_scalar value, struct varve_message *message);
 /// The same behind what a stream of the device has by now; of the target's device where both ends are on one, and what comes from
 /// another device is behind its default stream, too. The work may go on behind the call, and both storages stay until it is
 /// done; only what has to go through host memory first is waited for. The first call of a process that needs a kernel loads it, for
@@ -219,8 +211,7 @@ void varve_storage_plan_close(struct varve_storage_plan *plan);
 /// As varve_index_plan_run, on storages in the plan's memory. On a device behind what `stream` has by now, and the work may go
 /// on behind the call: both storages stay until it is done. Errors: as there, VARVE_ERROR_INVALID (another memory), PERMISSION.
 int varve_storage_plan_run(struct varve_storage_plan *plan, struct varve_storage *target,
-                           const struct varve_storage *source, uint64_t stream,
-                           struct varve_message *message);
+                           const struct varve_storage *source, uint64_t stream, struct varve_message *message);
 
 /* ---- Operators: those of operators.h, on storages ----
  *
@@ -248,9 +239,9 @@ int varve_storage_plan_run(struct varve_storage_plan *plan, struct varve_storage
 
 /// varve_storage_op_add and so on. Errors: those of varve_op_…; VARVE_ERROR_INVALID (operands on different devices), PERMISSION (`out`
 /// may not be written), UNSUPPORTED (memory that can't be copied), the device's, after which elements of `out` are undefined.
-#define VARVE_STORAGE_OPERATOR_FUNCTION(code, NAME, name, KIND)                                     \
-    int varve_storage_op_##name(struct varve_storage *out, VARVE_STORAGE_OPERATOR_ARGUMENTS_##KIND, \
-                                uint64_t stream, struct varve_message *message);
+#define VARVE_STORAGE_OPERATOR_FUNCTION(code, NAME, name, KIND)                                                      \
+    int varve_storage_op_##name(struct varve_storage *out, VARVE_STORAGE_OPERATOR_ARGUMENTS_##KIND, uint64_t stream, \
+                                struct varve_message *message);
 VARVE_OPERATOR_LIST(VARVE_STORAGE_OPERATOR_FUNCTION)
 #undef VARVE_STORAGE_OPERATOR_FUNCTION
 
@@ -289,18 +280,16 @@ int varve_storage_ipc_open(struct varve_memory *memory, const struct varve_stora
 
 struct varve_file {
     const char *path;
-    uint64_t offset; /* of the first element, any byte */
-    const char *
-        mode; /* "r": read only; "r+" (NULL): an existing file, which grows if the shape needs it; "w+": new or
+    uint64_t offset;  /* of the first element, any byte */
+    const char *mode; /* "r": read only; "r+" (NULL): an existing file, which grows if the shape needs it; "w+": new or
                        * emptied; "c": changes stay in this process */
 };
 
 /// Elements of a file as a storage; one size of the shape may be -1, which the file's size then gives. Errors: VARVE_ERROR_INVALID (a file
 /// shorter than the shape in modes r and c, no regular file), NOT_FOUND, PERMISSION, FULL.
 /// Reading behind the end of a file that somebody has cut meanwhile ends the program (SIGBUS), as with any mapping.
-int varve_storage_map(const struct varve_file *file, enum varve_dtype dtype, unsigned ndim,
-                      const int64_t *shape, struct varve_storage **storage_out,
-                      struct varve_message *message);
+int varve_storage_map(const struct varve_file *file, enum varve_dtype dtype, unsigned ndim, const int64_t *shape,
+                      struct varve_storage **storage_out, struct varve_message *message);
 /// What was written to a mapped file, or a view of it, is on the disk when this returns. Errors: VARVE_ERROR_INVALID (it is none), IO.
 int varve_storage_flush(struct varve_storage *storage, struct varve_message *message);
 

@@ -30,12 +30,7 @@ size_t varve_utf8_length(const char *text, size_t bytes)
 {
     const unsigned char *from = (const unsigned char *)text;
     unsigned char lead = bytes > 0 ? from[0] : 0xff;
-    size_t length = lead < 0x80   ? 1
-                    : lead < 0xc2 ? 0
-                    : lead < 0xe0 ? 2
-                    : lead < 0xf0 ? 3
-                    : lead < 0xf5 ? 4
-                                  : 0;
+    size_t length = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
 
     if (length == 0 || length > bytes) {
         return 0;
@@ -45,8 +40,8 @@ size_t varve_utf8_length(const char *text, size_t bytes)
             return 0;
         }
     }
-    if ((lead == 0xe0 && from[1] < 0xa0) || (lead == 0xed && from[1] > 0x9f) ||
-        (lead == 0xf0 && from[1] < 0x90) || (lead == 0xf4 && from[1] > 0x8f)) {
+    if ((lead == 0xe0 && from[1] < 0xa0) || (lead == 0xed && from[1] > 0x9f) || (lead == 0xf0 && from[1] < 0x90) ||
+        (lead == 0xf4 && from[1] > 0x8f)) {
         return 0;
     }
     return length;

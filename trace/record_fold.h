@@ -38,8 +38,7 @@ static inline bool varve_record_is_folded(const struct varve_record *record)
     unsigned kind = varve_record_kind(record);
 
     return (record->dev_seq_kind_flags & VARVE_FLAG_FOLDED) != 0 &&
-           (kind == VARVE_KIND_ALLOC || kind == VARVE_KIND_FREE_REQUESTED ||
-            kind == VARVE_KIND_FREE_COMPLETED);
+           (kind == VARVE_KIND_ALLOC || kind == VARVE_KIND_FREE_REQUESTED || kind == VARVE_KIND_FREE_COMPLETED);
 }
 
 /* An event of its own with the fields that all of a call have in common. */
@@ -53,8 +52,8 @@ static inline struct varve_record varve_fold_part(const struct varve_record *rec
     return part;
 }
 
-static inline struct varve_record varve_fold_merge(const struct varve_record *free, unsigned number,
-                                                   uint64_t before, uint64_t after)
+static inline struct varve_record varve_fold_merge(const struct varve_record *free, unsigned number, uint64_t before,
+                                                   uint64_t after)
 {
     struct varve_record part = varve_fold_part(free, number, VARVE_KIND_MERGE);
 
@@ -82,8 +81,7 @@ static inline unsigned varve_fold_split(const struct varve_record *record, struc
     return 2;
 }
 
-static inline unsigned varve_fold_free(const struct varve_record *record, bool is_requested,
-                                       struct varve_record *parts)
+static inline unsigned varve_fold_free(const struct varve_record *record, bool is_requested, struct varve_record *parts)
 {
     uint64_t before = (record->arg >> 32) * VARVE_FOLD_UNIT;
     uint64_t after = record->callsite * VARVE_FOLD_UNIT;

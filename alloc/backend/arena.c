@@ -31,8 +31,7 @@
 
 #define BLOCK_UNIT UINT64_C(256)
 #define SUPERBLOCK_LEAST (UINT64_C(1) << 20)
-#define SPARES \
-    2 /* superblocks that a request may need at most: of a new range, and the rest of a split one */
+#define SPARES 2 /* superblocks that a request may need at most: of a new range, and the rest of a split one */
 
 enum { OPTION_SIZE, OPTION_GROW };
 
@@ -130,8 +129,7 @@ static int arena_reserve(struct arena *arena, uint32_t count)
 
 static bool is_before(const struct superblock *superblock, const struct superblock *other)
 {
-    return superblock->range != other->range ? superblock->range < other->range
-                                             : superblock->addr < other->addr;
+    return superblock->range != other->range ? superblock->range < other->range : superblock->addr < other->addr;
 }
 
 /* Where a superblock is, or would be. */
@@ -194,8 +192,8 @@ static struct superblock *superblock_begin(struct arenas *arenas, struct block *
 
     arenas->spares = superblock->spare;
     arenas->count++;
-    *superblock = (struct superblock){
-        .blocks = block, .addr = block->addr, .bytes = block->size, .range = block->segment_id};
+    *superblock =
+        (struct superblock){.blocks = block, .addr = block->addr, .bytes = block->size, .range = block->segment_id};
     block->backend_word = (uintptr_t)superblock;
     return superblock;
 }
@@ -257,8 +255,7 @@ static void find_largest(struct superblock *superblock)
 }
 
 /* The lowest free block that serves, which there is, held and cut. NULL: the device can't let the stream wait for it. */
-static struct block *serve(struct varve_alloc *alloc, struct superblock *superblock,
-                           const struct wanted_block *wanted)
+static struct block *serve(struct varve_alloc *alloc, struct superblock *superblock, const struct wanted_block *wanted)
 {
     uint64_t largest = superblock->largest, found;
     struct block *block = superblock->blocks, *front;
@@ -409,8 +406,7 @@ static int grow(struct varve_alloc *alloc, struct request *request)
     wanted = wanted > arenas->grow ? wanted : arenas->grow;
     wanted = arenas->size > 0 ? arenas->size : wanted;
     error = backend_reserve(alloc, request, wanted, &block);
-    if (error == VARVE_OK &&
-        prepare(alloc, request->wanted.bins) != VARVE_OK) { /* others came in meanwhile */
+    if (error == VARVE_OK && prepare(alloc, request->wanted.bins) != VARVE_OK) { /* others came in meanwhile */
         struct release_sum ignored = {0};
 
         backend_put(alloc, block);
@@ -447,8 +443,7 @@ static struct block *find(struct varve_alloc *alloc, const struct wanted_block *
     return superblock != NULL ? serve(alloc, superblock, wanted) : NULL;
 }
 
-static int arena_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow,
-                       struct block **block_out)
+static int arena_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
 {
     int error = prepare(alloc, request->wanted.bins);
 

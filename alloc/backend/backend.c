@@ -13,14 +13,12 @@
 
 int backend_prepare(struct varve_alloc *alloc, uint64_t pieces)
 {
-    return block_slab_reserve(&alloc->slab, pieces + 4) == VARVE_OK &&
-                   block_map_reserve(&alloc->map) == VARVE_OK
+    return block_slab_reserve(&alloc->slab, pieces + 4) == VARVE_OK && block_map_reserve(&alloc->map) == VARVE_OK
                ? VARVE_OK
                : VARVE_ERROR_FULL;
 }
 
-int backend_reserve(struct varve_alloc *alloc, struct request *request, uint64_t bytes,
-                    struct block **block_out)
+int backend_reserve(struct varve_alloc *alloc, struct request *request, uint64_t bytes, struct block **block_out)
 {
     struct block *block = NULL;
     int error;
@@ -146,8 +144,7 @@ void backend_coalesce(struct varve_alloc *alloc, struct block *block, bool any_s
     absorb(alloc, block, backend_free_behind(block), any_stream);
 }
 
-bool backend_give_back(struct varve_alloc *alloc, struct block *block, enum varve_cause cause,
-                       struct release_sum *sum)
+bool backend_give_back(struct varve_alloc *alloc, struct block *block, enum varve_cause cause, struct release_sum *sum)
 {
     uint64_t bytes = block->size;
     int error = segment_release(alloc, block, cause);

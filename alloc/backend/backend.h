@@ -20,8 +20,7 @@ int backend_prepare(struct varve_alloc *alloc, uint64_t pieces);
 /// A new segment of `bytes` for the request's stream, held. While the device is asked, other requests may come in
 /// (release_lock_on_cudamalloc); BACKEND_CUTS cuts cannot fail afterwards. Errors: VARVE_ERROR_NO_MEMORY (limit or
 /// device), VARVE_ERROR_FULL, the device's.
-int backend_reserve(struct varve_alloc *alloc, struct request *request, uint64_t bytes,
-                    struct block **block_out);
+int backend_reserve(struct varve_alloc *alloc, struct request *request, uint64_t bytes, struct block **block_out);
 /// A held piece becomes free: it is in the index of its stream afterwards.
 void backend_put(struct varve_alloc *alloc, struct block *block);
 /// A free piece is held; its list links are NULL.
@@ -42,8 +41,7 @@ bool backend_take_for(struct varve_alloc *alloc, struct block *block, struct str
 void backend_coalesce(struct varve_alloc *alloc, struct block *block, bool any_stream);
 /// A free piece that is a whole segment goes back to the device, and `sum` counts it. False: the device has kept it, and
 /// it stays free.
-bool backend_give_back(struct varve_alloc *alloc, struct block *block, enum varve_cause cause,
-                       struct release_sum *sum);
+bool backend_give_back(struct varve_alloc *alloc, struct block *block, enum varve_cause cause, struct release_sum *sum);
 /// The same of all of them, for backends that have nothing but the index.
 int backend_release_whole(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum);
 /// Of a policy's table, where it has no rule of its own: a multiple of 512 bytes; one pool for all sizes; a segment for each block.

@@ -29,10 +29,10 @@
 enum { OPTION_REGION, OPTION_WASTE };
 
 static const struct varve_alloc_policy_option options[] = {
-    {"region", "size of the first region; each further one has twice as much", UINT64_C(2) << 20,
-     UINT64_C(1) << 20, UINT64_C(1) << 40, true},
-    {"waste", "a chunk that has so much more than is wanted is cut", UINT64_C(128) << 20, CHUNK_UNIT,
-     UINT64_C(1) << 60, true},
+    {"region", "size of the first region; each further one has twice as much", UINT64_C(2) << 20, UINT64_C(1) << 20,
+     UINT64_C(1) << 40, true},
+    {"waste", "a chunk that has so much more than is wanted is cut", UINT64_C(128) << 20, CHUNK_UNIT, UINT64_C(1) << 60,
+     true},
     {.name = NULL},
 };
 
@@ -79,8 +79,8 @@ static struct block *best_of_all(const struct free_index *index, uint64_t bytes)
     for (uint32_t i = 0; i < index->stream_count; i++) {
         struct block *block = free_index_best(index->streams[i], bytes);
 
-        if (block != NULL && (best == NULL || block->size < best->size ||
-                              (block->size == best->size && block->addr < best->addr))) {
+        if (block != NULL &&
+            (best == NULL || block->size < best->size || (block->size == best->size && block->addr < best->addr))) {
             best = block;
         }
     }
@@ -108,8 +108,7 @@ static int extend(struct varve_alloc *alloc, struct request *request, struct blo
     bytes = bfc->region < room ? bfc->region : room & ~(ROUNDING_MIN_BLOCK - 1);
     while (error == VARVE_ERROR_NO_MEMORY && bytes >= wanted) {
         error = backend_reserve(alloc, request, bytes, block_out);
-        bytes = bytes / 10 * 9 &
-                ~(ROUNDING_MIN_BLOCK - 1); /* down: rounded up, small ones would stay as they are */
+        bytes = bytes / 10 * 9 & ~(ROUNDING_MIN_BLOCK - 1); /* down: rounded up, small ones would stay as they are */
     }
     if (error == VARVE_OK && !has_grown && bfc->region < alloc->device_total) {
         bfc->region *= 2;
@@ -123,8 +122,7 @@ static void bfc_free(struct varve_alloc *alloc, struct block *block)
     backend_put(alloc, block);
 }
 
-static int bfc_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow,
-                     struct block **block_out)
+static int bfc_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
 {
     const struct bfc *bfc = alloc->backend_state;
     uint64_t wanted = request->wanted.rounded;

@@ -34,8 +34,8 @@
 enum { OPTION_SEGMENT };
 
 static const struct varve_alloc_policy_option options[] = {
-    {"segment", "size of a new segment, rounded up to a power of two", 64 * (UINT64_C(1) << 20),
-     UINT64_C(1) << 20, UINT64_C(1) << 40, true},
+    {"segment", "size of a new segment, rounded up to a power of two", 64 * (UINT64_C(1) << 20), UINT64_C(1) << 20,
+     UINT64_C(1) << 40, true},
     {.name = NULL},
 };
 
@@ -53,8 +53,7 @@ struct orders {
 
 static uint64_t power_from(uint64_t bytes)
 {
-    return bytes <= ROUNDING_MIN_BLOCK ? ROUNDING_MIN_BLOCK
-                                       : UINT64_C(1) << (64 - __builtin_clzll(bytes - 1));
+    return bytes <= ROUNDING_MIN_BLOCK ? ROUNDING_MIN_BLOCK : UINT64_C(1) << (64 - __builtin_clzll(bytes - 1));
 }
 
 static uint64_t block_size(const struct varve_alloc_config *config, uint64_t bytes)
@@ -137,8 +136,7 @@ static int prepare(struct varve_alloc *alloc, struct stream_bins *bins)
     return bins->backend != NULL ? backend_prepare(alloc, BACKEND_CUTS) : VARVE_ERROR_FULL;
 }
 
-static int buddy_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow,
-                       struct block **block_out)
+static int buddy_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
 {
     struct buddy *buddy = alloc->backend_state;
     struct stream_bins *bins = request->wanted.bins;
@@ -187,8 +185,7 @@ static void buddy_free(struct varve_alloc *alloc, struct block *block)
     buddy->steps++;
     orders->in_use[order_of(block->size)]--;
     while ((other = buddy_of(block)) != NULL) {
-        uint64_t offset =
-            block->backend_word < other->backend_word ? block->backend_word : other->backend_word;
+        uint64_t offset = block->backend_word < other->backend_word ? block->backend_word : other->backend_word;
 
         backend_take(alloc, other);
         backend_merge(alloc, block, other);
@@ -266,8 +263,7 @@ static int buddy_check(struct varve_alloc *alloc, struct varve_message *message)
     count_segments(alloc);
     for (uint32_t i = 0; i < index->stream_count; i++) {
         if (index->streams[i]->backend != NULL && !is_within_bound(index->streams[i]->backend)) {
-            return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                     "more segments than the proven bound of buddies");
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "more segments than the proven bound of buddies");
         }
     }
     return VARVE_OK;

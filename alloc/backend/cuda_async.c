@@ -35,8 +35,8 @@ static int cuda_async_open(struct varve_alloc *alloc, const uint64_t *values, st
     (void)values;
     if (ops->alloc_async == NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "policy %s: device %s has no pool of stream-ordered memory",
-                                 alloc->policy->name, ops->name);
+                                 "policy %s: device %s has no pool of stream-ordered memory", alloc->policy->name,
+                                 ops->name);
     }
     alloc->backend_state = calloc(1, sizeof(struct cuda_async));
     return alloc->backend_state != NULL
@@ -44,8 +44,7 @@ static int cuda_async_open(struct varve_alloc *alloc, const uint64_t *values, st
                : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
 }
 
-static int cuda_async_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow,
-                            struct block **block_out)
+static int cuda_async_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
 {
     uint64_t addr = 0;
     int error = may_grow ? backend_prepare(alloc, 0) : VARVE_OK;
@@ -57,8 +56,7 @@ static int cuda_async_alloc(struct varve_alloc *alloc, struct request *request, 
     if (!segment_is_within_limit(alloc, request->segment_bytes)) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    error = alloc->device->ops->alloc_async(alloc->device, request->segment_bytes,
-                                            request->wanted.bins->stream, &addr);
+    error = alloc->device->ops->alloc_async(alloc->device, request->segment_bytes, request->wanted.bins->stream, &addr);
     if (error != VARVE_OK) {
         return segment_refused(alloc, request, error);
     }
@@ -204,8 +202,7 @@ static int cuda_async_check(struct varve_alloc *alloc, struct varve_message *mes
         if (block_is_ordered(alloc, block) &&
             (block_is_split(block) || (block->is_allocated && block->backend_word != 0))) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                     "a block of the device's pool has a wrong state, address %#" PRIx64,
-                                     block->addr);
+                                     "a block of the device's pool has a wrong state, address %#" PRIx64, block->addr);
         }
     }
     return VARVE_OK;

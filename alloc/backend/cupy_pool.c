@@ -45,13 +45,11 @@ static int grow(struct varve_alloc *alloc, struct request *request, struct block
     struct cupy *cupy = alloc->backend_state;
     uint64_t wanted = request->wanted.rounded;
 
-    cupy->was_over_limit =
-        cupy->limit != 0 && (wanted > cupy->limit || alloc->reserved_bytes > cupy->limit - wanted);
+    cupy->was_over_limit = cupy->limit != 0 && (wanted > cupy->limit || alloc->reserved_bytes > cupy->limit - wanted);
     return cupy->was_over_limit ? VARVE_ERROR_NO_MEMORY : backend_reserve(alloc, request, wanted, block_out);
 }
 
-static int cupy_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow,
-                      struct block **block_out)
+static int cupy_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
 {
     uint64_t wanted = request->wanted.rounded;
     struct block *block = free_index_best(request->wanted.bins, wanted);
@@ -84,8 +82,7 @@ static int cupy_release(struct varve_alloc *alloc, enum varve_cause cause, struc
 {
     const struct cupy *cupy = alloc->backend_state;
 
-    return cause == VARVE_CAUSE_RETRY && cupy->was_over_limit ? VARVE_OK
-                                                              : backend_release_whole(alloc, cause, sum);
+    return cause == VARVE_CAUSE_RETRY && cupy->was_over_limit ? VARVE_OK : backend_release_whole(alloc, cause, sum);
 }
 
 static int cupy_check(struct varve_alloc *alloc, struct varve_message *message)

@@ -7,8 +7,7 @@
  */
 #include "alloc/backend/backend.h"
 
-static int none_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow,
-                      struct block **block_out)
+static int none_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
 {
     return may_grow ? backend_reserve(alloc, request, request->wanted.rounded, block_out) : VARVE_OK;
 }

@@ -20,8 +20,7 @@
 enum { OPTION_WINDOW };
 
 static const struct varve_alloc_policy_option options[] = {
-    {"window", "entries of the plan that are looked at for a request that is not the next one", 64, 0, 100000,
-     false},
+    {"window", "entries of the plan that are looked at for a request that is not the next one", 64, 0, 100000, false},
     {.name = NULL},
 };
 
@@ -88,8 +87,7 @@ static int pieces_reserve(struct plan *plan, size_t more)
     while (capacity < plan->count + more) {
         capacity = capacity * 2 + 64;
     }
-    grown =
-        capacity == plan->capacity ? plan->pieces : realloc(plan->pieces, capacity * sizeof(struct block *));
+    grown = capacity == plan->capacity ? plan->pieces : realloc(plan->pieces, capacity * sizeof(struct block *));
     if (grown == NULL) {
         return VARVE_ERROR_FULL;
     }
@@ -231,8 +229,7 @@ static int fall_back(struct varve_alloc *alloc, struct plan *plan, struct reques
     return VARVE_OK;
 }
 
-static int plan_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow,
-                      struct block **block_out)
+static int plan_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
 {
     struct plan *plan = alloc->backend_state;
     size_t next = plan->next;
@@ -323,8 +320,7 @@ static int plan_check(struct varve_alloc *alloc, struct varve_message *message)
         const struct block *block = plan->pieces[i];
 
         bytes += block->size;
-        if (!block->is_free || !is_planned(plan, block) ||
-            (i > 0 && plan->pieces[i - 1]->addr >= block->addr)) {
+        if (!block->is_free || !is_planned(plan, block) || (i > 0 && plan->pieces[i - 1]->addr >= block->addr)) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "a free piece of the plan is wrong");
         }
     }

@@ -62,8 +62,7 @@ static int rmm_pool_open(struct varve_alloc *alloc, const uint64_t *values, stru
     uint64_t maximum = values[OPTION_MAXIMUM] & ~(ROUNDING_MIN_BLOCK - 1);
 
     if (values[OPTION_MAXIMUM] != 0 && (maximum == 0 || initial > maximum)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "policy rmm-pool: initial is more than maximum");
+        return varve_message_set(message, VARVE_ERROR_INVALID, "policy rmm-pool: initial is more than maximum");
     }
     pool = malloc(sizeof(*pool));
     if (pool == NULL) {
@@ -252,8 +251,7 @@ static int grow(struct varve_alloc *alloc, struct request *request, struct block
     return error;
 }
 
-static int rmm_pool_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow,
-                          struct block **block_out)
+static int rmm_pool_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
 {
     int error = backend_prepare(alloc, BACKEND_CUTS);
 

@@ -93,8 +93,7 @@ static uint64_t detach(struct varve_alloc *alloc, struct block *block, uint64_t 
 }
 
 /* Units of free blocks of the request's stream, the largest blocks first. */
-static uint64_t gather(struct varve_alloc *alloc, const struct request *request, uint64_t wanted,
-                       uint64_t *handles)
+static uint64_t gather(struct varve_alloc *alloc, const struct request *request, uint64_t wanted, uint64_t *handles)
 {
     struct block *block = free_index_last(request->wanted.bins);
     uint64_t found = 0;
@@ -167,21 +166,18 @@ static int grow(struct varve_alloc *alloc, struct request *request, struct block
 {
     uint64_t bytes = rounding_up(request->wanted.rounded, UNIT);
     uint64_t *handles = calloc(bytes / UNIT, sizeof(*handles));
-    int error =
-        handles != NULL ? stitch_units(alloc, request, bytes, handles, block_out) : VARVE_ERROR_NO_MEMORY;
+    int error = handles != NULL ? stitch_units(alloc, request, bytes, handles, block_out) : VARVE_ERROR_NO_MEMORY;
 
     request->segment_bytes = bytes;
     free(handles);
     return error == VARVE_OK || error == VARVE_ERROR_NO_MEMORY
                ? error
-               : device_message(alloc, error, request->message, "the device failed to map %" PRIu64 " bytes",
-                                bytes);
+               : device_message(alloc, error, request->message, "the device failed to map %" PRIu64 " bytes", bytes);
 }
 
 /* ---- requests and frees ---- */
 
-static int stitch_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow,
-                        struct block **block_out)
+static int stitch_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
 {
     const struct stitch *stitch = alloc->backend_state;
     uint64_t wanted = request->wanted.rounded;
@@ -196,8 +192,7 @@ static int stitch_alloc(struct varve_alloc *alloc, struct request *request, bool
         return error;
     }
     backend_take(alloc, block);
-    if (block->size > wanted &&
-        (is_new || block->backend_word != STITCHED || block->size / stitch->reuse > wanted)) {
+    if (block->size > wanted && (is_new || block->backend_word != STITCHED || block->size / stitch->reuse > wanted)) {
         struct block *rest = block;
 
         block = backend_cut(alloc, rest, wanted);
@@ -228,8 +223,7 @@ static void stitch_free(struct varve_alloc *alloc, struct block *block)
     backend_put(alloc, block);
 }
 
-static void release_pool(struct varve_alloc *alloc, struct pool *pool, enum varve_cause cause,
-                         struct release_sum *sum)
+static void release_pool(struct varve_alloc *alloc, struct pool *pool, enum varve_cause cause, struct release_sum *sum)
 {
     struct block *block = free_index_first(&pool->index);
 

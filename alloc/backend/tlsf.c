@@ -59,8 +59,7 @@ static int tlsf_open(struct varve_alloc *alloc, const uint64_t *values, struct v
     if (tlsf == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
     }
-    *tlsf = (struct tlsf){rounding_up(values[OPTION_SEGMENT], ROUNDING_MIN_BLOCK),
-                          (unsigned)values[OPTION_SECOND]};
+    *tlsf = (struct tlsf){rounding_up(values[OPTION_SEGMENT], ROUNDING_MIN_BLOCK), (unsigned)values[OPTION_SECOND]};
     alloc->backend_state = tlsf;
     return VARVE_OK;
 }
@@ -178,8 +177,7 @@ static int prepare(struct varve_alloc *alloc, struct stream_bins *bins)
     return bins->backend != NULL ? backend_prepare(alloc, 1) : VARVE_ERROR_FULL;
 }
 
-static int tlsf_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow,
-                      struct block **block_out)
+static int tlsf_alloc(struct varve_alloc *alloc, struct request *request, bool may_grow, struct block **block_out)
 {
     const struct tlsf *tlsf = alloc->backend_state;
     uint64_t wanted = rounded_up(tlsf, request->wanted.rounded);
@@ -235,8 +233,7 @@ static int tlsf_release(struct varve_alloc *alloc, enum varve_cause cause, struc
 
 /* ---- check ---- */
 
-static bool list_is_right(const struct tlsf *tlsf, const struct lists *lists, struct place place,
-                          uint64_t *count)
+static bool list_is_right(const struct tlsf *tlsf, const struct lists *lists, struct place place, uint64_t *count)
 {
     const struct block *block = lists->heads[place.first][place.second], *previous = NULL;
 

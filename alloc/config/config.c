@@ -44,8 +44,7 @@ static bool is_power_of_two(uint64_t number)
 }
 
 /* "option NAME: expected EXPECTED at character N, found FOUND" */
-static int fail(const struct parse *parse, size_t at, const char *expected, ...)
-    __attribute__((format(printf, 3, 4)));
+static int fail(const struct parse *parse, size_t at, const char *expected, ...) __attribute__((format(printf, 3, 4)));
 
 static int fail(const struct parse *parse, size_t at, const char *expected, ...)
 {
@@ -56,9 +55,8 @@ static int fail(const struct parse *parse, size_t at, const char *expected, ...)
     vsnprintf(wanted, sizeof(wanted), expected, arguments);
     va_end(arguments);
     config_tokens_quote(parse->tokens, at, found, sizeof(found));
-    return varve_message_set(parse->message, VARVE_ERROR_INVALID,
-                             "option %s: expected %s at character %zu, found %s", parse->name, wanted,
-                             config_tokens_position(parse->tokens, at), found);
+    return varve_message_set(parse->message, VARVE_ERROR_INVALID, "option %s: expected %s at character %zu, found %s",
+                             parse->name, wanted, config_tokens_position(parse->tokens, at), found);
 }
 
 static bool number_at(const struct parse *parse, size_t at, uint64_t *number_out)
@@ -106,8 +104,7 @@ static int read_large_size(const struct parse *parse, const struct option *optio
     uint64_t number;
 
     if (!number_at(parse, *at, &number) || number < minimum) {
-        return fail(parse, *at, "a whole number of MiB, %" PRIu64 " (large_segment_size_mb) or more,",
-                    minimum);
+        return fail(parse, *at, "a whole number of MiB, %" PRIu64 " (large_segment_size_mb) or more,", minimum);
     }
     if (number > option->at_most) {
         number = option->at_most;
@@ -191,8 +188,7 @@ static void fill(uint64_t *divisions, size_t first, size_t end, uint64_t value)
 /* One "key:value" at *at. `last` is the entry of the last size listed, `is_first` whether there was none: the
  * first one is for all smaller sizes too, ">" for all entries behind the last one, and gaps between stay 0.
  */
-static int read_division(const struct parse *parse, uint64_t *divisions, size_t *at, size_t *last,
-                         bool *is_first)
+static int read_division(const struct parse *parse, uint64_t *divisions, size_t *at, size_t *last, bool *is_first)
 {
     bool is_rest = config_tokens_is(parse->tokens, *at, ">");
     uint64_t key = 1, value;
@@ -260,8 +256,8 @@ static const struct option options[] = {
     {"large_segment_size_mb", read_large_segment, FIELD(large_segment_size), 0, true},
     {"max_split_size_mb", read_large_size, FIELD(max_split_size), UINT64_MAX / MIB, false},
     /* Cut where it is without effect already, so that adding a request to it can't overflow. */
-    {"max_non_split_rounding_mb", read_large_size, FIELD(max_non_split_rounding_size),
-     ROUNDING_REQUEST_LIMIT / MIB, false},
+    {"max_non_split_rounding_mb", read_large_size, FIELD(max_non_split_rounding_size), ROUNDING_REQUEST_LIMIT / MIB,
+     false},
     {"garbage_collection_threshold", read_threshold, FIELD(garbage_collection_threshold), 0, false},
     {"roundup_power2_divisions", read_divisions, FIELD(roundup_power2_divisions), 0, false},
     {"expandable_segments", read_bool, FIELD(expandable_segments), 0, false},
@@ -331,19 +327,17 @@ static int fail_unknown(const struct parse *parse, size_t at)
     config_tokens_quote(parse->tokens, at, found, sizeof(found));
     if (strchr(":,[]", name[0])) {
         return varve_message_set(parse->message, VARVE_ERROR_INVALID,
-                                 "expected the name of an option at character %zu, found %s", position,
-                                 found);
+                                 "expected the name of an option at character %zu, found %s", position, found);
     }
     for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {
         if (strcmp(strangers[i].name, name) == 0) {
-            return varve_message_set(parse->message, VARVE_ERROR_INVALID, "option %s at character %zu %s",
-                                     name, position, strangers[i].advice);
+            return varve_message_set(parse->message, VARVE_ERROR_INVALID, "option %s at character %zu %s", name,
+                                     position, strangers[i].advice);
         }
     }
     return varve_message_set(parse->message, VARVE_ERROR_INVALID,
                              "unknown option %s at character %zu; the nearest one is %s%s", found, position,
-                             option_nearest(name),
-                             strchr(name, '=') ? ", and \":\" is written before a value" : "");
+                             option_nearest(name), strchr(name, '=') ? ", and \":\" is written before a value" : "");
 }
 
 /* First token behind the value at `at`, whatever it is. */
@@ -402,8 +396,7 @@ void varve_alloc_config_init(struct varve_alloc_config *config)
     };
 }
 
-int varve_alloc_config_parse(const char *text, struct varve_alloc_config *config,
-                             struct varve_message *message)
+int varve_alloc_config_parse(const char *text, struct varve_alloc_config *config, struct varve_message *message)
 {
     struct varve_alloc_config parsed;
     struct config_tokens tokens;
@@ -413,8 +406,8 @@ int varve_alloc_config_parse(const char *text, struct varve_alloc_config *config
 
     if (length > CONFIG_TEXT_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "an option string has at most %zu characters; this one has %zu",
-                                 CONFIG_TEXT_MAX, length);
+                                 "an option string has at most %zu characters; this one has %zu", CONFIG_TEXT_MAX,
+                                 length);
     }
     varve_alloc_config_init(&parsed);
     config_tokens_split(&tokens, text);
@@ -466,8 +459,7 @@ int varve_alloc_config_check(const struct varve_alloc_config *config, struct var
             wrong = "roundup_power2_divisions: each must be 0 or a power of two";
         }
     }
-    if (config->large_segment_size <= ROUNDING_MIN_LARGE ||
-        config->large_segment_size >= ROUNDING_REQUEST_LIMIT) {
+    if (config->large_segment_size <= ROUNDING_MIN_LARGE || config->large_segment_size >= ROUNDING_REQUEST_LIMIT) {
         wrong = "large_segment_size must be above 10 MiB and below 2^60";
     } else if (config->max_split_size < config->large_segment_size) {
         wrong = "max_split_size must be large_segment_size or more";

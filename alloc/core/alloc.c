@@ -49,13 +49,12 @@ static int check_device(const struct varve_alloc_options *options, struct varve_
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "expandable_segments: device %s has no virtual memory", ops->name);
     }
-    if (options->config.expandable_segments && ops->vmm_granularity != 0 &&
-        unit % ops->vmm_granularity != 0) {
-        return varve_message_set(
-            message, VARVE_ERROR_INVALID,
-            "expandable_segments: device %s maps memory in pieces of %" PRIu64
-            " bytes; large_segment_size is %" PRIu64 ": set large_segment_size_mb to a multiple of %" PRIu64,
-            ops->name, ops->vmm_granularity, unit, (ops->vmm_granularity + MIB - 1) / MIB);
+    if (options->config.expandable_segments && ops->vmm_granularity != 0 && unit % ops->vmm_granularity != 0) {
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "expandable_segments: device %s maps memory in pieces of %" PRIu64
+                                 " bytes; large_segment_size is %" PRIu64
+                                 ": set large_segment_size_mb to a multiple of %" PRIu64,
+                                 ops->name, ops->vmm_granularity, unit, (ops->vmm_granularity + MIB - 1) / MIB);
     }
     return VARVE_OK;
 }
@@ -65,21 +64,18 @@ static int check_options(const struct varve_alloc_options *options, struct varve
     int error;
 
     if (options->device == NULL || options->device->index < 0 || options->device->index > 255) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "an allocator needs a device numbered 0 to 255");
+        return varve_message_set(message, VARVE_ERROR_INVALID, "an allocator needs a device numbered 0 to 255");
     }
     if (policy_find(options->policy) == NULL) {
 #define POLICY_TEXT(code, text) " " text
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                                 "there is no policy '%s'; there are:" POLICY_LIST(POLICY_TEXT),
-                                 options->policy);
+                                 "there is no policy '%s'; there are:" POLICY_LIST(POLICY_TEXT), options->policy);
 #undef POLICY_TEXT
     }
     if (options->config.graph_capture_record_stream_reuse) {
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "graph_capture_record_stream_reuse: reuse within a capture needs the graph itself, "
-            "which no device here knows");
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "graph_capture_record_stream_reuse: reuse within a capture needs the graph itself, "
+                                 "which no device here knows");
     }
     error = check_device(options, message);
     return error != VARVE_OK ? error : varve_alloc_config_check(&options->config, message);
@@ -123,8 +119,7 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
     alloc->plan = options->plan;
     settings_apply(alloc, &options->config);
     alloc->fraction = options->config.memory_fraction;
-    alloc->limit =
-        options->memory_limit != 0 ? options->memory_limit : settings_limit(alloc, alloc->fraction);
+    alloc->limit = options->memory_limit != 0 ? options->memory_limit : settings_limit(alloc, alloc->fraction);
     pool_init(alloc, &alloc->large, NULL, false);
     pool_init(alloc, &alloc->small, NULL, true);
     if (pool_bins(alloc, &alloc->large, 0) == NULL || pool_bins(alloc, &alloc->small, 0) == NULL) {
@@ -197,8 +192,7 @@ static struct block *block_in_use(struct varve_alloc *alloc, uint64_t addr)
     return block != NULL && block->is_allocated ? block : NULL;
 }
 
-int varve_alloc_record_stream(struct varve_alloc *alloc, uint64_t addr, uint64_t stream,
-                              struct varve_message *message)
+int varve_alloc_record_stream(struct varve_alloc *alloc, uint64_t addr, uint64_t stream, struct varve_message *message)
 {
     struct block *block;
     int error = VARVE_OK;
@@ -225,8 +219,7 @@ int varve_alloc_record_stream(struct varve_alloc *alloc, uint64_t addr, uint64_t
     return error;
 }
 
-int varve_alloc_get_base_allocation(struct varve_alloc *alloc, uint64_t addr, uint64_t *base_out,
-                                    uint64_t *bytes_out)
+int varve_alloc_get_base_allocation(struct varve_alloc *alloc, uint64_t addr, uint64_t *base_out, uint64_t *bytes_out)
 {
     const struct block *block;
 
@@ -288,8 +281,7 @@ static struct block *block_of(struct varve_allocation allocation)
     return block != NULL && block->id == allocation.id && block->is_allocated ? block : NULL;
 }
 
-int varve_alloc_get_allocation(struct varve_alloc *alloc, uint64_t addr,
-                               struct varve_allocation *allocation_out)
+int varve_alloc_get_allocation(struct varve_alloc *alloc, uint64_t addr, struct varve_allocation *allocation_out)
 {
     struct block *block;
 
@@ -374,8 +366,7 @@ int varve_alloc_empty_pool(struct varve_alloc *alloc, struct varve_pool_id id)
         error = release_pool(alloc, pool, &sum);
     }
     if (error != VARVE_ERROR_NOT_FOUND) {
-        EMIT(alloc,
-             (struct emission){.kind = VARVE_KIND_EMPTY_CACHE, .size = sum.bytes, .arg = sum.segments});
+        EMIT(alloc, (struct emission){.kind = VARVE_KIND_EMPTY_CACHE, .size = sum.bytes, .arg = sum.segments});
         error = error == VARVE_OK ? sum.error : error;
     }
     ALLOC_CHECK_STEP(alloc);

@@ -145,11 +145,11 @@ HOT int inexact(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bi
     return end_short(alloc);
 }
 
-typedef int inexact_way(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin, uint64_t bytes,
-                        void *out, struct varve_message *message);
+typedef int inexact_way(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin, uint64_t bytes, void *out,
+                        struct varve_message *message);
 
-HOT int exact(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out,
-              struct varve_message *message, bool is_handle, bool is_recorded, inexact_way *go_on)
+HOT int exact(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out, struct varve_message *message,
+              bool is_handle, bool is_recorded, inexact_way *go_on)
 {
     struct stream_bins *bins = cached_bins(alloc, bytes, stream);
     unsigned bin = cached_bin(bytes);
@@ -166,17 +166,17 @@ HOT int exact(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *
     return end_short(alloc);
 }
 
-#define REQUEST_WAY(name, is_handle, is_recorded)                                                 \
-    APART int name##_inexact(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin,   \
-                             uint64_t bytes, void *out, struct varve_message *message)            \
-    {                                                                                             \
-        return inexact(alloc, bins, bin, bytes, out, message, is_handle, is_recorded);            \
-    }                                                                                             \
-                                                                                                  \
-    APART int name(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out,         \
-                   struct varve_message *message)                                                 \
-    {                                                                                             \
-        return exact(alloc, bytes, stream, out, message, is_handle, is_recorded, name##_inexact); \
+#define REQUEST_WAY(name, is_handle, is_recorded)                                                               \
+    APART int name##_inexact(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin, uint64_t bytes, \
+                             void *out, struct varve_message *message)                                          \
+    {                                                                                                           \
+        return inexact(alloc, bins, bin, bytes, out, message, is_handle, is_recorded);                          \
+    }                                                                                                           \
+                                                                                                                \
+    APART int name(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out,                       \
+                   struct varve_message *message)                                                               \
+    {                                                                                                           \
+        return exact(alloc, bytes, stream, out, message, is_handle, is_recorded, name##_inexact);               \
     }
 
 REQUEST_WAY(alloc_short, false, false)
@@ -185,8 +185,8 @@ REQUEST_WAY(handle_short, true, false)
 REQUEST_WAY(handle_recorded, true, true)
 
 /* The lock is held briefly. */
-HOT int alloc_held(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out,
-                   struct varve_message *message, bool is_handle)
+HOT int alloc_held(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out, struct varve_message *message,
+                   bool is_handle)
 {
     if (LIKELY(alloc->way == ALLOC_WAY_SHORT)) {
         return is_handle ? handle_short(alloc, bytes, stream, out, message)
@@ -206,16 +206,14 @@ APART int alloc_waiting(struct varve_alloc *alloc, uint64_t bytes, uint64_t stre
                                            : alloc_long(alloc, bytes, stream, out, message, is_handle);
 }
 
-int varve_alloc_raw_alloc_with_stream(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
-                                      uint64_t *addr_out, struct varve_message *message)
+int varve_alloc_raw_alloc_with_stream(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, uint64_t *addr_out,
+                                      struct varve_message *message)
 {
-    return LIKELY(lock_take_brief(&alloc->lock))
-               ? alloc_held(alloc, bytes, stream, addr_out, message, false)
-               : alloc_waiting(alloc, bytes, stream, addr_out, message, false);
+    return LIKELY(lock_take_brief(&alloc->lock)) ? alloc_held(alloc, bytes, stream, addr_out, message, false)
+                                                 : alloc_waiting(alloc, bytes, stream, addr_out, message, false);
 }
 
-int varve_alloc_raw_alloc(struct varve_alloc *alloc, uint64_t bytes, uint64_t *addr_out,
-                          struct varve_message *message)
+int varve_alloc_raw_alloc(struct varve_alloc *alloc, uint64_t bytes, uint64_t *addr_out, struct varve_message *message)
 {
     return varve_alloc_raw_alloc_with_stream(alloc, bytes, 0, addr_out, message);
 }
@@ -223,9 +221,8 @@ int varve_alloc_raw_alloc(struct varve_alloc *alloc, uint64_t bytes, uint64_t *a
 int varve_alloc_allocate(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
                          struct varve_allocation *allocation_out, struct varve_message *message)
 {
-    return LIKELY(lock_take_brief(&alloc->lock))
-               ? alloc_held(alloc, bytes, stream, allocation_out, message, true)
-               : alloc_waiting(alloc, bytes, stream, allocation_out, message, true);
+    return LIKELY(lock_take_brief(&alloc->lock)) ? alloc_held(alloc, bytes, stream, allocation_out, message, true)
+                                                 : alloc_waiting(alloc, bytes, stream, allocation_out, message, true);
 }
 
 /* ---- freeing ---- */
@@ -250,8 +247,7 @@ APART int wait_for_streams(struct varve_alloc *alloc, struct block *block, struc
 
 APART int refuse_allocation(struct varve_allocation allocation, struct varve_message *message)
 {
-    return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "allocation %" PRIu64 " was freed already",
-                             allocation.id);
+    return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "allocation %" PRIu64 " was freed already", allocation.id);
 }
 
 static int block_delete(struct varve_alloc *alloc, struct block_map_slot *slot, struct varve_message *message)
@@ -288,8 +284,7 @@ APART int free_long(struct varve_alloc *alloc, uint64_t addr, struct varve_messa
     return error;
 }
 
-APART int free_handle_long(struct varve_alloc *alloc, struct varve_allocation allocation,
-                           struct varve_message *message)
+APART int free_handle_long(struct varve_alloc *alloc, struct varve_allocation allocation, struct varve_message *message)
 {
     const struct block *block = allocation.block;
     int error;
@@ -306,8 +301,8 @@ APART int free_handle_long(struct varve_alloc *alloc, struct varve_allocation al
 /* ---- the short ways of frees, without a recorder and with one ---- */
 
 /* Neighbours that are free, as is known when it is compiled. `has_tree`: others may be in the bin of the block's size. */
-HOT int free_block(struct varve_alloc *alloc, struct block_map_slot *slot, bool takes_previous,
-                   bool takes_next, bool has_tree, bool is_recorded)
+HOT int free_block(struct varve_alloc *alloc, struct block_map_slot *slot, bool takes_previous, bool takes_next,
+                   bool has_tree, bool is_recorded)
 {
     struct block *block = slot->block;
 
@@ -355,18 +350,17 @@ HOT bool is_bin_empty(const struct block *block)
     return LIKELY(block->bins->roots[index_bin_of(block->size)] == NULL);
 }
 
-#define FREE_BY_NEIGHBOURS(name, suffix)                                                    \
-    HOT int name(struct varve_alloc *alloc, struct block_map_slot *slot)                    \
-    {                                                                                       \
-        if (cached_absorbs(slot->block->next)) {                                            \
-            return cached_absorbs(slot->block->prev) ? free_with_both##suffix(alloc, slot)  \
-                                                     : free_with_next##suffix(alloc, slot); \
-        }                                                                                   \
-        if (cached_absorbs(slot->block->prev)) {                                            \
-            return free_with_previous##suffix(alloc, slot);                                 \
-        }                                                                                   \
-        return is_bin_empty(slot->block) ? free_alone##suffix(alloc, slot)                  \
-                                         : free_in_tree##suffix(alloc, slot);               \
+#define FREE_BY_NEIGHBOURS(name, suffix)                                                                        \
+    HOT int name(struct varve_alloc *alloc, struct block_map_slot *slot)                                        \
+    {                                                                                                           \
+        if (cached_absorbs(slot->block->next)) {                                                                \
+            return cached_absorbs(slot->block->prev) ? free_with_both##suffix(alloc, slot)                      \
+                                                     : free_with_next##suffix(alloc, slot);                     \
+        }                                                                                                       \
+        if (cached_absorbs(slot->block->prev)) {                                                                \
+            return free_with_previous##suffix(alloc, slot);                                                     \
+        }                                                                                                       \
+        return is_bin_empty(slot->block) ? free_alone##suffix(alloc, slot) : free_in_tree##suffix(alloc, slot); \
     }
 
 FREE_BY_NEIGHBOURS(free_found, )
@@ -387,14 +381,12 @@ APART int free_recorded(struct varve_alloc *alloc, uint64_t addr, struct varve_m
 }
 
 /* The map is needed only where the block's address changes. The lock is held briefly. */
-HOT int free_handle_held(struct varve_alloc *alloc, struct varve_allocation allocation,
-                         struct varve_message *message)
+HOT int free_handle_held(struct varve_alloc *alloc, struct varve_allocation allocation, struct varve_message *message)
 {
     struct block *block = allocation.block;
     struct block_map_slot unmapped = {.addr = block->addr, .block = block}, *slot = &unmapped;
 
-    if (UNLIKELY(alloc->way == ALLOC_WAY_LONG || block->id != allocation.id ||
-                 !cached_is_used(alloc, block))) {
+    if (UNLIKELY(alloc->way == ALLOC_WAY_LONG || block->id != allocation.id || !cached_is_used(alloc, block))) {
         return free_handle_long(alloc, allocation, message);
     }
     if (cached_absorbs(block->prev)) {
@@ -409,14 +401,12 @@ HOT int free_held(struct varve_alloc *alloc, uint64_t addr, struct varve_message
     if (LIKELY(alloc->way == ALLOC_WAY_SHORT)) {
         return free_short(alloc, addr, message);
     }
-    return alloc->way == ALLOC_WAY_RECORDED ? free_recorded(alloc, addr, message)
-                                            : free_long(alloc, addr, message);
+    return alloc->way == ALLOC_WAY_RECORDED ? free_recorded(alloc, addr, message) : free_long(alloc, addr, message);
 }
 
 APART int free_waiting(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
 {
-    return lock_wait_briefly(&alloc->lock) ? free_held(alloc, addr, message)
-                                           : free_long(alloc, addr, message);
+    return lock_wait_briefly(&alloc->lock) ? free_held(alloc, addr, message) : free_long(alloc, addr, message);
 }
 
 int varve_alloc_raw_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
@@ -424,8 +414,7 @@ int varve_alloc_raw_delete(struct varve_alloc *alloc, uint64_t addr, struct varv
     if (UNLIKELY(addr == 0)) {
         return VARVE_OK;
     }
-    return LIKELY(lock_take_brief(&alloc->lock)) ? free_held(alloc, addr, message)
-                                                 : free_waiting(alloc, addr, message);
+    return LIKELY(lock_take_brief(&alloc->lock)) ? free_held(alloc, addr, message) : free_waiting(alloc, addr, message);
 }
 
 APART int free_handle_waiting(struct varve_alloc *alloc, struct varve_allocation allocation,
@@ -435,8 +424,7 @@ APART int free_handle_waiting(struct varve_alloc *alloc, struct varve_allocation
                                            : free_handle_long(alloc, allocation, message);
 }
 
-int varve_alloc_free(struct varve_alloc *alloc, struct varve_allocation allocation,
-                     struct varve_message *message)
+int varve_alloc_free(struct varve_alloc *alloc, struct varve_allocation allocation, struct varve_message *message)
 {
     if (UNLIKELY(allocation.block == NULL)) {
         return VARVE_OK;

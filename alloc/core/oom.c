@@ -19,8 +19,7 @@ static uint64_t largest_of(const struct stream_bins *bins)
     return block != NULL ? block->size : 0;
 }
 
-static void account_pools(struct varve_alloc *alloc, const struct request *request,
-                          struct varve_alloc_oom *oom)
+static void account_pools(struct varve_alloc *alloc, const struct request *request, struct varve_alloc_oom *oom)
 {
     oom->largest_free = largest_of(request->wanted.bins);
     for (struct pool *pool = pool_each(alloc, NULL); pool != NULL; pool = pool_each(alloc, pool)) {
@@ -58,8 +57,7 @@ static void account_segment(const struct block *head, struct varve_alloc_oom *oo
     }
 }
 
-static void account_holes(struct varve_alloc *alloc, const struct request *request,
-                          struct varve_alloc_oom *oom)
+static void account_holes(struct varve_alloc *alloc, const struct request *request, struct varve_alloc_oom *oom)
 {
     struct block_walk walk = {0};
     const struct block *block;
@@ -139,11 +137,10 @@ int oom_message(const struct varve_alloc_oom *oom, struct varve_message *message
                  oom->largest_hole_addr, oom->largest_hole_free, oom->largest_hole_bytes, oom->blocker_bytes);
     }
     return varve_message_set(message, VARVE_ERROR_NO_MEMORY,
-                             "out of memory: %" PRIu64 " bytes (segment of %" PRIu64
-                             ") after %s; allocated %" PRIu64 ", pending %" PRIu64 ", reserved %" PRIu64
-                             ", device free %" PRIu64 ", limit %" PRIu64 ", largest free block %" PRIu64
-                             "%s%s%s",
-                             oom->requested, oom->segment_bytes, stage_texts[oom->stage], oom->allocated,
-                             oom->pending, oom->reserved, oom->device_free, oom->limit, oom->largest_free,
-                             hole, oom->advice != NULL ? "; " : "", oom->advice != NULL ? oom->advice : "");
+                             "out of memory: %" PRIu64 " bytes (segment of %" PRIu64 ") after %s; allocated %" PRIu64
+                             ", pending %" PRIu64 ", reserved %" PRIu64 ", device free %" PRIu64 ", limit %" PRIu64
+                             ", largest free block %" PRIu64 "%s%s%s",
+                             oom->requested, oom->segment_bytes, stage_texts[oom->stage], oom->allocated, oom->pending,
+                             oom->reserved, oom->device_free, oom->limit, oom->largest_free, hole,
+                             oom->advice != NULL ? "; " : "", oom->advice != NULL ? oom->advice : "");
 }

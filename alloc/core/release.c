@@ -38,8 +38,7 @@ uint64_t release_garbage_target(const struct varve_alloc *alloc)
     double threshold = alloc->config.garbage_collection_threshold;
     uint64_t bytes = (uint64_t)(threshold * (double)alloc->limit);
 
-    return alloc->limit != 0 && threshold > 0 && alloc->reserved_bytes > bytes ? alloc->reserved_bytes - bytes
-                                                                               : 0;
+    return alloc->limit != 0 && threshold > 0 && alloc->reserved_bytes > bytes ? alloc->reserved_bytes - bytes : 0;
 }
 
 static uint64_t gc_age(const struct pool *pool, const struct block *block)
@@ -167,8 +166,7 @@ void plan_cached(struct varve_alloc *alloc, struct release_plan *plan)
 
 /* ---- carrying out ---- */
 
-static struct release_sum carry_out(struct varve_alloc *alloc, struct release_plan *plan,
-                                    enum varve_cause cause)
+static struct release_sum carry_out(struct varve_alloc *alloc, struct release_plan *plan, enum varve_cause cause)
 {
     struct release_sum sum = {0};
     struct block *block = plan->first;

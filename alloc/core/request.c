@@ -42,8 +42,7 @@ static int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, s
 {
     const struct alloc_policy *policy = policy_of_request(alloc, stream);
     uint64_t rounded = POLICY_CALL(policy, block_size, &alloc->config, bytes);
-    struct pool *pool =
-        pool_of_request(alloc, stream, POLICY_CALL(policy, is_small, &alloc->config, rounded));
+    struct pool *pool = pool_of_request(alloc, stream, POLICY_CALL(policy, is_small, &alloc->config, rounded));
     struct stream_bins *bins = bins_of_request(alloc, pool, stream);
 
     request->bytes = bytes;
@@ -70,8 +69,7 @@ HOT bool has_reserve(const struct varve_alloc *alloc)
 
 HOT bool counts_searches(const struct varve_alloc *alloc)
 {
-    return UNLIKELY(alloc->limit != 0) && alloc->policy->has_gc &&
-           alloc->config.garbage_collection_threshold > 0;
+    return UNLIKELY(alloc->limit != 0) && alloc->policy->has_gc && alloc->config.garbage_collection_threshold > 0;
 }
 
 /* What is found stays in the index until it is allocated, but for a backend's: nothing else may act in between. */
@@ -115,8 +113,8 @@ static void emit_stage(struct varve_alloc *alloc, const struct request *request,
 }
 
 /* All of them, whatever the first one returns. The bytes that they have freed. */
-static uint64_t run_callbacks(struct varve_alloc *alloc, struct request *request,
-                              const struct callback_list *list, uint64_t excess)
+static uint64_t run_callbacks(struct varve_alloc *alloc, struct request *request, const struct callback_list *list,
+                              uint64_t excess)
 {
     const struct private_pool *owner = request->pool->owner;
     const struct varve_alloc_miss miss = {
@@ -137,8 +135,8 @@ static uint64_t run_callbacks(struct varve_alloc *alloc, struct request *request
 }
 
 /* trigger_free_memory_callbacks. `excess`: bytes beyond the limit of allocated bytes. */
-static struct block *search_after_callbacks(struct varve_alloc *alloc, struct request *request,
-                                            uint64_t excess, bool *has_freed_out)
+static struct block *search_after_callbacks(struct varve_alloc *alloc, struct request *request, uint64_t excess,
+                                            bool *has_freed_out)
 {
     int64_t before = stat_active_bytes(&alloc->counters);
     int64_t after;
@@ -156,8 +154,7 @@ static struct block *search_after_callbacks(struct varve_alloc *alloc, struct re
         request->source = VARVE_CAUSE_AFTER_CALLBACKS;
     }
     after = stat_active_bytes(&alloc->counters);
-    emit_stage(alloc, request, VARVE_CAUSE_CALLBACKS, (uint64_t)(before > after ? before - after : 0),
-               block != NULL);
+    emit_stage(alloc, request, VARVE_CAUSE_CALLBACKS, (uint64_t)(before > after ? before - after : 0), block != NULL);
     return block;
 }
 
@@ -206,8 +203,7 @@ static int alloc_after_gc(struct varve_alloc *alloc, struct request *request, st
     return error;
 }
 
-static int alloc_after_release_available(struct varve_alloc *alloc, struct request *request,
-                                         struct block **block_out)
+static int alloc_after_release_available(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     struct release_sum sum;
     int error = VARVE_ERROR_NO_MEMORY;
@@ -225,8 +221,7 @@ static int alloc_after_release_available(struct varve_alloc *alloc, struct reque
     return error;
 }
 
-static int retry_after_release_cached(struct varve_alloc *alloc, struct request *request,
-                                      struct block **block_out)
+static int retry_after_release_cached(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     struct release_sum sum;
     int error;
@@ -234,9 +229,9 @@ static int retry_after_release_cached(struct varve_alloc *alloc, struct request 
     request->stage = VARVE_ALLOC_STAGE_RELEASE_CACHED;
     error = release_cached(alloc, VARVE_CAUSE_RETRY, &sum);
     if (error != VARVE_OK) {
-        return error == VARVE_ERROR_NO_MEMORY ? error
-                                              : device_message(alloc, error, request->message,
-                                                               "the device failed to wait for freed blocks");
+        return error == VARVE_ERROR_NO_MEMORY
+                   ? error
+                   : device_message(alloc, error, request->message, "the device failed to wait for freed blocks");
     }
     request->source = VARVE_CAUSE_AFTER_RETRY;
     if (alloc->config.research_after_release) {
@@ -275,8 +270,7 @@ static int alloc_from_device(struct varve_alloc *alloc, struct request *request,
 }
 
 /* All has failed: as long as somebody gives up more, search again and ask the device again. */
-static int alloc_after_last_resort(struct varve_alloc *alloc, struct request *request,
-                                   struct block **block_out)
+static int alloc_after_last_resort(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     int error = VARVE_ERROR_NO_MEMORY;
 
@@ -398,8 +392,7 @@ HOT struct block *hand_out(struct varve_alloc *alloc, struct handout handout, st
     block->requested = handout.bytes;
     block->id = ++alloc->allocation_id;
     if (UNLIKELY(alloc->recorder != NULL)) {
-        emit_handout(alloc, block, handout.is_cut ? found_size : handout.rounded, handout.is_cut,
-                     handout.source);
+        emit_handout(alloc, block, handout.is_cut ? found_size : handout.rounded, handout.is_cut, handout.source);
     }
     stat_allocate(&alloc->counters, pool->is_small, block->size, handout.bytes);
     if (block->size >= alloc->config.max_split_size) {
@@ -413,15 +406,13 @@ HOT bool is_cut(const struct varve_alloc *alloc, const struct request *request, 
 {
     const struct alloc_policy *policy = policy_of_pool(alloc, request->pool);
 
-    return policy->backend == NULL &&
-           POLICY_CALL(policy, should_split, &alloc->config, &request->wanted, block);
+    return policy->backend == NULL && POLICY_CALL(policy, should_split, &alloc->config, &request->wanted, block);
 }
 
 /* ---- the limit of allocated bytes ---- */
 
 /* Bytes beyond the limit, if the request is served by the block; NULL: by one of just its size. */
-static uint64_t excess_of(const struct varve_alloc *alloc, const struct request *request,
-                          const struct block *block)
+static uint64_t excess_of(const struct varve_alloc *alloc, const struct request *request, const struct block *block)
 {
     uint64_t rounded = request->wanted.rounded;
     uint64_t bytes = block == NULL || is_cut(alloc, request, block) ? rounded : block->size;

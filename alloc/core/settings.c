@@ -37,9 +37,7 @@ uint64_t settings_limit(const struct varve_alloc *alloc, double fraction)
 {
     uint64_t bytes = fraction < 1 ? (uint64_t)(fraction * (double)alloc->device_total) : 0;
 
-    return fraction < 1 && bytes == 0
-               ? 1
-               : bytes; /* 1 byte serves no request either, and 0 would mean no limit */
+    return fraction < 1 && bytes == 0 ? 1 : bytes; /* 1 byte serves no request either, and 0 would mean no limit */
 }
 
 int varve_alloc_set_memory_fraction(struct varve_alloc *alloc, double fraction)
@@ -166,8 +164,7 @@ void varve_alloc_set_recorder(struct varve_alloc *alloc, const struct varve_allo
 }
 
 static int add_callback(struct varve_alloc *alloc, struct callback_list *list,
-                        uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
-                        void *context)
+                        uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss), void *context)
 {
     int error = VARVE_ERROR_FULL;
 
@@ -189,8 +186,7 @@ int varve_alloc_add_miss_callback(struct varve_alloc *alloc,
 }
 
 int varve_alloc_add_last_resort(struct varve_alloc *alloc,
-                                uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
-                                void *context)
+                                uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss), void *context)
 {
     return add_callback(alloc, &alloc->last_resorts, callback, context);
 }
@@ -216,8 +212,7 @@ void varve_alloc_remove_callbacks(struct varve_alloc *alloc, const void *context
 }
 
 int varve_alloc_add_oom_observer(struct varve_alloc *alloc,
-                                 void (*observer)(void *context, const struct varve_alloc_oom *oom),
-                                 void *context)
+                                 void (*observer)(void *context, const struct varve_alloc_oom *oom), void *context)
 {
     int error = VARVE_ERROR_FULL;
 

@@ -13,8 +13,7 @@ int device_run(struct varve_device *device, struct device_call call, device_body
     struct device_table *table = device_table_of(device);
     int result;
 
-    return table->hooks->enter(table, &call, &result) ? table->hooks->leave(table, &call, body(table, &call))
-                                                      : result;
+    return table->hooks->enter(table, &call, &result) ? table->hooks->leave(table, &call, body(table, &call)) : result;
 }
 
 /* An operation whose call has these fields. */
@@ -106,12 +105,11 @@ int device_free_async(struct varve_device *device, uint64_t addr, uint64_t bytes
     return give_back(device, VARVE_DEVICE_FREE_ASYNC, DEVICE_RANGE_POOLED, addr, bytes, stream);
 }
 
-int device_vmm_reserve(struct varve_device *device, uint64_t bytes,
-                       const struct varve_device_reservation *reservation, uint64_t *addr_out)
+int device_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct varve_device_reservation *reservation,
+                       uint64_t *addr_out)
 {
-    return RUN(take_range, .kind = VARVE_DEVICE_VMM_RESERVE, .range = DEVICE_RANGE_RESERVATION,
-               .bytes = bytes, .stream = reservation ? reservation->stream : 0, .reservation = reservation,
-               .out = addr_out);
+    return RUN(take_range, .kind = VARVE_DEVICE_VMM_RESERVE, .range = DEVICE_RANGE_RESERVATION, .bytes = bytes,
+               .stream = reservation ? reservation->stream : 0, .reservation = reservation, .out = addr_out);
 }
 
 int device_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t bytes)
@@ -179,8 +177,8 @@ static int map(struct device_table *table, struct device_call *call)
         return error;
     }
     if (table->hooks->map) {
-        error = table->hooks->map(table, call->addr, call->bytes,
-                                  slots_find(&table->resources.handles, call->id)->value);
+        error =
+            table->hooks->map(table, call->addr, call->bytes, slots_find(&table->resources.handles, call->id)->value);
     }
     if (error == VARVE_OK) {
         resources_map_enter(&table->resources, mapping);
@@ -313,8 +311,7 @@ static int event_record(struct device_table *table, struct device_call *call)
     if (result >= 0) {
         result = table->hooks->event_record(table, call->id, call->stream);
     }
-    return result < 0 ? result
-                      : resources_event_record(&table->resources, call->id, call->stream, result == 1);
+    return result < 0 ? result : resources_event_record(&table->resources, call->id, call->stream, result == 1);
 }
 
 int device_event_record(struct varve_device *device, uint64_t event, uint64_t stream)

@@ -73,8 +73,7 @@ static void refresh(struct device_range *tree, uint64_t addr)
     pull(tree);
 }
 
-static void split(struct device_range *tree, uint64_t addr, struct device_range **below,
-                  struct device_range **above)
+static void split(struct device_range *tree, uint64_t addr, struct device_range **below, struct device_range **above)
 {
     if (!tree) {
         *below = NULL;
@@ -159,8 +158,8 @@ static int walk_one(struct walk *walk, const struct device_range *range)
     unsigned long long addr = range->addr;
 
     if (range->addr == 0 || range->bytes == 0 || range_end(range) <= range->addr) {
-        return varve_message_set(walk->message, VARVE_ERROR_CORRUPT,
-                                 "%s: the range at %#llx is empty or wraps", walk->name, addr);
+        return varve_message_set(walk->message, VARVE_ERROR_CORRUPT, "%s: the range at %#llx is empty or wraps",
+                                 walk->name, addr);
     }
     if (before && range_end(before) > range->addr) {
         return varve_message_set(walk->message, VARVE_ERROR_CORRUPT,
@@ -168,9 +167,8 @@ static int walk_one(struct walk *walk, const struct device_range *range)
                                  (unsigned long long)before->addr);
     }
     if (range->gap != gap_between(walk->ranges, before, range)) {
-        return varve_message_set(walk->message, VARVE_ERROR_CORRUPT,
-                                 "%s: the gap in front of %#llx is not %llu", walk->name, addr,
-                                 (unsigned long long)range->gap);
+        return varve_message_set(walk->message, VARVE_ERROR_CORRUPT, "%s: the gap in front of %#llx is not %llu",
+                                 walk->name, addr, (unsigned long long)range->gap);
     }
     walk->previous = range;
     walk->count++;
@@ -185,17 +183,16 @@ static int tree_check(struct walk *walk, const struct device_range *tree)
 
     for (size_t i = 0; i < 2; i++) {
         if (children[i] && children[i]->priority > tree->priority) {
-            return varve_message_set(walk->message, VARVE_ERROR_CORRUPT, "%s: no heap below %#llx",
-                                     walk->name, (unsigned long long)tree->addr);
+            return varve_message_set(walk->message, VARVE_ERROR_CORRUPT, "%s: no heap below %#llx", walk->name,
+                                     (unsigned long long)tree->addr);
         }
         if (children[i] && children[i]->gap_max > most) {
             most = children[i]->gap_max;
         }
     }
     if (most != tree->gap_max) {
-        return varve_message_set(walk->message, VARVE_ERROR_CORRUPT,
-                                 "%s: the largest gap below %#llx is %llu", walk->name,
-                                 (unsigned long long)tree->addr, (unsigned long long)most);
+        return varve_message_set(walk->message, VARVE_ERROR_CORRUPT, "%s: the largest gap below %#llx is %llu",
+                                 walk->name, (unsigned long long)tree->addr, (unsigned long long)most);
     }
     error = tree->left ? tree_check(walk, tree->left) : 0;
     if (error == 0) {

@@ -39,11 +39,10 @@ static const char *kind_name(enum device_range_kind kind)
 static int refuse_overlap(struct device_resources *resources, const struct device_range *range,
                           const struct device_range *other)
 {
-    return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
-                         "the %s [%#llx, %#llx) overlaps the %s [%#llx, %#llx)", kind_name(range->kind),
-                         (unsigned long long)range->addr, (unsigned long long)(range->addr + range->bytes),
-                         kind_name(other->kind), (unsigned long long)other->addr,
-                         (unsigned long long)(other->addr + other->bytes));
+    return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "the %s [%#llx, %#llx) overlaps the %s [%#llx, %#llx)",
+                         kind_name(range->kind), (unsigned long long)range->addr,
+                         (unsigned long long)(range->addr + range->bytes), kind_name(other->kind),
+                         (unsigned long long)other->addr, (unsigned long long)(other->addr + other->bytes));
 }
 
 static bool is_whole(const struct device_resources *resources, uint64_t addr, uint64_t bytes)
@@ -85,9 +84,8 @@ void resources_close(struct device_resources *resources)
 
 uint64_t resources_footprint(const struct device_resources *resources, uint64_t bytes)
 {
-    return bytes > UINT64_MAX - resources->grain
-               ? UINT64_MAX
-               : (bytes + resources->grain - 1) / resources->grain * resources->grain;
+    return bytes > UINT64_MAX - resources->grain ? UINT64_MAX
+                                                 : (bytes + resources->grain - 1) / resources->grain * resources->grain;
 }
 
 static void use(struct device_resources *resources, uint64_t bytes)
@@ -105,9 +103,9 @@ int resources_room(struct device_resources *resources, uint64_t bytes)
     }
     assert(resources->used <= resources->capacity);
     if (resources_footprint(resources, bytes) > resources->capacity - resources->used) {
-        return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY,
-                             "%llu bytes do not fit: %llu of %llu are in use", (unsigned long long)bytes,
-                             (unsigned long long)resources->used, (unsigned long long)resources->capacity);
+        return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "%llu bytes do not fit: %llu of %llu are in use",
+                             (unsigned long long)bytes, (unsigned long long)resources->used,
+                             (unsigned long long)resources->capacity);
     }
     return 0;
 }
@@ -116,9 +114,8 @@ int resources_pool_room(struct device_resources *resources, uint64_t bytes)
 {
     if (bytes > resources->capacity - resources->used) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY,
-                             "the pool can't grow by %llu bytes: %llu of %llu are in use",
-                             (unsigned long long)bytes, (unsigned long long)resources->used,
-                             (unsigned long long)resources->capacity);
+                             "the pool can't grow by %llu bytes: %llu of %llu are in use", (unsigned long long)bytes,
+                             (unsigned long long)resources->used, (unsigned long long)resources->capacity);
     }
     return 0;
 }
@@ -149,8 +146,7 @@ static int range_check(struct device_resources *resources, enum device_range_kin
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "0 bytes of addresses asked for");
     }
     if (kind == DEVICE_RANGE_RESERVATION && !is_whole(resources, 0, bytes)) {
-        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
-                             "a reservation of %llu bytes is not a multiple of %llu",
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "a reservation of %llu bytes is not a multiple of %llu",
                              (unsigned long long)bytes, (unsigned long long)resources->grain);
     }
     if (kind == DEVICE_RANGE_RESERVATION && bytes > UINT64_MAX / 2) {
@@ -177,8 +173,7 @@ int resources_range_new(struct device_resources *resources, enum device_range_ki
     }
     range = calloc(1, sizeof(*range));
     if (!range) {
-        return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a %s",
-                             kind_name(kind));
+        return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a %s", kind_name(kind));
     }
     range->kind = kind;
     range->bytes = bytes;
@@ -198,8 +193,7 @@ int resources_range_enter(struct device_resources *resources, struct device_rang
 
     if (range->addr == 0 || range->bytes == 0 || range->addr > UINT64_MAX - range->bytes) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "a %s of %llu bytes cannot lie at %#llx",
-                             kind_name(range->kind), (unsigned long long)range->bytes,
-                             (unsigned long long)range->addr);
+                             kind_name(range->kind), (unsigned long long)range->bytes, (unsigned long long)range->addr);
     }
     other = device_ranges_overlap(&resources->space, range->addr, range->bytes);
     if (other) {
@@ -210,8 +204,8 @@ int resources_range_enter(struct device_resources *resources, struct device_rang
     return 0;
 }
 
-int resources_range_find(struct device_resources *resources, enum device_range_kind kind, uint64_t addr,
-                         uint64_t bytes, struct device_range **range_out)
+int resources_range_find(struct device_resources *resources, enum device_range_kind kind, uint64_t addr, uint64_t bytes,
+                         struct device_range **range_out)
 {
     struct device_range *range = device_ranges_at_or_before(&resources->space, addr);
     const struct device_range *mapping;
@@ -225,12 +219,9 @@ int resources_range_find(struct device_resources *resources, enum device_range_k
                              kind_name(kind), (unsigned long long)addr, (unsigned long long)range->bytes,
                              (unsigned long long)bytes);
     }
-    mapping = kind == DEVICE_RANGE_RESERVATION
-                  ? device_ranges_overlap(&resources->mappings, addr, range->bytes)
-                  : NULL;
+    mapping = kind == DEVICE_RANGE_RESERVATION ? device_ranges_overlap(&resources->mappings, addr, range->bytes) : NULL;
     if (mapping) {
-        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
-                             "in the reservation at %#llx memory is mapped at %#llx",
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "in the reservation at %#llx memory is mapped at %#llx",
                              (unsigned long long)addr, (unsigned long long)mapping->addr);
     }
     *range_out = range;
@@ -240,9 +231,8 @@ int resources_range_find(struct device_resources *resources, enum device_range_k
 int resources_range_to_free(struct device_resources *resources, enum device_range_kind kind, uint64_t addr,
                             uint64_t bytes, struct device_range **range_out)
 {
-    return bytes == 0 && kind != DEVICE_RANGE_IMPORT
-               ? DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "0 bytes to free")
-               : resources_range_find(resources, kind, addr, bytes, range_out);
+    return bytes == 0 && kind != DEVICE_RANGE_IMPORT ? DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "0 bytes to free")
+                                                     : resources_range_find(resources, kind, addr, bytes, range_out);
 }
 
 int resources_handle_create(struct device_resources *resources, uint64_t bytes, uint64_t *handle_out)
@@ -254,9 +244,8 @@ int resources_handle_create(struct device_resources *resources, uint64_t bytes, 
         return error;
     }
     if (!is_whole(resources, 0, bytes)) {
-        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
-                             "a handle of %llu bytes is not a multiple of %llu", (unsigned long long)bytes,
-                             (unsigned long long)resources->grain);
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "a handle of %llu bytes is not a multiple of %llu",
+                             (unsigned long long)bytes, (unsigned long long)resources->grain);
     }
     slot = slots_acquire(&resources->handles, handle_out);
     if (!slot) {
@@ -283,8 +272,7 @@ int resources_handle_find(struct device_resources *resources, uint64_t handle, u
     }
     if (slot->bytes != bytes) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "the handle %#llx has %llu bytes, not %llu",
-                             (unsigned long long)handle, (unsigned long long)slot->bytes,
-                             (unsigned long long)bytes);
+                             (unsigned long long)handle, (unsigned long long)slot->bytes, (unsigned long long)bytes);
     }
     *slot_out = slot;
     return 0;
@@ -320,8 +308,7 @@ int resources_map_check(struct device_resources *resources, uint64_t addr, uint6
     if (!is_whole(resources, addr, bytes) || bytes > around->bytes - (addr - around->addr)) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
                              "%llu bytes at %#llx end behind their reservation, or are no multiples of %llu",
-                             (unsigned long long)bytes, (unsigned long long)addr,
-                             (unsigned long long)resources->grain);
+                             (unsigned long long)bytes, (unsigned long long)addr, (unsigned long long)resources->grain);
     }
     error = resources_range_new(resources, DEVICE_RANGE_MAPPING, bytes, &mapping);
     if (error != 0) {
@@ -360,9 +347,9 @@ int resources_mapped_check(struct device_resources *resources, uint64_t addr, ui
     for (; at < addr + bytes; at = mapping->addr + mapping->bytes) {
         mapping = device_ranges_at_or_before(&resources->mappings, at);
         if (!mapping || mapping->addr != at || mapping->bytes > addr + bytes - at) {
-            return DEVICE_REFUSE(
-                resources, VARVE_ERROR_INVALID, "[%#llx, %#llx) is not made of whole mappings: see %#llx",
-                (unsigned long long)addr, (unsigned long long)(addr + bytes), (unsigned long long)at);
+            return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
+                                 "[%#llx, %#llx) is not made of whole mappings: see %#llx", (unsigned long long)addr,
+                                 (unsigned long long)(addr + bytes), (unsigned long long)at);
         }
     }
     return 0;
@@ -387,8 +374,7 @@ static int mapped_memory_check(struct device_resources *resources, uint64_t addr
         mapping = device_ranges_at_or_before(&resources->mappings, at);
         if (!mapping || at - mapping->addr >= mapping->bytes || !mapping->is_accessible) {
             return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "[%#llx, %#llx): at %#llx %s",
-                                 (unsigned long long)addr, (unsigned long long)(addr + bytes),
-                                 (unsigned long long)at,
+                                 (unsigned long long)addr, (unsigned long long)(addr + bytes), (unsigned long long)at,
                                  mapping && at - mapping->addr < mapping->bytes ? "the device has no access"
                                                                                 : "nothing is mapped");
         }
@@ -413,10 +399,9 @@ int resources_memory_check(struct device_resources *resources, uint64_t addr, ui
                              (unsigned long long)addr);
     }
     if (bytes > range->bytes - (addr - range->addr)) {
-        return DEVICE_REFUSE(
-            resources, VARVE_ERROR_INVALID, "%llu bytes at %#llx end behind the %s [%#llx, %#llx)",
-            (unsigned long long)bytes, (unsigned long long)addr, kind_name(range->kind),
-            (unsigned long long)range->addr, (unsigned long long)(range->addr + range->bytes));
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%llu bytes at %#llx end behind the %s [%#llx, %#llx)",
+                             (unsigned long long)bytes, (unsigned long long)addr, kind_name(range->kind),
+                             (unsigned long long)range->addr, (unsigned long long)(range->addr + range->bytes));
     }
     return range->kind == DEVICE_RANGE_RESERVATION ? mapped_memory_check(resources, addr, bytes) : 0;
 }
@@ -445,8 +430,7 @@ static struct device_slot *event_find(struct device_resources *resources, uint64
     struct device_slot *slot = slots_find(&resources->events, event);
 
     if (!slot) {
-        varve_message_set(&resources->reason, VARVE_ERROR_NOT_FOUND, "no event %#llx",
-                          (unsigned long long)event);
+        varve_message_set(&resources->reason, VARVE_ERROR_NOT_FOUND, "no event %#llx", (unsigned long long)event);
     }
     return slot;
 }
@@ -496,8 +480,7 @@ int resources_event_destroy(struct device_resources *resources, uint64_t event)
     return 0;
 }
 
-int resources_event_record(struct device_resources *resources, uint64_t event, uint64_t stream,
-                           bool is_incomplete)
+int resources_event_record(struct device_resources *resources, uint64_t event, uint64_t stream, bool is_incomplete)
 {
     struct device_slot *slot = event_find(resources, event);
 
@@ -558,8 +541,7 @@ struct device_stream *resources_stream_acquire(struct device_resources *resource
         struct device_stream *grown = realloc(resources->streams, capacity * sizeof(*grown));
 
         if (!grown) {
-            varve_message_set(&resources->reason, VARVE_ERROR_NO_MEMORY,
-                              "no memory for the entry of a stream");
+            varve_message_set(&resources->reason, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a stream");
             return NULL;
         }
         resources->streams = grown;
@@ -625,8 +607,7 @@ void resources_created_remove(struct device_resources *resources, uint64_t strea
 
 int resources_stream_check(struct device_resources *resources, uint64_t stream)
 {
-    return stream - DEVICE_STREAM_FIRST < resources->streams_made ? resources_created_find(resources, stream)
-                                                                  : 0;
+    return stream - DEVICE_STREAM_FIRST < resources->streams_made ? resources_created_find(resources, stream) : 0;
 }
 
 /* ---- the walker ---- */
@@ -650,8 +631,7 @@ static uint64_t segment_bytes(const struct device_resources *resources)
 }
 
 /* Counts mappings by handle into `maps` on the way. */
-static int mappings_check(const struct device_resources *resources, uint32_t *maps,
-                          struct varve_message *message)
+static int mappings_check(const struct device_resources *resources, uint32_t *maps, struct varve_message *message)
 {
     const struct device_range *mapping = device_ranges_at_or_after(&resources->mappings, 0);
 
@@ -661,23 +641,20 @@ static int mappings_check(const struct device_resources *resources, uint32_t *ma
         unsigned long long addr = mapping->addr;
 
         if (!around || around->kind != DEVICE_RANGE_RESERVATION || range_end(mapping) > range_end(around)) {
-            return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                     "the mapping at %#llx is in no reservation", addr);
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "the mapping at %#llx is in no reservation", addr);
         }
         if (!handle || handle->bytes != mapping->bytes) {
-            return varve_message_set(
-                message, VARVE_ERROR_CORRUPT,
-                "the mapping at %#llx is of the handle %#llx, which is not live or not of %llu "
-                "bytes",
-                addr, (unsigned long long)mapping->value, (unsigned long long)mapping->bytes);
+            return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                     "the mapping at %#llx is of the handle %#llx, which is not live or not of %llu "
+                                     "bytes",
+                                     addr, (unsigned long long)mapping->value, (unsigned long long)mapping->bytes);
         }
         maps[slots_index(mapping->value)]++;
     }
     return 0;
 }
 
-static int handles_check(const struct device_resources *resources, const uint32_t *maps,
-                         struct varve_message *message)
+static int handles_check(const struct device_resources *resources, const uint32_t *maps, struct varve_message *message)
 {
     uint64_t used = segment_bytes(resources) + resources->pooled;
 
@@ -689,8 +666,8 @@ static int handles_check(const struct device_resources *resources, const uint32_
         }
         used += resources_footprint(resources, handle->bytes);
         if (handle->maps != maps[i] || (handle->is_released && handle->maps == 0)) {
-            return varve_message_set(message, VARVE_ERROR_CORRUPT, "handle %u: %u mappings, %u counted%s",
-                                     i + 1, maps[i], handle->maps, handle->is_released ? ", released" : "");
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "handle %u: %u mappings, %u counted%s", i + 1,
+                                     maps[i], handle->maps, handle->is_released ? ", released" : "");
         }
     }
     if (used != resources->used || used > resources->capacity) {
@@ -707,8 +684,7 @@ static int events_check(const struct device_resources *resources, struct varve_m
         const struct device_stream *stream = &resources->streams[i];
 
         if ((i != 0 && stream[-1].stream >= stream->stream) || stream->completed > resources->records) {
-            return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                     "stream %#llx: out of order, or ahead of records",
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "stream %#llx: out of order, or ahead of records",
                                      (unsigned long long)stream->stream);
         }
     }

@@ -100,8 +100,8 @@ int slots_check(const struct device_slots *slots, const char *name, struct varve
         }
     }
     if (live != slots->live || live + spare != slots->count) {
-        return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: %u live (%u counted) and %u spare of %u",
-                                 name, live, slots->live, spare, slots->count);
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: %u live (%u counted) and %u spare of %u", name,
+                                 live, slots->live, spare, slots->count);
     }
     return 0;
 }

@@ -50,9 +50,8 @@ static int stream_destroy(struct device_table *table, struct device_call *call)
 
 int device_stream_destroy(struct varve_device *device, uint64_t stream)
 {
-    return device_run(
-        device, (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .stream = stream, .gives_back = true},
-        stream_destroy);
+    return device_run(device, (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .stream = stream, .gives_back = true},
+                      stream_destroy);
 }
 
 /* ---- copies ---- */
@@ -65,8 +64,8 @@ static int memory_check(struct device_table *table, uint64_t addr, uint64_t byte
 }
 
 /* One end of a copy: addresses that exist, and memory of the device where it is to be that. */
-static int end_check(struct device_table *table, const struct varve_copy_2d *copy, uint64_t addr,
-                     uint64_t pitch, bool is_here)
+static int end_check(struct device_table *table, const struct varve_copy_2d *copy, uint64_t addr, uint64_t pitch,
+                     bool is_here)
 {
     struct device_resources *resources = &table->resources;
     uint64_t last;
@@ -77,8 +76,7 @@ static int end_check(struct device_table *table, const struct varve_copy_2d *cop
     }
     if (addr == 0 || __builtin_mul_overflow(copy->rows - 1, pitch, &last) ||
         __builtin_add_overflow(last, copy->row_bytes, &last) || last > UINT64_MAX - addr) {
-        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
-                             "%llu rows of %llu bytes, %llu apart, cannot lie at %#llx",
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%llu rows of %llu bytes, %llu apart, cannot lie at %#llx",
                              (unsigned long long)copy->rows, (unsigned long long)copy->row_bytes,
                              (unsigned long long)pitch, (unsigned long long)addr);
     }
@@ -102,10 +100,8 @@ static bool does_overlap(const struct varve_copy_2d *copy)
     if (copy->rows == 1 || copy->target_pitch == copy->source_pitch) {
         return rows_meet(copy);
     }
-    return copy->target_addr <
-               copy->source_addr + device_span(copy->row_bytes, copy->rows, copy->source_pitch) &&
-           copy->source_addr <
-               copy->target_addr + device_span(copy->row_bytes, copy->rows, copy->target_pitch);
+    return copy->target_addr < copy->source_addr + device_span(copy->row_bytes, copy->rows, copy->source_pitch) &&
+           copy->source_addr < copy->target_addr + device_span(copy->row_bytes, copy->rows, copy->target_pitch);
 }
 
 static int copy_check(struct device_table *table, const struct varve_copy_2d *copy)
@@ -121,14 +117,11 @@ static int copy_check(struct device_table *table, const struct varve_copy_2d *co
     int error;
 
     if ((unsigned)copy->direction >= VARVE_COPY_DIRECTION_LIMIT) {
-        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%d is no direction of a copy",
-                             (int)copy->direction);
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%d is no direction of a copy", (int)copy->direction);
     }
-    error =
-        end_check(table, copy, copy->target_addr, copy->target_pitch, directions[copy->direction].has_target);
+    error = end_check(table, copy, copy->target_addr, copy->target_pitch, directions[copy->direction].has_target);
     if (error == VARVE_OK) {
-        error = end_check(table, copy, copy->source_addr, copy->source_pitch,
-                          directions[copy->direction].has_source);
+        error = end_check(table, copy, copy->source_addr, copy->source_pitch, directions[copy->direction].has_source);
     }
     if (error == VARVE_OK && does_overlap(copy)) {
         error = DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "the copy from %#llx to %#llx overlaps itself",
@@ -192,14 +185,13 @@ static int fill(struct device_table *table, struct device_call *call)
         return error;
     }
     if (bytes == 0 || bytes > 8 || (bytes & (bytes - 1)) != 0) {
-        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
-                             "a pattern of %u bytes; 1, 2, 4 and 8 are possible", bytes);
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "a pattern of %u bytes; 1, 2, 4 and 8 are possible",
+                             bytes);
     }
     if (fill->count == 0) {
         return VARVE_OK;
     }
-    if (fill->addr % bytes != 0 || fill->count > UINT64_MAX / bytes ||
-        fill->addr > UINT64_MAX - fill->count * bytes) {
+    if (fill->addr % bytes != 0 || fill->count > UINT64_MAX / bytes || fill->addr > UINT64_MAX - fill->count * bytes) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%llu elements of %u bytes cannot lie at %#llx",
                              (unsigned long long)fill->count, bytes, (unsigned long long)fill->addr);
     }
@@ -207,16 +199,14 @@ static int fill(struct device_table *table, struct device_call *call)
     return error == VARVE_OK && table->hooks->fill ? table->hooks->fill(table, fill, call->stream) : error;
 }
 
-int device_fill(struct varve_device *device, uint64_t addr, uint64_t pattern, unsigned pattern_bytes,
-                uint64_t count, uint64_t stream)
+int device_fill(struct varve_device *device, uint64_t addr, uint64_t pattern, unsigned pattern_bytes, uint64_t count,
+                uint64_t stream)
 {
-    const struct device_fill all = {
-        .addr = addr, .pattern = pattern, .count = count, .pattern_bytes = pattern_bytes};
+    const struct device_fill all = {.addr = addr, .pattern = pattern, .count = count, .pattern_bytes = pattern_bytes};
 
     return device_run(
         device,
-        (struct device_call){
-            .kind = VARVE_DEVICE_FILL, .bytes = count * pattern_bytes, .stream = stream, .fill = &all},
+        (struct device_call){.kind = VARVE_DEVICE_FILL, .bytes = count * pattern_bytes, .stream = stream, .fill = &all},
         fill);
 }
 
@@ -267,8 +257,7 @@ static int host_alloc(struct device_table *table, struct device_call *call)
 
 int device_host_alloc(struct varve_device *device, uint64_t bytes, uint64_t *addr_out)
 {
-    return device_run(device,
-                      (struct device_call){.kind = VARVE_DEVICE_HOST_ALLOC, .bytes = bytes, .out = addr_out},
+    return device_run(device, (struct device_call){.kind = VARVE_DEVICE_HOST_ALLOC, .bytes = bytes, .out = addr_out},
                       host_alloc);
 }
 
@@ -298,8 +287,7 @@ static int host_free(struct device_table *table, struct device_call *call)
 
 int device_host_free(struct varve_device *device, uint64_t addr)
 {
-    return device_run(device,
-                      (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .addr = addr, .gives_back = true},
+    return device_run(device, (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .addr = addr, .gives_back = true},
                       host_free);
 }
 

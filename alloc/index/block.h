@@ -53,8 +53,7 @@ struct block {
         };
     };
     union {
-        bool
-            is_alone; /* free_index.c's own, while free: no other block is in its bin, and its links are NULL */
+        bool is_alone; /* free_index.c's own, while free: no other block is in its bin, and its links are NULL */
         bool has_user; /* while allocated: `user` is the program's */
     };
     /* Links: of the free index while free, of the unmapped list, of the deferred list while in use; else NULL. */

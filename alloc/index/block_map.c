@@ -82,8 +82,7 @@ int block_map_check(const struct block_map *map, struct varve_message *message)
     uint64_t filled = 0;
     for (uint64_t i = 0; i <= block_map_mask(map); i++) {
         const struct block_map_slot *slot = &map->slots[i];
-        if (slot->block == NULL ? slot->addr != 0
-                                : slot->block->addr != slot->addr || !slot->block->is_in_map) {
+        if (slot->block == NULL ? slot->addr != 0 : slot->block->addr != slot->addr || !slot->block->is_in_map) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "map: slot %llu has address 0x%llx",
                                      (unsigned long long)i, (unsigned long long)slot->addr);
         }
@@ -97,8 +96,7 @@ int block_map_check(const struct block_map *map, struct varve_message *message)
     if (filled != map->count || filled > map->limit || map->mask != (UINT64_C(1) << map->bits) - 1 ||
         map->shift != 64 - map->bits || 2 * map->limit != map->mask + 1 ||
         map->mapped_bytes != sizeof(struct block_map_slot) << map->bits) {
-        return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                 "map: %llu entries in 2^%u slots, counted %llu",
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "map: %llu entries in 2^%u slots, counted %llu",
                                  (unsigned long long)map->count, map->bits, (unsigned long long)filled);
     }
     return VARVE_OK;

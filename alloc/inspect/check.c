@@ -30,8 +30,7 @@ static int wrong(struct varve_message *message, const char *what, uint64_t value
 }
 
 /* Free neighbours may stay apart, and belong to several streams, where a backend decides that. */
-static int check_neighbours(const struct varve_alloc *alloc, const struct block *block,
-                            struct varve_message *message)
+static int check_neighbours(const struct varve_alloc *alloc, const struct block *block, struct varve_message *message)
 {
     const struct block *next = block->next;
     bool is_backed = backend_of_pool(alloc, block_pool(block)) != NULL;
@@ -39,8 +38,7 @@ static int check_neighbours(const struct varve_alloc *alloc, const struct block 
     if (next != NULL && (next->prev != block || next->addr != block->addr + block->size ||
                          (is_backed ? block_pool(next) != block_pool(block) : next->bins != block->bins) ||
                          next->segment_id != block->segment_id || next->expandable != block->expandable)) {
-        return wrong(message, "a neighbour does not fit to the block before it", next->addr,
-                     block->addr + block->size);
+        return wrong(message, "a neighbour does not fit to the block before it", next->addr, block->addr + block->size);
     }
     if (block->prev != NULL && block->prev->next != block) {
         return wrong(message, "a neighbour does not point back to the block", block->prev->addr, block->addr);
@@ -105,13 +103,11 @@ static int check_pool(const struct varve_alloc *alloc, const struct pool *pool, 
     for (const struct block *block = free_index_first(&pool->index); error == VARVE_OK && block != NULL;
          block = free_index_following(&pool->index, block)) {
         if (!block_is_available(block) || !block->is_mapped || !block->is_free || block_pool(block) != pool ||
-            block->is_planned ||
-            (backend_of_pool(alloc, pool) == NULL && block->freed_at > pool->search_count)) {
+            block->is_planned || (backend_of_pool(alloc, pool) == NULL && block->freed_at > pool->search_count)) {
             return wrong(message, "a free block has a wrong state, address", block->addr, block->addr);
         }
         if (block->is_in_map && block_map_find(&alloc->map, block->addr) != block) {
-            return wrong(message, "a free block is not where the map has it, address", block->addr,
-                         block->addr);
+            return wrong(message, "a free block is not where the map has it, address", block->addr, block->addr);
         }
         sums->in_map += block->is_in_map;
         if (block_is_split(block) && block->expandable == NULL) {
@@ -122,8 +118,7 @@ static int check_pool(const struct varve_alloc *alloc, const struct pool *pool, 
         add_segment(block, sums, pool->is_small);
         error = check_neighbours(alloc, block, message);
     }
-    for (const struct block *block = pool->unmapped; error == VARVE_OK && block != NULL;
-         block = block->right) {
+    for (const struct block *block = pool->unmapped; error == VARVE_OK && block != NULL; block = block->right) {
         if (block->is_mapped || block->is_free || block->is_allocated || block->is_in_map ||
             block->expandable == NULL || block_pool(block) != pool || block->expandable->pool != pool ||
             (block->right != NULL && (block->right->left != block || !is_in_order(block, block->right)))) {
@@ -186,8 +181,7 @@ static int check_sums(const struct varve_alloc *alloc, const struct sums *sums, 
         error = wrong(message, "oversize_segments", (uint64_t)stats->oversize_segments.current,
                       (uint64_t)sums->oversize_segments);
     }
-    if (error == VARVE_OK &&
-        alloc->reserved_bytes != (uint64_t)stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].current) {
+    if (error == VARVE_OK && alloc->reserved_bytes != (uint64_t)stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].current) {
         error = wrong(message, "reserved bytes", alloc->reserved_bytes,
                       (uint64_t)stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].current);
     }
@@ -201,8 +195,7 @@ static int check_sums(const struct varve_alloc *alloc, const struct sums *sums, 
 }
 
 /* Every event that is queued waits for a block that was freed, every freed block with uses is in the list. */
-static int check_waiting(const struct varve_alloc *alloc, const struct sums *sums,
-                         struct varve_message *message)
+static int check_waiting(const struct varve_alloc *alloc, const struct sums *sums, struct varve_message *message)
 {
     uint64_t queued = 0, deferred = 0;
 
@@ -210,8 +203,7 @@ static int check_waiting(const struct varve_alloc *alloc, const struct sums *sum
         const struct event_queue *queue = &alloc->queues[i];
         for (uint32_t k = 0; k < queue->count; k++) {
             const struct block *block = queue->items[(queue->head + k) & (queue->capacity - 1)].block;
-            if (block->is_allocated || block->event_count == 0 ||
-                block_map_find(&alloc->map, block->addr) != block) {
+            if (block->is_allocated || block->event_count == 0 || block_map_find(&alloc->map, block->addr) != block) {
                 return wrong(message, "an event waits for a wrong block, address", block->addr, block->addr);
             }
         }
@@ -233,13 +225,11 @@ static int check_waiting(const struct varve_alloc *alloc, const struct sums *sum
     if (queued != alloc->pending_events || sums->waiting != queued) {
         return wrong(message, "pending events", alloc->pending_events, queued);
     }
-    return deferred == sums->deferred ? VARVE_OK
-                                      : wrong(message, "deferred blocks", deferred, sums->deferred);
+    return deferred == sums->deferred ? VARVE_OK : wrong(message, "deferred blocks", deferred, sums->deferred);
 }
 
 /* Pools without references are listed, the others are not; their segments are counted. */
-static int check_private_pools(const struct varve_alloc *alloc, const struct sums *sums,
-                               struct varve_message *message)
+static int check_private_pools(const struct varve_alloc *alloc, const struct sums *sums, struct varve_message *message)
 {
     uint64_t segments = 0, freeable = 0, listed = 0;
 
@@ -272,8 +262,7 @@ int varve_alloc_check(struct varve_alloc *alloc, struct varve_message *message)
     while (error == VARVE_OK && (block = block_map_each(&alloc->map, &position)) != NULL) {
         error = check_used(alloc, block, &sums, message);
     }
-    for (struct pool *pool = pool_each(alloc, NULL); error == VARVE_OK && pool != NULL;
-         pool = pool_each(alloc, pool)) {
+    for (struct pool *pool = pool_each(alloc, NULL); error == VARVE_OK && pool != NULL; pool = pool_each(alloc, pool)) {
         error = check_pool(alloc, pool, &sums, message);
     }
     if (error == VARVE_OK && sums.in_map != alloc->map.count) {

@@ -59,8 +59,7 @@ static bool is_among(const struct varve_alloc_release *items, size_t count, uint
 static void plan_done(struct varve_alloc *alloc, const struct varve_alloc_release *done, size_t count,
                       struct release_plan *plan)
 {
-    for (struct pool *pool = pool_each(alloc, NULL); count > 0 && pool != NULL;
-         pool = pool_each(alloc, pool)) {
+    for (struct pool *pool = pool_each(alloc, NULL); count > 0 && pool != NULL; pool = pool_each(alloc, pool)) {
         for (struct block *block = free_index_first(&pool->index); block != NULL;
              block = free_index_following(&pool->index, block)) {
             uint64_t addr = block->addr;

@@ -21,8 +21,7 @@
 
 static int refuse(struct varve_message *message, const char *what, uint64_t addr)
 {
-    return varve_message_set(message, VARVE_ERROR_INVALID, "cannot begin with this state: %s at %#" PRIx64,
-                             what, addr);
+    return varve_message_set(message, VARVE_ERROR_INVALID, "cannot begin with this state: %s at %#" PRIx64, what, addr);
 }
 
 static int check_blocks(const struct varve_alloc_snapshot *snapshot, const struct varve_segment_info *segment,
@@ -64,13 +63,12 @@ static int request_of(struct varve_alloc *alloc, const struct varve_segment_info
         private_pool->use_count += private_pool->use_count == 0;
         pool = segment->is_small ? &private_pool->small : &private_pool->large;
     }
-    *request = (struct request){
-        .bytes = segment->bytes,
-        .segment_bytes = segment->bytes,
-        .wanted = {.rounded = segment->bytes, .bins = pool_bins(alloc, pool, segment->stream)},
-        .pool = pool,
-        .source = VARVE_CAUSE_INHERITED,
-        .message = message};
+    *request = (struct request){.bytes = segment->bytes,
+                                .segment_bytes = segment->bytes,
+                                .wanted = {.rounded = segment->bytes, .bins = pool_bins(alloc, pool, segment->stream)},
+                                .pool = pool,
+                                .source = VARVE_CAUSE_INHERITED,
+                                .message = message};
     return request->wanted.bins != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
 }
 
@@ -94,8 +92,7 @@ static int find_space(struct varve_alloc *alloc, const struct request *request,
         }
     }
     if (segment->addr < space->addr || segment->addr + segment->bytes > space->addr + space->size ||
-        (segment->addr - space->addr) % space->expandable->unit != 0 ||
-        segment->bytes % space->expandable->unit != 0) {
+        (segment->addr - space->addr) % space->expandable->unit != 0 || segment->bytes % space->expandable->unit != 0) {
         return refuse(request->message, "a range that does not fit its reservation", segment->addr);
     }
     if (segment->addr > space->addr) {
@@ -113,8 +110,8 @@ static int find_space(struct varve_alloc *alloc, const struct request *request,
     return VARVE_OK;
 }
 
-static int alloc_segment(struct varve_alloc *alloc, struct request *request,
-                         const struct varve_segment_info *segment, struct block **block_out)
+static int alloc_segment(struct varve_alloc *alloc, struct request *request, const struct varve_segment_info *segment,
+                         struct block **block_out)
 {
     uint64_t limit = alloc->limit;
     int error;
@@ -140,8 +137,7 @@ static int alloc_segment(struct varve_alloc *alloc, struct request *request,
         if (!segment->is_expandable) {
             block_insert_free(*block_out); /* found, and released, when the allocator closes */
         }
-        error = refuse(request->message, "the device gave another address than that of the segment",
-                       segment->addr);
+        error = refuse(request->message, "the device gave another address than that of the segment", segment->addr);
     }
     return error;
 }
@@ -201,8 +197,7 @@ static void restore_free(struct varve_alloc *alloc, struct block *block)
 }
 
 static int restore_blocks(struct varve_alloc *alloc, const struct varve_alloc_snapshot *snapshot,
-                          const struct varve_segment_info *segment, struct block *rest,
-                          struct varve_message *message)
+                          const struct varve_segment_info *segment, struct block *rest, struct varve_message *message)
 {
     for (size_t i = 0; i < segment->block_count; i++) {
         const struct varve_block_info *info = &snapshot->blocks[segment->first_block + i];
@@ -250,8 +245,7 @@ int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snap
         if (error == VARVE_OK && alloc->reserved_bytes > TOTAL_LIMIT - segment->bytes) {
             error = refuse(message, "more memory than a device can have", segment->addr);
         } else if (error == VARVE_OK && segment->is_expandable && alloc->device->ops->vmm_reserve == NULL) {
-            error =
-                refuse(message, "an expandable segment, on a device without virtual memory,", segment->addr);
+            error = refuse(message, "an expandable segment, on a device without virtual memory,", segment->addr);
         }
         if (error == VARVE_OK && block_slab_reserve(&alloc->slab, segment->block_count + 4) != VARVE_OK) {
             error = VARVE_ERROR_FULL; /* before the device is asked, so that nothing is half done */

@@ -15,8 +15,7 @@
 #define FIGURES (9 * 3 * 4 + 2 * 4 + 6)
 
 /* X for each member of a statistic, in the order of their keys. */
-#define STAT_MEMBERS(X, key, stat) \
-    X(key, stat, allocated) X(key, stat, current) X(key, stat, freed) X(key, stat, peak)
+#define STAT_MEMBERS(X, key, stat) X(key, stat, allocated) X(key, stat, current) X(key, stat, freed) X(key, stat, peak)
 
 #define FIGURE_OF_STAT(key, stat, member) \
     {key "." #member, offsetof(struct varve_alloc_stats, stat) + offsetof(struct varve_alloc_stat, member)},
@@ -99,8 +98,7 @@ static void complete_all(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS])
 {
     struct varve_alloc_stat *all = &stats[VARVE_ALLOC_STAT_ALL];
 
-    all->allocated =
-        stats[VARVE_ALLOC_STAT_SMALL_POOL].allocated + stats[VARVE_ALLOC_STAT_LARGE_POOL].allocated;
+    all->allocated = stats[VARVE_ALLOC_STAT_SMALL_POOL].allocated + stats[VARVE_ALLOC_STAT_LARGE_POOL].allocated;
     all->freed = stats[VARVE_ALLOC_STAT_SMALL_POOL].freed + stats[VARVE_ALLOC_STAT_LARGE_POOL].freed;
 }
 

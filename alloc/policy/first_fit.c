@@ -48,8 +48,7 @@ static bool should_split(const struct varve_alloc_config *config, const struct w
     return !block_pool(block)->no_split && block->size - wanted->rounded >= ROUNDING_MIN_BLOCK;
 }
 
-static bool may_merge(const struct varve_alloc_config *config, const struct block *block,
-                      const struct block *neighbour)
+static bool may_merge(const struct varve_alloc_config *config, const struct block *block, const struct block *neighbour)
 {
     (void)config;
     (void)block;

@@ -104,10 +104,9 @@ static int parse_option(const struct alloc_policy *policy, const char *text, siz
             return VARVE_OK;
         }
         return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "policy %s: '%.*s': %s=%s%" PRIu64 " to %" PRIu64 " is possible (%s)",
-                                 policy->name, (int)length, text, options[i].name,
-                                 options[i].is_bytes ? "BYTES, " : "", options[i].least, options[i].most,
-                                 options[i].meaning);
+                                 "policy %s: '%.*s': %s=%s%" PRIu64 " to %" PRIu64 " is possible (%s)", policy->name,
+                                 (int)length, text, options[i].name, options[i].is_bytes ? "BYTES, " : "",
+                                 options[i].least, options[i].most, options[i].meaning);
     }
     return refuse_option(policy, text, name_length, message);
 }
@@ -144,16 +143,12 @@ uint64_t varve_alloc_block_size(const char *policy, const struct varve_alloc_con
 {
     const struct alloc_policy *found = policy_find(policy);
 
-    return found != NULL && bytes > 0 && bytes < ROUNDING_REQUEST_LIMIT ? found->block_size(config, bytes)
-                                                                        : 0;
+    return found != NULL && bytes > 0 && bytes < ROUNDING_REQUEST_LIMIT ? found->block_size(config, bytes) : 0;
 }
 
-uint64_t varve_alloc_segment_size(const char *policy, const struct varve_alloc_config *config,
-                                  uint64_t rounded)
+uint64_t varve_alloc_segment_size(const char *policy, const struct varve_alloc_config *config, uint64_t rounded)
 {
     const struct alloc_policy *found = policy_find(policy);
 
-    return found != NULL && rounded > 0 && rounded <= ROUNDING_REQUEST_LIMIT
-               ? found->segment_size(config, rounded)
-               : 0;
+    return found != NULL && rounded > 0 && rounded <= ROUNDING_REQUEST_LIMIT ? found->segment_size(config, rounded) : 0;
 }

@@ -73,10 +73,9 @@ struct alloc_policy {
                          const struct block *block);
     bool (*may_merge)(const struct varve_alloc_config *config, const struct block *block,
                       const struct block *neighbour);
-    bool has_gc;                /* ages are counted, old blocks are collected */
-    bool has_release_available; /* oversize blocks are released for a request */
-    const struct pool_backend
-        *backend; /* NULL: the functions above decide; else search, should_split and may_merge are
+    bool has_gc;                        /* ages are counted, old blocks are collected */
+    bool has_release_available;         /* oversize blocks are released for a request */
+    const struct pool_backend *backend; /* NULL: the functions above decide; else search, should_split and may_merge are
                                            not called for the default pool */
 };
 

@@ -278,9 +278,7 @@ static void print_json(FILE *out, const struct answer *answer)
 
 static struct format_text figure_text(int64_t value, enum unit unit)
 {
-    return unit == UNIT_BYTES   ? format_bytes(value)
-           : unit == UNIT_COUNT ? format_count(value)
-                                : format_duration(value);
+    return unit == UNIT_BYTES ? format_bytes(value) : unit == UNIT_COUNT ? format_count(value) : format_duration(value);
 }
 
 static bool has_figure(const struct answer *answer, size_t figure)
@@ -298,8 +296,8 @@ static bool has_figure(const struct answer *answer, size_t figure)
 static void print_table(FILE *out, const struct answer *answer)
 {
     static const char *const numbers[] = {"1", "2", "3"};
-    struct table_column columns[1 + SETTINGS_MAX] = {
-        {"", false}, {answer->advice.is_followed ? "recorded" : "as it is", true}};
+    struct table_column columns[1 + SETTINGS_MAX] = {{"", false},
+                                                     {answer->advice.is_followed ? "recorded" : "as it is", true}};
     struct table table;
 
     for (size_t i = 0; i < answer->advice.pick_count; i++) {
@@ -364,8 +362,7 @@ static void print_place(FILE *out, const struct capacity_place *place, size_t co
 
 static void print_site(FILE *out, const struct capacity_site *site)
 {
-    fprintf(out, "  %10s in %s %s", format_bytes((int64_t)site->bytes).text,
-            format_count((int64_t)site->blocks).text,
+    fprintf(out, "  %10s in %s %s", format_bytes((int64_t)site->bytes).text, format_count((int64_t)site->blocks).text,
             format_plural((int64_t)site->blocks, "block", "blocks"));
     if (site->user.file == NULL) {
         fprintf(out, " of %s\n", format_bytes((int64_t)site->size).text);
@@ -420,8 +417,7 @@ static void print_lack(FILE *out, const struct answer *answer)
     format_print_wrapped(out, line, 0);
     if (answer->load.bytes > answer->capacity) {
         snprintf(line, sizeof(line), "no allocator can: %s are live after event %s, %s more than that",
-                 format_bytes_exact((int64_t)answer->load.bytes).text,
-                 format_count((int64_t)answer->load.event).text,
+                 format_bytes_exact((int64_t)answer->load.bytes).text, format_count((int64_t)answer->load.event).text,
                  format_bytes((int64_t)(answer->load.bytes - answer->capacity)).text);
     } else {
         snprintf(line, sizeof(line), "never more than %s are live: the rest is lost to the allocator",
@@ -439,9 +435,8 @@ static void print_capacity(FILE *out, const struct answer *answer)
     if (answer->fits && answer->failed == 0) {
         fprintf(out, "%s: fits as it is\n", capacity.text);
     } else if (answer->fits) {
-        snprintf(line, sizeof(line), "%s: does not fit as it is, misses by %s (%s %s); fits with %s",
-                 capacity.text, format_bytes((int64_t)missing(answer, 0)).text,
-                 format_count(answer->failed).text,
+        snprintf(line, sizeof(line), "%s: does not fit as it is, misses by %s (%s %s); fits with %s", capacity.text,
+                 format_bytes((int64_t)missing(answer, 0)).text, format_count(answer->failed).text,
                  format_plural(answer->failed, "request fails", "requests fail"),
                  answer->advice.pick_count > 1 && runs(answer, 2) ? "these settings" : "setting 1");
         format_print_wrapped(out, line, 0);
@@ -459,19 +454,16 @@ static void print_doubt(FILE *out, const struct answer *answer)
     char line[512];
 
     if (recorded == REPLAY_UNKNOWN) {
-        fputs("the trace has requests only: what stands as recorded is PyTorch's allocator, as it is set\n",
-              out);
+        fputs("the trace has requests only: what stands as recorded is PyTorch's allocator, as it is set\n", out);
     }
     if (recorded == REPLAY_UNKNOWN || advice->is_given_room || difference <= recorded / 100) {
         return;
     }
-    snprintf(
-        line, sizeof(line),
-        "recorded: %s reserved at most; its requests made again under its own settings: %s (%s). Figures of "
-        "other settings may be off as much",
-        format_bytes(recorded).text, format_bytes(again).text,
-        advice->is_followed ? "other addresses may decide otherwise"
-                            : "was there a memory limit? --memory-limit");
+    snprintf(line, sizeof(line),
+             "recorded: %s reserved at most; its requests made again under its own settings: %s (%s). Figures of "
+             "other settings may be off as much",
+             format_bytes(recorded).text, format_bytes(again).text,
+             advice->is_followed ? "other addresses may decide otherwise" : "was there a memory limit? --memory-limit");
     format_print_wrapped(out, line, 0);
 }
 
@@ -519,12 +511,10 @@ static void print_text(FILE *out, const struct answer *answer)
         print_capacity(out, answer);
     }
     if (advice->pick_count == 0) {
-        snprintf(
-            line, sizeof(line),
-            "nothing helps: none of %zu settings tried needs less memory than %s reserved, of which %s were "
-            "allocated, or less time in calls of the device",
-            advice->trial_count, format_bytes(own->peak_reserved).text,
-            format_bytes(own->peak_allocated).text);
+        snprintf(line, sizeof(line),
+                 "nothing helps: none of %zu settings tried needs less memory than %s reserved, of which %s were "
+                 "allocated, or less time in calls of the device",
+                 advice->trial_count, format_bytes(own->peak_reserved).text, format_bytes(own->peak_allocated).text);
         format_print_wrapped(out, line, 0);
         return;
     }
@@ -628,10 +618,9 @@ static int answer_history(struct command_context *context, const struct values *
     if (error == VARVE_OK && answer->demand.served == 0) {
         return command_fail(context, "%s has no allocations of a GPU's caching allocator", answer->path);
     }
-    if (error == VARVE_OK && values->capacity != 0 &&
-        answer->demand.largest_all > (uint64_t)values->capacity) {
-        return command_fail(context, "%s: its largest request is %s, more than a capacity of %s",
-                            answer->path, format_bytes_exact((int64_t)answer->demand.largest_all).text,
+    if (error == VARVE_OK && values->capacity != 0 && answer->demand.largest_all > (uint64_t)values->capacity) {
+        return command_fail(context, "%s: its largest request is %s, more than a capacity of %s", answer->path,
+                            format_bytes_exact((int64_t)answer->demand.largest_all).text,
                             format_bytes_exact(values->capacity).text);
     }
     answer->duration_ns = duration_of(answer->history);

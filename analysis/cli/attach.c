@@ -53,15 +53,13 @@ static const char *const keep_names[] = {"events", "allocations", "totals", NULL
 static const struct option_spec options[] = {
     {"output", 'o', OPTION_TEXT, "DB", "the database to write (default PROGRAM.PID.db)",
      offsetof(struct values, output), 0, 0, NULL},
-    {"for", 0, OPTION_SECONDS, "SECONDS",
-     "detach after so long (default: when the program ends, or by Ctrl-C)", offsetof(struct values, for_ns),
-     0, 0, NULL},
+    {"for", 0, OPTION_SECONDS, "SECONDS", "detach after so long (default: when the program ends, or by Ctrl-C)",
+     offsetof(struct values, for_ns), 0, 0, NULL},
     {"stacks", 0, OPTION_CHOICE, "WHICH", "none, native, python or all (default all): call stacks taken",
      offsetof(struct values, stacks), 0, 0, stacks_names},
     {"stack-depth", 0, OPTION_INTEGER, "N", "frames kept of each stack (default 256)",
      offsetof(struct values, stack_depth), 1, 256, NULL},
-    {"max-stacks", 0, OPTION_INTEGER, "N",
-     "different stacks kept of each process (default, and most: 3145728)",
+    {"max-stacks", 0, OPTION_INTEGER, "N", "different stacks kept of each process (default, and most: 3145728)",
      offsetof(struct values, stacks_max), 1, VARVE_STACKS_MAX, NULL},
     {"overflow", 0, OPTION_CHOICE, "HOW",
      "what a thread does when its ring is full: spill (default), block, or drop and count",
@@ -72,12 +70,10 @@ static const struct option_spec options[] = {
      offsetof(struct values, bytes_max), 1, INT64_MAX, NULL},
     {"ring-size", 0, OPTION_BYTES, "BYTES", "size of each thread's ring, a power of two (default 4M)",
      offsetof(struct values, ring_bytes), 4096, INT64_C(1) << 30, NULL},
-    {"max-spill", 0, OPTION_BYTES, "BYTES",
-     "limit of the records that do not fit the rings, as for varve record",
+    {"max-spill", 0, OPTION_BYTES, "BYTES", "limit of the records that do not fit the rings, as for varve record",
      offsetof(struct values, spill_bytes), 1, INT64_MAX, NULL},
     {"force", 'f', OPTION_FLAG, NULL, "replace DB if it exists", offsetof(struct values, force), 0, 0, NULL},
-    {"quiet", 'q', OPTION_FLAG, NULL, "print no summary and no remarks", offsetof(struct values, quiet), 0, 0,
-     NULL},
+    {"quiet", 'q', OPTION_FLAG, NULL, "print no summary and no remarks", offsetof(struct values, quiet), 0, 0, NULL},
     {.kind = OPTION_END},
 };
 
@@ -142,12 +138,10 @@ static void print_summary(FILE *err, int32_t pid, const struct varve_collect_res
 
     report_processes_words(processes, sizeof(processes), (int64_t)result->processes, (int64_t)result->images);
     fprintf(err, "varve: %s process %d: %s events of %s, %s thread%s",
-            result->was_detached ? "detached from" : "end of", pid,
-            format_count((int64_t)result->events).text, processes,
-            format_count((int64_t)result->threads).text, result->threads == 1 ? "" : "s");
+            result->was_detached ? "detached from" : "end of", pid, format_count((int64_t)result->events).text,
+            processes, format_count((int64_t)result->threads).text, result->threads == 1 ? "" : "s");
     report_result_words(err, result);
-    fprintf(err, "; one thread was held for %s to begin",
-            format_duration((int64_t)result->attach_stopped_ns).text);
+    fprintf(err, "; one thread was held for %s to begin", format_duration((int64_t)result->attach_stopped_ns).text);
     command_say(err, "; next: varve report %s\n", result->database_path);
     report_result_programs(err, result);
 }
@@ -231,8 +225,7 @@ static const struct option_spec detach_options[] = {
     {.kind = OPTION_END},
 };
 
-static int run_detach(struct command_context *context, const void *values_untyped,
-                      const struct operands *operands)
+static int run_detach(struct command_context *context, const void *values_untyped, const struct operands *operands)
 {
     const struct detach_values *values = values_untyped;
     struct varve_message message = {""};

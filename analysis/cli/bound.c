@@ -41,17 +41,16 @@ static const struct option_spec options[] = {
     {"seconds", 0, OPTION_SECONDS, "SECONDS",
      "look for a better placement for so long, for each device (default: 10, and less where no more than 1 % could be gained)",
      offsetof(struct values, seconds_ns), 0, 0, NULL},
-    {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device),
-     0, 255, NULL},
+    {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device), 0, 255,
+     NULL},
     {"jobs", 'j', OPTION_INTEGER, "N", "threads that look for it at the same time (default: the processors)",
      offsetof(struct values, jobs), 1, 64, NULL},
     {"output", 'o', OPTION_TEXT, "FILE", "write the placement, as CSV: id,lower,upper,size,offset",
      offsetof(struct values, output), 0, 0, NULL},
-    {"force", 'f', OPTION_FLAG, NULL, "replace FILE if it exists", offsetof(struct values, force), 0, 0,
-     NULL},
+    {"force", 'f', OPTION_FLAG, NULL, "replace FILE if it exists", offsetof(struct values, force), 0, 0, NULL},
     {"quiet", 'q', OPTION_FLAG, NULL, "show no progress", offsetof(struct values, quiet), 0, 0, NULL},
-    {"json", 0, OPTION_FLAG, NULL, "one JSON object, or an array of one for each device",
-     offsetof(struct values, json), 0, 0, NULL},
+    {"json", 0, OPTION_FLAG, NULL, "one JSON object, or an array of one for each device", offsetof(struct values, json),
+     0, 0, NULL},
     {.kind = OPTION_END},
 };
 
@@ -117,9 +116,8 @@ static uint64_t pool_load(const struct history_lifetimes *lifetimes, struct plac
     }
     qsort(sorted, lifetimes->count, sizeof(*sorted), compare_pools);
     for (size_t i = 0; i < lifetimes->count; i++) {
-        scratch[count++] = (struct placement_buffer){.lower = sorted[i]->lower,
-                                                     .upper = sorted[i]->upper,
-                                                     .size = round_up(sorted[i]->size, BLOCK_BYTES)};
+        scratch[count++] = (struct placement_buffer){
+            .lower = sorted[i]->lower, .upper = sorted[i]->upper, .size = round_up(sorted[i]->size, BLOCK_BYTES)};
         if (i + 1 == lifetimes->count || compare_pools(&sorted[i], &sorted[i + 1]) != 0) {
             sum += placement_load(scratch, count);
             count = 0;
@@ -163,16 +161,15 @@ static int too_small(const struct subject *subject, uint64_t capacity, struct va
         return VARVE_OK;
     }
     if (subject->file != NULL) {
-        return varve_message_set(
-            message, VARVE_ERROR_INVALID,
-            "%s: buffer %.60s alone has %" PRIu64 " bytes, more than the capacity of %" PRIu64, subject->path,
-            buffer_file_id(subject->file, largest), subject->buffers[largest].size, capacity);
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "%s: buffer %.60s alone has %" PRIu64 " bytes, more than the capacity of %" PRIu64,
+                                 subject->path, buffer_file_id(subject->file, largest), subject->buffers[largest].size,
+                                 capacity);
     }
-    return varve_message_set(message, VARVE_ERROR_INVALID,
-                             "%s: event %" PRId64 " of device %u alone asks for %" PRIu64
-                             " bytes, more than the capacity of %" PRIu64,
-                             subject->path, subject->buffers[largest].lower, subject->device,
-                             subject->buffers[largest].size, capacity);
+    return varve_message_set(
+        message, VARVE_ERROR_INVALID,
+        "%s: event %" PRId64 " of device %u alone asks for %" PRIu64 " bytes, more than the capacity of %" PRIu64,
+        subject->path, subject->buffers[largest].lower, subject->device, subject->buffers[largest].size, capacity);
 }
 
 static int place(struct subject *subject, const struct values *values, struct progress *progress,
@@ -194,12 +191,10 @@ static int place(struct subject *subject, const struct values *values, struct pr
     }
     subject->alignment = how.alignment;
     error = placement_solve(subject->buffers, subject->count, &how, &subject->result, &reason);
-    if (error == VARVE_OK &&
-        !placement_check(subject->buffers, subject->count, subject->result.height, &reason)) {
+    if (error == VARVE_OK && !placement_check(subject->buffers, subject->count, subject->result.height, &reason)) {
         error = VARVE_ERROR_CORRUPT;
     }
-    return error == VARVE_OK ? VARVE_OK
-                             : varve_message_set(message, error, "%s: %s", subject->path, reason.text);
+    return error == VARVE_OK ? VARVE_OK : varve_message_set(message, error, "%s: %s", subject->path, reason.text);
 }
 
 /* ---- what is printed ---- */
@@ -224,21 +219,18 @@ static void print_fit(FILE *out, const struct subject *subject, uint64_t capacit
     if (result->height <= capacity) {
         fprintf(out, "fits into %s\n", format_bytes_exact((int64_t)capacity).text);
     } else if (result->bound > capacity) {
-        fprintf(out, "does not fit into %s: %s are needed at least\n",
-                format_bytes_exact((int64_t)capacity).text, format_bytes_exact((int64_t)result->bound).text);
+        fprintf(out, "does not fit into %s: %s are needed at least\n", format_bytes_exact((int64_t)capacity).text,
+                format_bytes_exact((int64_t)result->bound).text);
     } else {
-        fprintf(
-            out,
-            "whether it fits into %s was not found out: no placement was found in %s, and it is not ruled out\n",
-            format_bytes_exact((int64_t)capacity).text,
-            format_duration((int64_t)(result->seconds * 1e9)).text);
+        fprintf(out,
+                "whether it fits into %s was not found out: no placement was found in %s, and it is not ruled out\n",
+                format_bytes_exact((int64_t)capacity).text, format_duration((int64_t)(result->seconds * 1e9)).text);
     }
 }
 
 static void print_text(FILE *out, const struct subject *subject, uint64_t capacity)
 {
-    static const struct table_column columns[] = {
-        {"", false}, {"bytes", true}, {"above load", true}, {"", false}};
+    static const struct table_column columns[] = {{"", false}, {"bytes", true}, {"above load", true}, {"", false}};
     const struct placement_result *result = &subject->result;
     char remark[128];
     struct table table;
@@ -246,8 +238,8 @@ static void print_text(FILE *out, const struct subject *subject, uint64_t capaci
     if (subject->file != NULL) {
         fprintf(out, "%s buffers\n", format_count((int64_t)subject->count).text);
     } else {
-        fprintf(out, "device %u: %s blocks in %s events\n", subject->device,
-                format_count((int64_t)subject->count).text, format_count((int64_t)subject->events).text);
+        fprintf(out, "device %u: %s blocks in %s events\n", subject->device, format_count((int64_t)subject->count).text,
+                format_count((int64_t)subject->events).text);
     }
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
@@ -309,8 +301,8 @@ static struct cJSON *subject_json(const struct subject *subject, uint64_t capaci
     return object;
 }
 
-static void print_subjects(struct command_context *context, const struct values *values,
-                           const struct subject *subjects, size_t count)
+static void print_subjects(struct command_context *context, const struct values *values, const struct subject *subjects,
+                           size_t count)
 {
     struct cJSON *array = values->json && count > 1 ? json_array() : NULL;
 
@@ -377,8 +369,8 @@ static int bound_device(const struct history *history, struct subject *subject, 
     for (size_t i = 0; i < lifetimes.count; i++) {
         const struct history_lifetime *lifetime = &lifetimes.items[i];
 
-        subject->buffers[i] = (struct placement_buffer){
-            .lower = lifetime->lower, .upper = lifetime->upper, .size = lifetime->size};
+        subject->buffers[i] =
+            (struct placement_buffer){.lower = lifetime->lower, .upper = lifetime->upper, .size = lifetime->size};
     }
     error = place(subject, values, progress, message); /* refuses sizes whose sums are too large */
     if (error == VARVE_OK) {
@@ -407,8 +399,7 @@ static size_t find_devices(const struct history *history, const struct values *v
 }
 
 static int bound_history(struct command_context *context, const struct values *values, const char *path,
-                         const struct history *history, struct progress *progress,
-                         struct varve_message *message)
+                         const struct history *history, struct progress *progress, struct varve_message *message)
 {
     struct subject *subjects = memory_resize(NULL, (history->device_count + 1) * sizeof(*subjects));
     size_t count = find_devices(history, values, path, subjects);
@@ -416,15 +407,13 @@ static int bound_history(struct command_context *context, const struct values *v
 
     if (count == 0 && values->device >= 0) {
         error = varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                                  "%s: no events of a caching allocator on device %" PRId64, path,
-                                  values->device);
+                                  "%s: no events of a caching allocator on device %" PRId64, path, values->device);
     } else if (count == 0) {
-        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s has no events of a caching allocator",
-                                  path);
+        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s has no events of a caching allocator", path);
     } else if (count > 1 && values->output != NULL) {
         error = varve_message_set(message, VARVE_ERROR_INVALID,
-                                  "%s has events of %zu devices: --device says whose placement %s is for",
-                                  path, count, values->output);
+                                  "%s has events of %zu devices: --device says whose placement %s is for", path, count,
+                                  values->output);
     }
     for (size_t i = 0; error == VARVE_OK && i < count; i++) {
         error = bound_device(history, &subjects[i], values, progress, message);

@@ -77,14 +77,12 @@ int command_hide(struct command_context *context, struct database *database, con
                  struct varve_message *message)
 {
     size_t all;
-    int error =
-        database_hide(database, operands->hidden.items, (size_t)operands->hidden.count, &all, message);
+    int error = database_hide(database, operands->hidden.items, (size_t)operands->hidden.count, &all, message);
 
     if (error == VARVE_OK && all > 0) {
-        fprintf(
-            context->err,
-            "varve %s: the patterns hide every frame of all %s call sites; their innermost frames are shown\n",
-            context->name, format_count((int64_t)all).text);
+        fprintf(context->err,
+                "varve %s: the patterns hide every frame of all %s call sites; their innermost frames are shown\n",
+                context->name, format_count((int64_t)all).text);
     }
     return error;
 }
@@ -112,8 +110,8 @@ static int finish_output(struct command_context *context)
     return 0;
 }
 
-static int run_about_database(const struct command *command, struct command_context *context,
-                              const void *values, const struct operands *operands)
+static int run_about_database(const struct command *command, struct command_context *context, const void *values,
+                              const struct operands *operands)
 {
     enum database_use use = command->takes_cut_off ? DATABASE_ANY : DATABASE_DERIVED;
     struct varve_message message = {""};
@@ -175,8 +173,8 @@ static int run_buffered(const struct command *command, struct command_context *c
     return status;
 }
 
-static int run_words(const struct command *command, struct command_context *context, int argc,
-                     char *const argv[], void *values)
+static int run_words(const struct command *command, struct command_context *context, int argc, char *const argv[],
+                     void *values)
 {
     struct operands operands;
     struct varve_message message = {""};
@@ -196,13 +194,12 @@ static int run_words(const struct command *command, struct command_context *cont
         return command_fail(context, "%s", message.text);
     }
     database_set_timeout(operands.timeout_ns);
-    status = command->streams ? run(command, context, values, &operands)
-                              : run_buffered(command, context, values, &operands);
+    status =
+        command->streams ? run(command, context, values, &operands) : run_buffered(command, context, values, &operands);
     return status == 0 ? finish_output(context) : status;
 }
 
-static int run_command(const struct command *command, struct command_context *context, int argc,
-                       char *const argv[])
+static int run_command(const struct command *command, struct command_context *context, int argc, char *const argv[])
 {
     void *values = memory_resize(NULL, command->values_bytes + 1); /* one more: a command may have none */
     int status;
@@ -227,8 +224,8 @@ int varve_command_run(int argc, char *const argv[], FILE *out, FILE *err)
     terminal_begin(out);
     context.err_is_terminal = descriptor >= 0 && isatty(descriptor);
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
-        fprintf(out, "varve %s (schema %d, transport %u, SQLite %s)\n", VARVE_VERSION,
-                VARVE_DATABASE_SCHEMA_VERSION, VARVE_TRANSPORT_VERSION, database_library_version());
+        fprintf(out, "varve %s (schema %d, transport %u, SQLite %s)\n", VARVE_VERSION, VARVE_DATABASE_SCHEMA_VERSION,
+                VARVE_TRANSPORT_VERSION, database_library_version());
         return finish_output(&context);
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {

@@ -66,10 +66,8 @@ struct command {
     bool hides;                         /* takes --hide, as those with `answer` do: it calls command_hide */
     bool streams; /* writes as it goes, and filters itself; all others write at the end, or nothing on failure
                    */
-    const char *(*check)(
-        const void *values); /* what is wrong with the options together, NULL if nothing is; or NULL */
-    bool
-        takes_cut_off; /* `answer` is also about recordings that were cut off before their totals were made */
+    const char *(*check)(const void *values); /* what is wrong with the options together, NULL if nothing is; or NULL */
+    bool takes_cut_off; /* `answer` is also about recordings that were cut off before their totals were made */
     int (*run)(struct command_context *context, const void *values, const struct operands *operands);
     /* Instead of `run`, of a command about one database, its only operand (with --timeout): it is opened before and closed afterwards, and
      * what goes wrong while it is read is an error of the command. Returns 0 or an error with its reason in `message`. */
@@ -94,8 +92,7 @@ const struct command *command_find(const char *name);
 /// Begin `progress` on the error stream of the command: drawn if that is a terminal and the command is not `quiet`.
 void command_progress(struct command_context *context, struct progress *progress, bool quiet);
 /// Print "varve NAME: message" to context->err and return EXIT_STATUS_FAILED.
-int command_fail(struct command_context *context, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+int command_fail(struct command_context *context, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /// Choose the user's lines of a database anew by --hide and the file of the configuration folder; says so if nothing is left.
 int command_hide(struct command_context *context, struct database *database, const struct operands *operands,
                  struct varve_message *message);

@@ -34,15 +34,12 @@ static const struct option_spec options[] = {
     {"memory-limit", 'm', OPTION_TEXTS, "BYTES",
      "what may be reserved of each device; several times: each of them (default: no limit)",
      offsetof(struct values, grid.limits), 0, 0, NULL},
-    {"capacity", 0, OPTION_TEXTS, "BYTES",
-     "memory of each device; several times: each of them (default: enough)",
+    {"capacity", 0, OPTION_TEXTS, "BYTES", "memory of each device; several times: each of them (default: enough)",
      offsetof(struct values, grid.capacities), 0, 0, NULL},
     {"jobs", 'j', OPTION_INTEGER, "N", "threads that play at the same time (default: the processors)",
      offsetof(struct values, jobs), 1, 256, NULL},
-    {"json", 0, OPTION_FLAG, NULL, "a JSON array with an object for each", offsetof(struct values, json), 0,
-     0, NULL},
-    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0,
-     NULL},
+    {"json", 0, OPTION_FLAG, NULL, "a JSON array with an object for each", offsetof(struct values, json), 0, 0, NULL},
+    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0, NULL},
     {"quiet", 'q', OPTION_FLAG, NULL, "no progress", offsetof(struct values, quiet), 0, 0, NULL},
     {.kind = OPTION_END},
 };
@@ -79,10 +76,8 @@ static int compare_rows(const void *a_untyped, const void *b_untyped)
     const struct row *a = a_untyped, *b = b_untyped;
     int result = sign(failures(a), failures(b));
 
-    result =
-        result != 0 ? result : sign(a->outcome->figures.peak_reserved, b->outcome->figures.peak_reserved);
-    result = result != 0 ? result
-                         : sign((int64_t)a->outcome->result.device_ns, (int64_t)b->outcome->result.device_ns);
+    result = result != 0 ? result : sign(a->outcome->figures.peak_reserved, b->outcome->figures.peak_reserved);
+    result = result != 0 ? result : sign((int64_t)a->outcome->result.device_ns, (int64_t)b->outcome->result.device_ns);
     return result != 0 ? result : sign((int64_t)a->number, (int64_t)b->number);
 }
 
@@ -170,9 +165,7 @@ static void print_metrics(FILE *out, const struct grid_trace *trace, const struc
             char text[32];
 
             snprintf(text, sizeof(text), "%.1f %%", 100 * value);
-            table_add(&table, value < 0                    ? "-"
-                              : whatif_metrics[j].is_bytes ? format_bytes((int64_t)value).text
-                                                           : text);
+            table_add(&table, value < 0 ? "-" : whatif_metrics[j].is_bytes ? format_bytes((int64_t)value).text : text);
         }
     }
     fputs("\n", out);
@@ -197,8 +190,7 @@ static void print_recorded(FILE *out, const struct replay_before *recorded)
     if (recorded->figures.peak_reserved == REPLAY_UNKNOWN) {
         fputs("  recorded: requests only, not what was reserved", out);
     } else {
-        fprintf(out, "  recorded: %s reserved, %s device calls",
-                format_bytes(recorded->figures.peak_reserved).text,
+        fprintf(out, "  recorded: %s reserved, %s device calls", format_bytes(recorded->figures.peak_reserved).text,
                 format_count(recorded->figures.device_calls).text);
     }
     fprintf(out, ", %s failed%s%s\n", format_count(recorded->figures.ooms).text,
@@ -212,22 +204,18 @@ static void print_text(FILE *out, const struct grid_trace *trace, const struct r
 
     format_print_safe(out, format_base_name(trace->path));
     fprintf(out, ": %s events, %s requests; load %s (most bytes requested and live at a time)\n",
-            format_count((int64_t)demand->events).text,
-            format_count((int64_t)(demand->served + demand->failed)).text,
+            format_count((int64_t)demand->events).text, format_count((int64_t)(demand->served + demand->failed)).text,
             format_bytes_exact((int64_t)demand->load_all).text);
     print_recorded(out, whatif_recorded(trace->whatif));
     if (demand->failed > 0) {
         fprintf(out, "  %s %s that failed in the recording %s made again, and freed at once if served\n",
                 format_count((int64_t)demand->failed).text,
-                format_plural((int64_t)demand->failed, "request", "requests"),
-                demand->failed == 1 ? "is" : "are");
+                format_plural((int64_t)demand->failed, "request", "requests"), demand->failed == 1 ? "is" : "are");
     }
     print_costs(out, rows, count);
     print_metrics(out, trace, rows, count);
     if (whatif_knew_future(trace->whatif)) {
-        fputs(
-            "  nothing repeats here: policy plan goes by a plan of the whole history, which no program knows\n",
-            out);
+        fputs("  nothing repeats here: policy plan goes by a plan of the whole history, which no program knows\n", out);
     }
     for (size_t i = 0; i < count; i++) {
         if (rows[i].outcome->error != VARVE_OK) {
@@ -281,10 +269,9 @@ static struct cJSON *row_json(const struct grid_trace *trace, const struct row *
 
 static void print_csv_header(FILE *out)
 {
-    fputs(
-        "trace,policy,conf,memory_limit,capacity,peak_reserved,peak_allocated,load_bytes,device_calls,device_ns,"
-        "retries,ooms,seconds,error",
-        out);
+    fputs("trace,policy,conf,memory_limit,capacity,peak_reserved,peak_allocated,load_bytes,device_calls,device_ns,"
+          "retries,ooms,seconds,error",
+          out);
     for (int i = 0; i < WHATIF_METRIC_LIMIT; i++) {
         fprintf(out, ",%s", whatif_metrics[i].key);
     }
@@ -306,10 +293,9 @@ static void print_csv_row(FILE *out, const struct grid_trace *trace, const struc
         fputs(",,,,,,,,,", out);
         csv_field(out, outcome->message.text);
     } else {
-        fprintf(
-            out, ",%" PRId64 ",%" PRId64 ",%" PRIu64 ",%" PRId64 ",%" PRIu64 ",%" PRId64 ",%" PRIu64 ",%.6f,",
-            figures->peak_reserved, figures->peak_allocated, trace->demand.load_all, figures->device_calls,
-            outcome->result.device_ns, figures->retries, outcome->result.ooms, outcome->result.seconds);
+        fprintf(out, ",%" PRId64 ",%" PRId64 ",%" PRIu64 ",%" PRId64 ",%" PRIu64 ",%" PRId64 ",%" PRIu64 ",%.6f,",
+                figures->peak_reserved, figures->peak_allocated, trace->demand.load_all, figures->device_calls,
+                outcome->result.device_ns, figures->retries, outcome->result.ooms, outcome->result.seconds);
     }
     for (int i = 0; i < WHATIF_METRIC_LIMIT; i++) {
         double value = outcome->error != VARVE_OK ? -1 : metric_of(row, trace, (enum whatif_metric)i);
@@ -334,17 +320,17 @@ static int check_limits(const struct grid_trace *trace, const struct whatif_sett
         limit = limit == 0 || (capacity != 0 && capacity < limit) ? capacity : limit;
         if (limit != 0 && limit < trace->demand.largest) {
             return varve_message_set(
-                message, VARVE_ERROR_INVALID, "%s: %s is less than the largest request, of %s (event %zu)",
-                trace->path, format_bytes((int64_t)limit).text,
-                format_bytes_exact((int64_t)trace->demand.largest).text, trace->demand.largest_event);
+                message, VARVE_ERROR_INVALID, "%s: %s is less than the largest request, of %s (event %zu)", trace->path,
+                format_bytes((int64_t)limit).text, format_bytes_exact((int64_t)trace->demand.largest).text,
+                trace->demand.largest_event);
         }
     }
     return VARVE_OK;
 }
 
-static void print_trace(struct command_context *context, const struct values *values,
-                        const struct grid_trace *trace, const struct whatif_settings *settings,
-                        const struct whatif_outcome *outcomes, bool is_one, struct cJSON **answer)
+static void print_trace(struct command_context *context, const struct values *values, const struct grid_trace *trace,
+                        const struct whatif_settings *settings, const struct whatif_outcome *outcomes, bool is_one,
+                        struct cJSON **answer)
 {
     struct row *rows = order(settings, outcomes);
 
@@ -379,8 +365,7 @@ static int compare_trace(struct command_context *context, const struct values *v
     error = check_limits(&trace, settings, message);
     if (error == VARVE_OK) {
         outcomes = memory_resize(NULL, settings->count * sizeof(*outcomes));
-        whatif_play(trace.whatif, settings->items, settings->count, (unsigned)values->jobs, outcomes,
-                    &progress);
+        whatif_play(trace.whatif, settings->items, settings->count, (unsigned)values->jobs, outcomes, &progress);
         progress_end(&progress);
         print_trace(context, values, &trace, settings, outcomes, is_one, answer);
         free(outcomes);
@@ -433,10 +418,9 @@ const struct command command_compare = {
         "on an H200), the requests that failed, and utilization and fragmentation by each definition that is in use. "
         "The first setting is what the others are compared with: pytorch, where it is among them. Of several devices "
         "figures are sums, and limits and capacities hold for each.",
-    .examples =
-        "  varve compare snapshot.pickle.xz\n"
-        "  varve compare --policies pytorch,first-fit --conf expandable_segments:True snapshot.pickle\n"
-        "  varve compare --memory-limit 16G --memory-limit 20G --json a.pickle.xz b.pickle.xz\n",
+    .examples = "  varve compare snapshot.pickle.xz\n"
+                "  varve compare --policies pytorch,first-fit --conf expandable_segments:True snapshot.pickle\n"
+                "  varve compare --memory-limit 16G --memory-limit 20G --json a.pickle.xz b.pickle.xz\n",
     .options = options,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),

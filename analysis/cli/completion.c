@@ -39,8 +39,7 @@ static bool takes_value(const struct option_spec *option)
 
 /* Calls `write` for each option of a command, common ones and --help too. */
 static void each_option(FILE *out, const struct command *command,
-                        void (*write)(FILE *out, const struct command *command,
-                                      const struct option_spec *option))
+                        void (*write)(FILE *out, const struct command *command, const struct option_spec *option))
 {
     const struct option_spec *const lists[] = {command->options, options_common(command)};
 
@@ -287,15 +286,14 @@ static void write_zsh(FILE *out)
         write_help(out, command_table[i]->summary, "\\:");
         fputs("'\n", out);
     }
-    fputs(
-        "    )\n"
-        "    _arguments -C '(- *)'{-h,--help}'[list the commands]' '(- *)'{-V,--version}'[print the version]' \\\n"
-        "        '1: :->command' '*:: :->arguments' && return\n"
-        "    case $state in\n"
-        "    command) _describe -t commands command commands ;;\n"
-        "    arguments)\n"
-        "        case $words[1] in\n",
-        out);
+    fputs("    )\n"
+          "    _arguments -C '(- *)'{-h,--help}'[list the commands]' '(- *)'{-V,--version}'[print the version]' \\\n"
+          "        '1: :->command' '*:: :->arguments' && return\n"
+          "    case $state in\n"
+          "    command) _describe -t commands command commands ;;\n"
+          "    arguments)\n"
+          "        case $words[1] in\n",
+          out);
     for (size_t i = 0; command_table[i] != NULL; i++) {
         zsh_command(out, command_table[i]);
     }

@@ -38,8 +38,8 @@ static const struct option_spec options[] = {
      "figures of the lists, and their order: bytes at the peak (default), allocated in all, live at the end (leaked; the "
      "default with marks), or the count of allocations",
      offsetof(struct values, metric), 0, 0, growth_metric_names},
-    {"domain", 'd', OPTION_TEXT, "NAME", "of this domain only (default: all)",
-     offsetof(struct values, domain), 0, 0, NULL},
+    {"domain", 'd', OPTION_TEXT, "NAME", "of this domain only (default: all)", offsetof(struct values, domain), 0, 0,
+     NULL},
     {"from", 0, OPTION_TEXT, "SEQ|TIME",
      "of one database: A is what was recorded up to this event, or this time since the trace began such as 1.5s, 20ms",
      offsetof(struct values, from), 0, 0, NULL},
@@ -47,25 +47,22 @@ static const struct option_spec options[] = {
      offsetof(struct values, to), 0, 0, NULL},
     {"top", 'n', OPTION_INTEGER, "N", "entries of each domain (default 10)", offsetof(struct values, top), 1,
      1000000000, NULL},
-    {"all", 'a', OPTION_FLAG, NULL, "all of them, unchanged ones too", offsetof(struct values, all), 0, 0,
-     NULL},
-    {"frames", 0, OPTION_INTEGER, "N",
-     "frames below each entry (default: by stack 6, with --json all; else none)",
+    {"all", 'a', OPTION_FLAG, NULL, "all of them, unchanged ones too", offsetof(struct values, all), 0, 0, NULL},
+    {"frames", 0, OPTION_INTEGER, "N", "frames below each entry (default: by stack 6, with --json all; else none)",
      offsetof(struct values, frames), 0, 1000, NULL},
-    {"full-names", 0, OPTION_FLAG, NULL, "names of functions uncut", offsetof(struct values, full_names), 0,
-     0, NULL},
+    {"full-names", 0, OPTION_FLAG, NULL, "names of functions uncut", offsetof(struct values, full_names), 0, 0, NULL},
     {"width", 'w', OPTION_INTEGER, "N", "columns (default: those of the terminal, else 100)",
      offsetof(struct values, width), TERMINAL_COLUMNS_MIN, TERMINAL_COLUMNS_MAX, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
-    {"events", 'e', OPTION_FLAG, NULL, "are A and B equal, event by event?", offsetof(struct values, events),
-     0, 0, NULL},
-    {"limit", 0, OPTION_INTEGER, "N", "with --events: differences listed (default 20)",
-     offsetof(struct values, limit), 0, 1000000000, NULL},
+    {"events", 'e', OPTION_FLAG, NULL, "are A and B equal, event by event?", offsetof(struct values, events), 0, 0,
+     NULL},
+    {"limit", 0, OPTION_INTEGER, "N", "with --events: differences listed (default 20)", offsetof(struct values, limit),
+     0, 1000000000, NULL},
     {"tables", 't', OPTION_FLAG, NULL,
      "with --events: what differs in the tables process and thread counts as a difference too (default: only listed)",
      offsetof(struct values, tables), 0, 0, NULL},
-    {"quiet", 'q', OPTION_FLAG, NULL, "with --events: nothing but the exit status",
-     offsetof(struct values, quiet), 0, 0, NULL},
+    {"quiet", 'q', OPTION_FLAG, NULL, "with --events: nothing but the exit status", offsetof(struct values, quiet), 0,
+     0, NULL},
     {.kind = OPTION_END},
 };
 
@@ -158,8 +155,7 @@ static int run_growth(struct command_context *context, const struct values *valu
     struct growth growth = {
         .a = {.database = a, .seq = -1},
         .b = {.database = b, .seq = -1},
-        .options = {.metric = (enum growth_metric)(values->metric == METRIC_DEFAULT ? metric_default
-                                                                                    : values->metric),
+        .options = {.metric = (enum growth_metric)(values->metric == METRIC_DEFAULT ? metric_default : values->metric),
                     .by = (enum diff_by)values->by,
                     .domain = values->domain,
                     .top = values->all ? -1 : values->top,
@@ -168,8 +164,7 @@ static int run_growth(struct command_context *context, const struct values *valu
     int result = VARVE_OK;
 
     if (is_of_one && growth.options.metric == GROWTH_PEAK) {
-        return command_fail(
-            context, "--metric peak is of whole runs; between two moments: allocated, leaked or count");
+        return command_fail(context, "--metric peak is of whole runs; between two moments: allocated, leaked or count");
     }
     result = check_domain(&growth, &message);
     if (result == VARVE_OK && is_of_one) {
@@ -237,8 +232,8 @@ static int run(struct command_context *context, const void *values_untyped, cons
         database_close(a);
         return command_fail(context, "%s", message.text);
     }
-    status = values->events ? run_events(context, values, a, b)
-                            : run_growth(context, values, a, b, operands->count == 1);
+    status =
+        values->events ? run_events(context, values, a, b) : run_growth(context, values, a, b, operands->count == 1);
     database_close(a);
     database_close(b);
     return status;

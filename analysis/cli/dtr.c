@@ -58,13 +58,13 @@ static const struct option_spec options[] = {
      offsetof(struct values, heuristic), 0, 0, NULL},
     {"budget", 0, OPTION_TEXT, "BYTES|none", "play once, with so much memory, such as 4G",
      offsetof(struct values, budget), 0, 0, NULL},
-    {"ratio", 'r', OPTION_TEXT, "R", "play once, with this share of the log's own peak",
-     offsetof(struct values, ratio), 0, 0, NULL},
+    {"ratio", 'r', OPTION_TEXT, "R", "play once, with this share of the log's own peak", offsetof(struct values, ratio),
+     0, 0, NULL},
     {"sweep", 0, OPTION_TEXT, "LO:HI:STEP", "play many budgets: bytes, or ratios such as 0.1:1:0.01",
      offsetof(struct values, sweep), 0, 0, NULL},
     {"dealloc", 0, OPTION_CHOICE, "POLICY",
-     "what is released is evicted (eager), stays (ignore), or goes for good (banish)",
-     offsetof(struct values, dealloc), 0, 0, dealloc_names},
+     "what is released is evicted (eager), stays (ignore), or goes for good (banish)", offsetof(struct values, dealloc),
+     0, 0, dealloc_names},
     {"search", 0, OPTION_CHOICE, "HOW",
      "look at all candidates (scan), at some (sample), or at a tournament's winner (kinetic)",
      offsetof(struct values, search), 0, 0, search_names},
@@ -85,8 +85,7 @@ static const struct option_spec options[] = {
      offsetof(struct values, plot), 0, 0, NULL},
     {"output", 'o', OPTION_TEXT, "DB", "write what one play did to this trace database",
      offsetof(struct values, output), 0, 0, NULL},
-    {"force", 'f', OPTION_FLAG, NULL, "replace DB or FILE if it exists", offsetof(struct values, force), 0, 0,
-     NULL},
+    {"force", 'f', OPTION_FLAG, NULL, "replace DB or FILE if it exists", offsetof(struct values, force), 0, 0, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
     {.kind = OPTION_END},
 };
@@ -112,11 +111,10 @@ static int find_heuristic(const char *name, const struct varve_remat_heuristic *
     }
     nearest = option_suggest(name, names);
     if (nearest != NULL) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "there is no heuristic '%s'; did you mean %s?",
-                                 name, nearest);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "there is no heuristic '%s'; did you mean %s?", name,
+                                 nearest);
     }
-    return varve_message_set(message, VARVE_ERROR_INVALID, "there is no heuristic '%s'; there are %s", name,
-                             list);
+    return varve_message_set(message, VARVE_ERROR_INVALID, "there is no heuristic '%s'; there are %s", name, list);
 }
 
 /* A number from 0 to FACTOR_MAX, with nothing behind it but `end`. */
@@ -129,8 +127,7 @@ static bool parse_factor(const char *text, char end, double *value_out, const ch
     return rest != text && *rest == end && *value_out >= 0 && *value_out <= FACTOR_MAX;
 }
 
-static int fail_option(const char *option, const char *wanted, const char *text,
-                       struct varve_message *message)
+static int fail_option(const char *option, const char *wanted, const char *text, struct varve_message *message)
 {
     return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be %s, not '%s'", option, wanted, text);
 }
@@ -160,8 +157,7 @@ struct request {
 static int fail_sweep(const char *text, const char *why, struct varve_message *message)
 {
     return varve_message_set(message, VARVE_ERROR_INVALID,
-                             "--sweep must be LO:HI:STEP, such as 0.1:1:0.01 or 1G:4G:16M, not '%s'%s", text,
-                             why);
+                             "--sweep must be LO:HI:STEP, such as 0.1:1:0.01 or 1G:4G:16M, not '%s'%s", text, why);
 }
 
 static bool read_three_bytes(const char *text, double values_out[3])
@@ -188,8 +184,7 @@ static int read_range(const char *text, struct range *range_out, struct varve_me
 {
     const char *rest;
     double three[3];
-    bool are_ratios = parse_factor(text, ':', &three[0], &rest) &&
-                      parse_factor(rest + 1, ':', &three[1], &rest) &&
+    bool are_ratios = parse_factor(text, ':', &three[0], &rest) && parse_factor(rest + 1, ':', &three[1], &rest) &&
                       parse_factor(rest + 1, '\0', &three[2], &rest) &&
                       (strchr(text, '.') != NULL || three[1] <= RATIO_MAX);
 
@@ -206,8 +201,7 @@ static int read_range(const char *text, struct range *range_out, struct varve_me
     return VARVE_OK;
 }
 
-static int read_request(const struct values *values, struct request *request_out,
-                        struct varve_message *message)
+static int read_request(const struct values *values, struct request *request_out, struct varve_message *message)
 {
     const char *budget = values->budget, *limit = values->remat_limit, *rest;
     int64_t bytes = 0;
@@ -229,13 +223,11 @@ static int read_request(const struct values *values, struct request *request_out
 }
 
 /* What depends on the log. */
-static void apply_request(const struct request *request, const struct dtr_result *baseline,
-                          struct dtr_options *play)
+static void apply_request(const struct request *request, const struct dtr_result *baseline, struct dtr_options *play)
 {
-    play->remat_limit_ns = request->limit < 0 ? VARVE_REMAT_UNLIMITED
-                                              : share_of(request->limit, baseline->counters.model_compute_ns);
-    play->budget =
-        request->ratio < 0 ? request->budget : share_of(request->ratio, baseline->counters.max_used_bytes);
+    play->remat_limit_ns =
+        request->limit < 0 ? VARVE_REMAT_UNLIMITED : share_of(request->limit, baseline->counters.model_compute_ns);
+    play->budget = request->ratio < 0 ? request->budget : share_of(request->ratio, baseline->counters.max_used_bytes);
 }
 
 /* Owner: the caller, by free. Ratios that give the same budget are one point. */
@@ -266,8 +258,8 @@ static unsigned jobs_of(const struct values *values)
     return values->jobs > 0 ? (unsigned)values->jobs : processors > 0 ? (unsigned)processors : 1;
 }
 
-static int answer_play(struct command_context *context, const struct values *values,
-                       const struct dtr_subject *subject, struct varve_message *message)
+static int answer_play(struct command_context *context, const struct values *values, const struct dtr_subject *subject,
+                       struct varve_message *message)
 {
     struct dtr_result result = {.status = DTR_OOM};
     /* for people in words; programs derive it from the figures */
@@ -275,8 +267,8 @@ static int answer_play(struct command_context *context, const struct values *val
     int error = VARVE_OK;
 
     if (values->output != NULL) {
-        error = dtr_database_write(values->output, values->force, subject->path, subject->log,
-                                   subject->options, &result, message);
+        error = dtr_database_write(values->output, values->force, subject->path, subject->log, subject->options,
+                                   &result, message);
     } else if (!is_hopeless) {
         error = dtr_play(subject->log, subject->options, &result, message);
     }
@@ -288,9 +280,8 @@ static int answer_play(struct command_context *context, const struct values *val
     return error;
 }
 
-static int answer_sweep(struct command_context *context, const struct values *values,
-                        const struct dtr_subject *subject, const struct range *range,
-                        struct varve_message *message)
+static int answer_sweep(struct command_context *context, const struct values *values, const struct dtr_subject *subject,
+                        const struct range *range, struct varve_message *message)
 {
     struct dtr_sweep sweep = {0};
     struct dtr_point *points;
@@ -329,8 +320,8 @@ static int find_smallest(const struct dtr_subject *subject, const struct dtr_poi
     }
     *smallest_out = points[first];
     return dtr_sweep_bisect(subject->log, subject->options,
-                            subject->baseline.counters.max_used_bytes / BISECTION_STEPS + 1, &fails,
-                            smallest_out, message);
+                            subject->baseline.counters.max_used_bytes / BISECTION_STEPS + 1, &fails, smallest_out,
+                            message);
 }
 
 static int answer_overview(struct command_context *context, const struct values *values,
@@ -345,8 +336,7 @@ static int answer_overview(struct command_context *context, const struct values 
         points[i].budget =
             (uint64_t)((double)subject->baseline.counters.max_used_bytes * (double)(i + 1) / OVERVIEW_POINTS);
     }
-    error =
-        dtr_sweep_points(subject->log, subject->options, jobs_of(values), points, OVERVIEW_POINTS, message);
+    error = dtr_sweep_points(subject->log, subject->options, jobs_of(values), points, OVERVIEW_POINTS, message);
     if (error == VARVE_OK) {
         error = find_smallest(subject, points, OVERVIEW_POINTS, &smallest, &is_found, message);
     }
@@ -369,9 +359,8 @@ static int answer(struct command_context *context, const struct values *values, 
     apply_request(request, &subject->baseline, play);
     dtr_describe(subject->log, play->dealloc, &subject->description);
     return values->sweep != NULL ? answer_sweep(context, values, subject, &request->sweep, message)
-           : values->budget != NULL || values->ratio != NULL
-               ? answer_play(context, values, subject, message)
-               : answer_overview(context, values, subject, message);
+           : values->budget != NULL || values->ratio != NULL ? answer_play(context, values, subject, message)
+                                                             : answer_overview(context, values, subject, message);
 }
 
 static const char *wrong_together(const struct values *values)
@@ -391,8 +380,7 @@ static const char *wrong_together(const struct values *values)
     return NULL;
 }
 
-static int check_files(const struct values *values, const struct operands *operands,
-                       struct varve_message *message)
+static int check_files(const struct values *values, const struct operands *operands, struct varve_message *message)
 {
     const char *output = values->plot != NULL ? values->plot : values->output;
     int error = values->plot != NULL ? dtr_plot_check(values->plot, message) : VARVE_OK;
@@ -409,9 +397,9 @@ static int read_heuristic(const struct values *values, const struct varve_remat_
 
     if (error == VARVE_OK && values->mode == 0 &&
         ((*heuristic_out)->is_window || (*heuristic_out)->has_free_neighbours)) {
-        return varve_message_set(
-            message, VARVE_ERROR_INVALID,
-            "heuristic %s looks at an allocator's free blocks: it needs --mode allocator", values->heuristic);
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "heuristic %s looks at an allocator's free blocks: it needs --mode allocator",
+                                 values->heuristic);
     }
     return error;
 }
@@ -421,8 +409,7 @@ static int read_allocator(const struct values *values, struct dtr_allocator_opti
 {
     *allocator_out = (struct dtr_allocator_options){.policy = values->policy};
     varve_alloc_config_init(&allocator_out->config);
-    return values->conf == NULL ? VARVE_OK
-                                : varve_alloc_config_parse(values->conf, &allocator_out->config, message);
+    return values->conf == NULL ? VARVE_OK : varve_alloc_config_parse(values->conf, &allocator_out->config, message);
 }
 
 static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
@@ -475,11 +462,10 @@ const struct command command_dtr = {
         "was found to work. With one budget: what it costs, and where it ends if it does not work. A sweep says which budgets work "
         "and which do not, what they cost, and the first eviction that differs between neighbouring budgets. Ratio 1 is the peak of the log without a budget "
         "when everything goes once it is released.",
-    .examples =
-        "  varve dtr train.log.xz\n"
-        "  varve dtr --ratio 0.4 --heuristic dtr-eq train.log.xz\n"
-        "  varve dtr --sweep 0.1:1:0.001 train.log.xz\n"
-        "  varve dtr --heuristic dtr-eq --search kinetic long.log.xz    (100,000 operators and more)\n",
+    .examples = "  varve dtr train.log.xz\n"
+                "  varve dtr --ratio 0.4 --heuristic dtr-eq train.log.xz\n"
+                "  varve dtr --sweep 0.1:1:0.001 train.log.xz\n"
+                "  varve dtr --heuristic dtr-eq --search kinetic long.log.xz    (100,000 operators and more)\n",
     .options = options,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),

@@ -84,21 +84,18 @@ static const struct option_spec options[] = {
     {"output", 'o', OPTION_TEXT, "FILE",
      "where to write it; - is standard output; of csv, parquet and arrow a folder, which is made",
      offsetof(struct export_values, output), 0, 0, NULL},
-    {"force", 'f', OPTION_FLAG, NULL, "replace FILE if it exists", offsetof(struct export_values, force), 0,
-     0, NULL},
-    {"domain", 'd', OPTION_TEXT, "NAME",
-     "of stacks, " DOMAIN_HELP "; of perfetto the counters (default: all)",
+    {"force", 'f', OPTION_FLAG, NULL, "replace FILE if it exists", offsetof(struct export_values, force), 0, 0, NULL},
+    {"domain", 'd', OPTION_TEXT, "NAME", "of stacks, " DOMAIN_HELP "; of perfetto the counters (default: all)",
      offsetof(struct export_values, domain), 0, 0, NULL},
-    {"pid", 'p', OPTION_INTEGER, "PID", "one process (default: all; not csv)",
-     offsetof(struct export_values, pid), 1, INT32_MAX, NULL},
+    {"pid", 'p', OPTION_INTEGER, "PID", "one process (default: all; not csv)", offsetof(struct export_values, pid), 1,
+     INT32_MAX, NULL},
     {"metric", 0, OPTION_CHOICE, "WHAT",
      "folded: peak (default), allocated, leaked or temporary; speedscope: which of them is shown first",
      offsetof(struct export_values, metric), 0, 0, call_tree_metric_names},
-    {"blocks", 0, OPTION_INTEGER, "N",
-     "perfetto: draw the N largest blocks of caching allocators (default 10000)",
+    {"blocks", 0, OPTION_INTEGER, "N", "perfetto: draw the N largest blocks of caching allocators (default 10000)",
      offsetof(struct export_values, blocks), 0, 10000000, NULL},
-    {"view", 0, OPTION_TEXT, "NAME", "csv: this table or view alone, to FILE",
-     offsetof(struct export_values, view), 0, 0, NULL},
+    {"view", 0, OPTION_TEXT, "NAME", "csv: this table or view alone, to FILE", offsetof(struct export_values, view), 0,
+     0, NULL},
     {"quiet", 'q', OPTION_FLAG, NULL, "show no progress", offsetof(struct export_values, quiet), 0, 0, NULL},
     {.kind = OPTION_END},
 };
@@ -112,8 +109,8 @@ static int write_snapshot(const void *history, FILE *out, struct varve_message *
     return VARVE_OK;
 }
 
-static int export_snapshot(struct command_context *context, const struct export_values *values,
-                           const char *path, struct varve_message *message)
+static int export_snapshot(struct command_context *context, const struct export_values *values, const char *path,
+                           struct varve_message *message)
 {
     struct progress progress;
     struct history *history = NULL;
@@ -126,9 +123,8 @@ static int export_snapshot(struct command_context *context, const struct export_
         return error;
     }
     if (history->has_requests_only) {
-        error =
-            varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                              "%s has requests only: there are no segments that a snapshot could show", path);
+        error = varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                  "%s has requests only: there are no segments that a snapshot could show", path);
     } else if (is_stdout(values)) {
         error = write_snapshot(history, context->out, message);
     } else {
@@ -152,8 +148,8 @@ static int select_part(const struct export_values *values, struct export_request
         request->domain = selection_default_domain(request->database);
     }
     if (request->domain != NULL || values->pid != 0) {
-        error = selection_make(&selection, request->database,
-                               request->domain != NULL ? request->domain : "heap", values->pid, message);
+        error = selection_make(&selection, request->database, request->domain != NULL ? request->domain : "heap",
+                               values->pid, message);
         request->process_id = selection.process_id;
     }
     return error;
@@ -287,9 +283,8 @@ static int run(struct command_context *context, const void *values, const struct
     if (error == VARVE_OK && traits[chosen->format].is_by_python) {
         error = export_python(chosen, operands, &message);
     } else if (error == VARVE_OK) {
-        error = chosen->format == FORMAT_PYTORCH
-                    ? export_snapshot(context, chosen, operands->items[0], &message)
-                    : open_and_export(context, chosen, operands, &message);
+        error = chosen->format == FORMAT_PYTORCH ? export_snapshot(context, chosen, operands->items[0], &message)
+                                                 : open_and_export(context, chosen, operands, &message);
     }
     return error == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
 }

@@ -30,8 +30,8 @@ static const struct values defaults = {0};
 static const struct option_spec options[] = {
     {"policy", 'P', OPTION_TEXT, "NAME", "pytorch (default), or another policy: NAME, or NAME:key=value:…",
      offsetof(struct values, policy), 0, 0, NULL},
-    {"policies", 0, OPTION_TEXT, "NAME,…|all", "several policies, or all",
-     offsetof(struct values, grid.policies), 0, 0, NULL},
+    {"policies", 0, OPTION_TEXT, "NAME,…|all", "several policies, or all", offsetof(struct values, grid.policies), 0, 0,
+     NULL},
     {"conf", 'c', OPTION_TEXTS, "STRING",
      "settings in PyTorch's syntax; several times: each of them (default: those of the trace)",
      offsetof(struct values, grid.confs), 0, 0, NULL},
@@ -41,10 +41,9 @@ static const struct option_spec options[] = {
      offsetof(struct values, exhaustive), 0, 0, NULL},
     {"jobs", 'j', OPTION_INTEGER, "N", "threads that play at the same time (default: the processors)",
      offsetof(struct values, jobs), 1, 256, NULL},
-    {"json", 0, OPTION_FLAG, NULL, "one JSON object, or an array of one for each",
-     offsetof(struct values, json), 0, 0, NULL},
-    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0,
+    {"json", 0, OPTION_FLAG, NULL, "one JSON object, or an array of one for each", offsetof(struct values, json), 0, 0,
      NULL},
+    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0, NULL},
     {"quiet", 'q', OPTION_FLAG, NULL, "no progress", offsetof(struct values, quiet), 0, 0, NULL},
     {.kind = OPTION_END},
 };
@@ -53,10 +52,9 @@ static const char *check(const void *values_untyped)
 {
     const struct values *values = values_untyped;
 
-    return values->json && values->csv ? "--json and --csv are mutually exclusive"
-           : values->policy != NULL && values->grid.policies != NULL
-               ? "--policy and --policies are mutually exclusive"
-               : NULL;
+    return values->json && values->csv                               ? "--json and --csv are mutually exclusive"
+           : values->policy != NULL && values->grid.policies != NULL ? "--policy and --policies are mutually exclusive"
+                                                                     : NULL;
 }
 
 /* What one trace is printed from. */
@@ -115,14 +113,12 @@ static void print_remark(FILE *out, const struct answer *answer, size_t index)
     whatif_setting_name(&answer->settings->items[index], name, sizeof(name));
     if (frontier->error != VARVE_OK) {
         snprintf(line, sizeof(line), "  %s has no frontier: %s", name,
-                 frontier->message.text[0] != '\0' ? frontier->message.text
-                                                   : varve_strerror(frontier->error));
+                 frontier->message.text[0] != '\0' ? frontier->message.text : varve_strerror(frontier->error));
     } else if (frontier->fails_above != 0) {
-        snprintf(
-            line, sizeof(line),
-            "  %s: more memory is not always better: %s fails again; from %s on all that was tried is enough",
-            name, format_bytes_exact((int64_t)frontier->fails_above).text,
-            format_bytes_exact((int64_t)frontier->safe).text);
+        snprintf(line, sizeof(line),
+                 "  %s: more memory is not always better: %s fails again; from %s on all that was tried is enough",
+                 name, format_bytes_exact((int64_t)frontier->fails_above).text,
+                 format_bytes_exact((int64_t)frontier->safe).text);
     } else {
         return;
     }
@@ -145,9 +141,7 @@ static void print_text(FILE *out, const struct answer *answer)
     }
     print_table(out, answer);
     if (whatif_knew_future(answer->trace->whatif)) {
-        fputs(
-            "  nothing repeats here: policy plan goes by a plan of the whole history, which no program knows\n",
-            out);
+        fputs("  nothing repeats here: policy plan goes by a plan of the whole history, which no program knows\n", out);
     }
     for (size_t i = 0; i < answer->settings->count; i++) {
         print_remark(out, answer, i);
@@ -166,8 +160,7 @@ static struct cJSON *frontier_json(const struct answer *answer, size_t index)
     json_integer(object, "recorded_ooms", (int64_t)answer->trace->demand.failed);
     if (frontier->error != VARVE_OK) {
         json_text(object, "error",
-                  frontier->message.text[0] != '\0' ? frontier->message.text
-                                                    : varve_strerror(frontier->error));
+                  frontier->message.text[0] != '\0' ? frontier->message.text : varve_strerror(frontier->error));
         return object;
     }
     json_integer(object, "frontier_bytes", (int64_t)frontier->bytes);
@@ -201,20 +194,18 @@ static void print_csv_row(FILE *out, const struct answer *answer, size_t index)
         fputs(",,,,,,,,", out);
         csv_field(out, frontier->message.text);
     } else {
-        fprintf(out,
-                "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRIu64 ",%" PRId64
-                ",",
+        fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRIu64 ",%" PRId64 ",",
                 frontier->bytes, frontier->fails_above, frontier->safe, frontier->free.figures.peak_reserved,
-                frontier->free.figures.peak_allocated, frontier->at.figures.device_calls,
-                frontier->at.result.device_ns, frontier->at.figures.retries);
+                frontier->free.figures.peak_allocated, frontier->at.figures.device_calls, frontier->at.result.device_ns,
+                frontier->at.figures.retries);
     }
     fputs("\n", out);
 }
 
 /* ---- the command ---- */
 
-static void print_answer(struct command_context *context, const struct values *values,
-                         const struct answer *answer, bool is_one, struct cJSON **json)
+static void print_answer(struct command_context *context, const struct values *values, const struct answer *answer,
+                         bool is_one, struct cJSON **json)
 {
     for (size_t i = 0; i < answer->settings->count; i++) {
         if (values->json) {
@@ -279,10 +270,9 @@ static int run(struct command_context *context, const void *values_untyped, cons
     context->is_exact = values->csv;
     is_one = settings.count * (size_t)operands->count == 1;
     if (values->csv) {
-        fputs(
-            "trace,policy,conf,load_bytes,frontier_bytes,fails_above,safe_bytes,peak_reserved,peak_allocated,"
-            "device_calls,device_ns,retries,error\n",
-            context->out);
+        fputs("trace,policy,conf,load_bytes,frontier_bytes,fails_above,safe_bytes,peak_reserved,peak_allocated,"
+              "device_calls,device_ns,retries,error\n",
+              context->out);
     }
     for (int i = 0; i < operands->count && error == VARVE_OK; i++) {
         if (i > 0 && !values->json && !values->csv) {

@@ -17,9 +17,8 @@ static int read_bytes(const struct option_texts *texts, const char *option, uint
         int64_t bytes = 0;
 
         if (!option_bytes(texts->items[i], &bytes) || bytes < 1) {
-            return varve_message_set(message, VARVE_ERROR_INVALID,
-                                     "--%s must be bytes such as 512M or 24G, not '%s'", option,
-                                     texts->items[i]);
+            return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be bytes such as 512M or 24G, not '%s'",
+                                     option, texts->items[i]);
         }
         bytes_out[i] = (uint64_t)bytes;
     }
@@ -47,8 +46,7 @@ int grid_settings(const struct grid_options *options, struct whatif_settings *se
     return error == VARVE_OK ? whatif_settings_make(&grid, settings_out, message) : error;
 }
 
-int grid_open(struct grid_trace *trace, const char *path, struct progress *progress,
-              struct varve_message *message)
+int grid_open(struct grid_trace *trace, const char *path, struct progress *progress, struct varve_message *message)
 {
     struct varve_message reason = {""};
     int error;

@@ -36,8 +36,7 @@ struct grid_trace {
 int grid_settings(const struct grid_options *options, struct whatif_settings *settings_out,
                   struct varve_message *message);
 /// Errors: those of reading and replaying; the message begins with the path. The caller owes grid_close after VARVE_OK.
-int grid_open(struct grid_trace *trace, const char *path, struct progress *progress,
-              struct varve_message *message);
+int grid_open(struct grid_trace *trace, const char *path, struct progress *progress, struct varve_message *message);
 void grid_close(struct grid_trace *trace);
 /// A cell with the setting's name.
 void grid_add_name(struct table *table, const struct whatif_setting *setting);

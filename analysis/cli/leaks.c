@@ -34,25 +34,22 @@ static const struct option_spec options[] = {
      "what was live then: a time since the trace began such as 1.5s, 20ms, 7us, 900ns, the number of an event, end, or "
      "exit-of-main: when main() returned or exit() began (default: exit-of-main in each process where it is known, else end)",
      offsetof(struct values, query.at), 0, 0, NULL},
-    {"from", 0, OPTION_TEXT, "TIME", "only what was allocated later than then",
-     offsetof(struct values, query.from), 0, 0, NULL},
+    {"from", 0, OPTION_TEXT, "TIME", "only what was allocated later than then", offsetof(struct values, query.from), 0,
+     0, NULL},
     {"to", 0, OPTION_TEXT, "TIME", "the same as --at", offsetof(struct values, query.to), 0, 0, NULL},
-    {"top", 'n', OPTION_INTEGER, "N", "lines shown (default 10)", offsetof(struct values, query.top), 1,
-     1000000000, NULL},
-    {"frames", 0, OPTION_INTEGER, "N",
-     "frames of each stack (default: the stack in a line; with --json all); 0: none",
+    {"top", 'n', OPTION_INTEGER, "N", "lines shown (default 10)", offsetof(struct values, query.top), 1, 1000000000,
+     NULL},
+    {"frames", 0, OPTION_INTEGER, "N", "frames of each stack (default: the stack in a line; with --json all); 0: none",
      offsetof(struct values, frames), 0, 1000, NULL},
-    {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP "; also " STORAGE_DOMAIN,
-     offsetof(struct values, query.domain), 0, 0, NULL},
+    {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP "; also " STORAGE_DOMAIN, offsetof(struct values, query.domain), 0,
+     0, NULL},
     {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all together)",
      offsetof(struct values, query.pid), 1, INT32_MAX, NULL},
-    {"full-names", 0, OPTION_FLAG, NULL, "names of functions uncut", offsetof(struct values, full_names), 0,
-     0, NULL},
+    {"full-names", 0, OPTION_FLAG, NULL, "names of functions uncut", offsetof(struct values, full_names), 0, 0, NULL},
     {"width", 'w', OPTION_INTEGER, "N", "columns (default: those of the terminal, else 100)",
      offsetof(struct values, width), TERMINAL_COLUMNS_MIN, TERMINAL_COLUMNS_MAX, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
-    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0,
-     NULL},
+    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0, NULL},
     {.kind = OPTION_END},
 };
 
@@ -74,8 +71,8 @@ static const char *check(const void *values_untyped)
 }
 
 /* What of storages looks leaked is more than that they were not freed. */
-static int answer_storages(struct command_context *context, struct database *database,
-                           const struct values *values, struct varve_message *message)
+static int answer_storages(struct command_context *context, struct database *database, const struct values *values,
+                           struct varve_message *message)
 {
     struct storage_leaks leaks;
     int error = storage_leaks_load(&leaks, database, values->query.pid, values->query.top, message);

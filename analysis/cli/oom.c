@@ -22,16 +22,16 @@ struct values {
 static const struct values defaults = {.device = -1, .top = 1};
 
 static const struct option_spec options[] = {
-    {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device),
-     0, 255, NULL},
+    {"device", 0, OPTION_INTEGER, "N", "of this device only (default: all)", offsetof(struct values, device), 0, 255,
+     NULL},
     {"top", 'n', OPTION_INTEGER, "N", "requests that are explained, from the first one on (default 1)",
      offsetof(struct values, top), 1, 1000000000, NULL},
     {"all", 'a', OPTION_FLAG, NULL, "explain all of them", offsetof(struct values, all), 0, 0, NULL},
     {"memory-limit", 'm', OPTION_BYTES, "BYTES",
      "what could be reserved when it was recorded (default: worked out from the trace)",
      offsetof(struct values, memory_limit), 1, INT64_MAX, NULL},
-    {"no-replay", 0, OPTION_FLAG, NULL, "only what the trace itself says", offsetof(struct values, no_replay),
-     0, 0, NULL},
+    {"no-replay", 0, OPTION_FLAG, NULL, "only what the trace itself says", offsetof(struct values, no_replay), 0, 0,
+     NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
     {.kind = OPTION_END},
 };
@@ -102,8 +102,7 @@ static int make_database(struct source *source, const struct oom_scene *scene, s
     uint64_t limit = scene->explain != NULL ? explain_get_facts(scene->explain)->limit : 0;
     int error;
 
-    snprintf(path, sizeof(path), "%.4000s/varve-oom.db",
-             folder != NULL && folder[0] != '\0' ? folder : "/tmp");
+    snprintf(path, sizeof(path), "%.4000s/varve-oom.db", folder != NULL && folder[0] != '\0' ? folder : "/tmp");
     error = varve_publish_folder_make(path, true, source->folder, sizeof(source->folder), message);
     if (error != VARVE_OK) {
         source->folder[0] = '\0';
@@ -223,9 +222,9 @@ static int run(struct command_context *context, const void *values_untyped, cons
         error = answer_source(context, source, &scene, operands, &message);
     }
     progress_end(&source->progress);
-    status = error == VARVE_OK ? 0
-                               : command_fail(context, "%s",
-                                              message.text[0] != '\0' ? message.text : varve_strerror(error));
+    status = error == VARVE_OK
+                 ? 0
+                 : command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
     close_source(source);
     if (scene.given != NULL) {
         database_close(scene.given);

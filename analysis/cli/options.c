@@ -93,8 +93,7 @@ const struct option_spec *options_common(const struct command *command)
                                                      : &common[sizeof(common) / sizeof(common[0]) - 1];
 }
 
-static int fail_unknown(const struct command *command, const char *word, size_t length,
-                        struct varve_message *message)
+static int fail_unknown(const struct command *command, const char *word, size_t length, struct varve_message *message)
 {
     const char *names[NAMES_MAX] = {"help"};
     size_t count = 1;
@@ -114,11 +113,11 @@ static int fail_unknown(const struct command *command, const char *word, size_t 
     snprintf(name, sizeof(name), "%.*s", (int)length, word);
     nearest = option_suggest(name + strspn(name, "-"), names);
     if (nearest != NULL) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "unknown option '%s'; did you mean --%s?",
-                                 name, nearest);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "unknown option '%s'; did you mean --%s?", name,
+                                 nearest);
     }
-    return varve_message_set(message, VARVE_ERROR_INVALID, "unknown option '%s'; varve help %s lists them",
-                             name, command->name);
+    return varve_message_set(message, VARVE_ERROR_INVALID, "unknown option '%s'; varve help %s lists them", name,
+                             command->name);
 }
 
 static int parse_integer(const struct option_spec *option, const char *text, int64_t *value_out,
@@ -130,9 +129,8 @@ static int parse_integer(const struct option_spec *option, const char *text, int
     errno = 0;
     number = strtoll(text, &end, 10);
     if (end == text || *end != '\0' || errno != 0 || number < option->min || number > option->max) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "--%s must be a number from %lld to %lld, not '%s'", option->name,
-                                 (long long)option->min, (long long)option->max, text);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be a number from %lld to %lld, not '%s'",
+                                 option->name, (long long)option->min, (long long)option->max, text);
     }
     *value_out = number;
     return VARVE_OK;
@@ -168,9 +166,8 @@ static int parse_bytes(const struct option_spec *option, const char *text, int64
     int64_t bytes;
 
     if (!option_bytes(text, &bytes) || bytes < option->min || bytes > option->max) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "--%s must be bytes from %s to %s, such as 4M, not '%s'", option->name,
-                                 format_bytes(option->min).text, format_bytes(option->max).text, text);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be bytes from %s to %s, such as 4M, not '%s'",
+                                 option->name, format_bytes(option->min).text, format_bytes(option->max).text, text);
     }
     *value_out = bytes;
     return VARVE_OK;
@@ -201,15 +198,13 @@ static int parse_choice(const struct option_spec *option, const char *text, int 
             *value_out = i;
             return VARVE_OK;
         }
-        used +=
-            (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", option->choices[i]);
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", option->choices[i]);
     }
-    return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be one of %s, not '%s'", option->name,
-                             list, text);
+    return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be one of %s, not '%s'", option->name, list,
+                             text);
 }
 
-static int parse_mode(const struct option_spec *option, const char *text, int *value_out,
-                      struct varve_message *message)
+static int parse_mode(const struct option_spec *option, const char *text, int *value_out, struct varve_message *message)
 {
     int choice = 0;
     int error;
@@ -244,15 +239,14 @@ static int parse_texts(const struct option_spec *option, const char *text, struc
                        struct varve_message *message)
 {
     if (texts->count == OPTION_TEXTS_MAX) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "--%s is given more than %d times",
-                                 option->name, OPTION_TEXTS_MAX);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "--%s is given more than %d times", option->name,
+                                 OPTION_TEXTS_MAX);
     }
     texts->items[texts->count++] = text;
     return VARVE_OK;
 }
 
-static int parse_value(const struct option_spec *option, const char *text, void *values,
-                       struct varve_message *message)
+static int parse_value(const struct option_spec *option, const char *text, void *values, struct varve_message *message)
 {
     void *field = (char *)values + option->offset;
 
@@ -279,12 +273,11 @@ static int parse_value(const struct option_spec *option, const char *text, void 
     }
 }
 
-static const struct option_spec *find_option(const struct option_spec *options, const char *word,
-                                             size_t length)
+static const struct option_spec *find_option(const struct option_spec *options, const char *word, size_t length)
 {
     for (const struct option_spec *option = options; option->kind != OPTION_END; option++) {
-        bool is_long = word[1] == '-' && strlen(option->name) == length - 2 &&
-                       strncmp(option->name, word + 2, length - 2) == 0;
+        bool is_long =
+            word[1] == '-' && strlen(option->name) == length - 2 && strncmp(option->name, word + 2, length - 2) == 0;
 
         if (is_long || (word[1] != '-' && option->letter == word[1])) {
             return option;
@@ -350,8 +343,7 @@ static void argument_name(const struct command *command, int index, char *name, 
     snprintf(name, bytes, "%.*s", (int)length, word);
 }
 
-static int check_operands(const struct command *command, const struct operands *operands,
-                          struct varve_message *message)
+static int check_operands(const struct command *command, const struct operands *operands, struct varve_message *message)
 {
     if (operands->count < (command->answer != NULL ? 1 : command->operands_min)) {
         char name[WORD_MAX];
@@ -363,8 +355,8 @@ static int check_operands(const struct command *command, const struct operands *
     return VARVE_OK;
 }
 
-int options_parse(const struct command *command, int argc, char *const argv[], void *values,
-                  struct operands *operands, struct varve_message *message)
+int options_parse(const struct command *command, int argc, char *const argv[], void *values, struct operands *operands,
+                  struct varve_message *message)
 {
     bool only_operands = false;
 

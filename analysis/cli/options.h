@@ -46,8 +46,8 @@ struct option_spec {
 
 /// Read a command line (without the command's name). Returns OPTION_HELP_RESULT, 0, VARVE_ERROR_INVALID, or
 /// OPTION_USAGE_RESULT: an error whose reason is followed by the usage line.
-int options_parse(const struct command *command, int argc, char *const argv[], void *values,
-                  struct operands *operands, struct varve_message *message);
+int options_parse(const struct command *command, int argc, char *const argv[], void *values, struct operands *operands,
+                  struct varve_message *message);
 /// A size as OPTION_BYTES takes them. False: it is none.
 bool option_bytes(const char *text, int64_t *bytes_out);
 /// Is it a file, by the name that the help gives an operand or a value?

@@ -49,8 +49,8 @@ static const struct option_spec options[] = {
      offsetof(struct values, json), 0, 0, NULL},
     {"vertical", 0, OPTION_FLAG, NULL, "each column of a row on a line of its own: for wide rows",
      offsetof(struct values, vertical), 0, 0, NULL},
-    {"no-header", 0, OPTION_FLAG, NULL, "leave out the names of the columns",
-     offsetof(struct values, no_header), 0, 0, NULL},
+    {"no-header", 0, OPTION_FLAG, NULL, "leave out the names of the columns", offsetof(struct values, no_header), 0, 0,
+     NULL},
     {"null", 0, OPTION_TEXT, "TEXT", "show NULL as TEXT (default: NULL in tables, nothing in CSV)",
      offsetof(struct values, null_text), 0, 0, NULL},
     {"schema", 0, OPTION_FLAG, NULL,
@@ -115,8 +115,7 @@ static void print_table(const struct answer *answer, struct cursor *cursor)
     struct table table;
 
     for (int i = 0; i < count; i++) {
-        columns[i] =
-            (struct table_column){memory_copy_text(with_titles ? cursor_column_name(cursor, i) : ""), true};
+        columns[i] = (struct table_column){memory_copy_text(with_titles ? cursor_column_name(cursor, i) : ""), true};
     }
     table_init(&table, columns, (size_t)count);
     while (cursor_next(cursor)) {
@@ -166,8 +165,7 @@ static void print_vertical(const struct answer *answer, struct cursor *cursor)
         for (int i = 0; i < count; i++) {
             const char *name = cursor_column_name(cursor, i);
             struct value value = cursor_value(cursor, i);
-            char *text =
-                value_text(&value, answer->values->null_text != NULL ? answer->values->null_text : "NULL");
+            char *text = value_text(&value, answer->values->null_text != NULL ? answer->values->null_text : "NULL");
 
             fputs("  ", out);
             format_print_safe(out, name);
@@ -187,8 +185,7 @@ static void print_csv(const struct answer *answer, struct cursor *cursor)
     bool is_row = cursor_next(cursor);
 
     begin_output(answer);
-    for (int i = 0; i < count && !values->no_header && database_error(cursor->database, NULL) == VARVE_OK;
-         i++) {
+    for (int i = 0; i < count && !values->no_header && database_error(cursor->database, NULL) == VARVE_OK; i++) {
         const char *name = cursor_column_name(cursor, i);
 
         csv_text(out, name, strlen(name));
@@ -378,12 +375,11 @@ static void add_suggestion(struct database *database, const char *sql, struct va
     if (word[0] == '\0') {
         return;
     }
-    cursor_open(
-        &cursor, database,
-        is_column
-            ? "SELECT DISTINCT c.name FROM sqlite_schema s JOIN pragma_table_info(s.name) c WHERE s.type IN "
-              "('table', 'view') AND instr(lower(?1), lower(s.name)) > 0 ORDER BY 1"
-            : "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND ?1 <> '' ORDER BY 1");
+    cursor_open(&cursor, database,
+                is_column
+                    ? "SELECT DISTINCT c.name FROM sqlite_schema s JOIN pragma_table_info(s.name) c WHERE s.type IN "
+                      "('table', 'view') AND instr(lower(?1), lower(s.name)) > 0 ORDER BY 1"
+                    : "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND ?1 <> '' ORDER BY 1");
     cursor_bind_text(&cursor, 1, sql);
     while (count < NAMES_MAX && cursor_next(&cursor)) {
         names[count++] = memory_copy_text(cursor_name(&cursor, 0));
@@ -506,8 +502,7 @@ static int answer_sql(struct command_context *context, const struct answer *answ
     }
     if (result == VARVE_OK) {
         if (!database_is_complete(database)) {
-            fprintf(context->err,
-                    "varve query: warning: the recording was cut off; derived tables may be empty\n");
+            fprintf(context->err, "varve query: warning: the recording was cut off; derived tables may be empty\n");
         }
         report_kept_words(kept, sizeof(kept), database);
         if (kept[0] != '\0') {

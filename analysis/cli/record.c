@@ -73,8 +73,7 @@ enum cuda_mode {
 static const struct option_spec options[] = {
     {"output", 'o', OPTION_TEXT, "DB", "the database to write (default PROGRAM.PID.db)",
      offsetof(struct values, output), 0, 0, NULL},
-    {"heap", 0, OPTION_FLAG, NULL, "record the malloc family and mmap", offsetof(struct values, heap), 0, 0,
-     NULL},
+    {"heap", 0, OPTION_FLAG, NULL, "record the malloc family and mmap", offsetof(struct values, heap), 0, 0, NULL},
     {"python-allocators", 0, OPTION_FLAG, NULL,
      "record every object of Python interpreters too, as domain python; slower, and a larger database",
      offsetof(struct values, python_allocators), 0, 0, NULL},
@@ -122,8 +121,7 @@ static const struct option_spec options[] = {
      "how long to wait for background processes after the program ended (default: until all ended)",
      offsetof(struct values, linger_ns), 0, 0, NULL},
     {"force", 'f', OPTION_FLAG, NULL, "replace DB if it exists", offsetof(struct values, force), 0, 0, NULL},
-    {"quiet", 'q', OPTION_FLAG, NULL, "print no summary and no remarks", offsetof(struct values, quiet), 0, 0,
-     NULL},
+    {"quiet", 'q', OPTION_FLAG, NULL, "print no summary and no remarks", offsetof(struct values, quiet), 0, 0, NULL},
     {.kind = OPTION_END},
 };
 
@@ -248,8 +246,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
         return command_fail(context, "--ring-size must be a power of two, such as 4M");
     }
     if (!component_find(COMPONENT_PRELOAD, libraries.preload, sizeof(libraries.preload))) {
-        return command_fail(context, "%s is missing: build it, or install varve as a whole",
-                            libraries.preload);
+        return command_fail(context, "%s is missing: build it, or install varve as a whole", libraries.preload);
     }
     name_output(output, sizeof(output), operands->rest[0]);
     command_progress(context, &progress, values->quiet);

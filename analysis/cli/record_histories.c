@@ -29,8 +29,8 @@ static bool import_one(const char *pickle, bool may_replace, struct progress *pr
         return false;
     }
     unlink(pickle);
-    command_say(err, "varve: PyTorch's own history: %s events in %s\n",
-                format_count((int64_t)result.events).text, output);
+    command_say(err, "varve: PyTorch's own history: %s events in %s\n", format_count((int64_t)result.events).text,
+                output);
     return true;
 }
 
@@ -49,10 +49,9 @@ unsigned record_histories(const char *prefix, bool may_replace, struct progress 
     }
     snprintf(pattern + used, sizeof(pattern) - used, ".[0-9]*" PICKLE);
     if (glob(pattern, 0, NULL, &found) != 0) {
-        command_say(err,
-                    "varve: no PyTorch process left a history (%s.PID" PICKLE
-                    "): none used CUDA, or they were killed\n",
-                    prefix);
+        command_say(
+            err, "varve: no PyTorch process left a history (%s.PID" PICKLE "): none used CUDA, or they were killed\n",
+            prefix);
         return 0;
     }
     for (size_t i = 0; i < found.gl_pathc; i++) {

@@ -46,8 +46,8 @@ static int run(struct command_context *context, const void *values_untyped, cons
     int error;
 
     command_progress(context, &progress, false);
-    error = varve_collect_recover(operands->items[0], values->output, ctf_each_number, progress_step,
-                                  &progress, &result, &message);
+    error = varve_collect_recover(operands->items[0], values->output, ctf_each_number, progress_step, &progress,
+                                  &result, &message);
     progress_end(&progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
@@ -74,8 +74,8 @@ static int run(struct command_context *context, const void *values_untyped, cons
         return 0;
     }
     report_processes_words(processes, sizeof(processes), (int64_t)result.processes, (int64_t)result.images);
-    fprintf(context->out, "recovered %s events of %s into %s", format_count((int64_t)result.events).text,
-            processes, result.database_path);
+    fprintf(context->out, "recovered %s events of %s into %s", format_count((int64_t)result.events).text, processes,
+            result.database_path);
     report_result_words(context->out, &result);
     if (result.uncommitted > 0) {
         fprintf(context->out, "; the kill interrupted %s", format_count((int64_t)result.uncommitted).text);

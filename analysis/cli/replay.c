@@ -46,10 +46,10 @@ static const struct option_spec options[] = {
      offsetof(struct values, conf), 0, 0, NULL},
     {"memory-limit", 'm', OPTION_BYTES, "BYTES", "what may be reserved (default: no limit)",
      offsetof(struct values, memory_limit), 1, INT64_MAX, NULL},
-    {"capacity", 0, OPTION_BYTES, "BYTES", "memory of the device (default: enough)",
-     offsetof(struct values, capacity), 1, INT64_MAX, NULL},
-    {"verify", 0, OPTION_FLAG, NULL, "compare every decision with the trace", offsetof(struct values, verify),
-     0, 0, NULL},
+    {"capacity", 0, OPTION_BYTES, "BYTES", "memory of the device (default: enough)", offsetof(struct values, capacity),
+     1, INT64_MAX, NULL},
+    {"verify", 0, OPTION_FLAG, NULL, "compare every decision with the trace", offsetof(struct values, verify), 0, 0,
+     NULL},
     {"output", 'o', OPTION_TEXT, "DB", "write what the replay did to this trace database",
      offsetof(struct values, output), 0, 0, NULL},
     {"force", 'f', OPTION_FLAG, NULL, "replace DB if it exists", offsetof(struct values, force), 0, 0, NULL},
@@ -132,8 +132,7 @@ static struct cJSON *ineffective_json(const struct whatif *whatif)
     return array;
 }
 
-static void add_whatif_json(struct cJSON *object, const struct replay_result *result,
-                            const struct whatif *whatif)
+static void add_whatif_json(struct cJSON *object, const struct replay_result *result, const struct whatif *whatif)
 {
     struct replay_figures after = replay_figures_of(result);
 
@@ -167,8 +166,7 @@ static void print_json(FILE *out, const struct replay_result *result, const stru
     varve_alloc_stats_each(&result->stats, add_stat, stats);
     json_add(object, "stats", stats);
     json_real(object, "seconds", result->seconds);
-    json_real(object, "events_per_second",
-              result->seconds > 0 ? (double)result->events / result->seconds : 0);
+    json_real(object, "events_per_second", result->seconds > 0 ? (double)result->events / result->seconds : 0);
     json_print(object, out);
 }
 
@@ -185,8 +183,7 @@ static void add_cell(struct table *table, size_t index, int64_t value, bool is_d
     table_add(table, text);
 }
 
-static void print_difference(FILE *out, const struct replay_before *before,
-                             const struct replay_figures *after)
+static void print_difference(FILE *out, const struct replay_before *before, const struct replay_figures *after)
 {
     static const struct table_column columns[] = {
         {"", false}, {"recorded", true}, {"replayed", true}, {"difference", true}};
@@ -234,11 +231,10 @@ static void print_whatif(FILE *out, const struct replay_options *replay, const s
     if (before->limit != 0 && replay->memory_limit == 0) {
         char line[256];
 
-        snprintf(
-            line, sizeof(line),
-            "recorded where %s could be reserved and little more (a memory limit, or a full device; the trace "
-            "does not say), and replayed without a limit: --memory-limit %" PRIu64 " compares under the same",
-            format_bytes((int64_t)before->limit).text, before->limit);
+        snprintf(line, sizeof(line),
+                 "recorded where %s could be reserved and little more (a memory limit, or a full device; the trace "
+                 "does not say), and replayed without a limit: --memory-limit %" PRIu64 " compares under the same",
+                 format_bytes((int64_t)before->limit).text, before->limit);
         format_print_wrapped(out, line, 0);
     }
     if (whatif->is_of_requests) {
@@ -259,9 +255,8 @@ static void print_text(FILE *out, const struct replay_options *replay, const str
 {
     const struct varve_alloc_stats *stats = &result->stats;
 
-    fprintf(out, "%s events, %s allocations in %s (%s events/s)\n",
-            format_count((int64_t)result->events).text, format_count((int64_t)result->allocations).text,
-            format_duration((int64_t)(result->seconds * 1e9)).text,
+    fprintf(out, "%s events, %s allocations in %s (%s events/s)\n", format_count((int64_t)result->events).text,
+            format_count((int64_t)result->allocations).text, format_duration((int64_t)(result->seconds * 1e9)).text,
             format_count(result->seconds > 0 ? (int64_t)((double)result->events / result->seconds) : 0).text);
     if (whatif != NULL) {
         print_whatif(out, replay, result, whatif);
@@ -278,13 +273,11 @@ static void print_text(FILE *out, const struct replay_options *replay, const str
                 format_count(stats->num_alloc_retries).text);
     }
     if (result->starts_late) {
-        fprintf(out,
-                "the trace began late: the state before it was worked out from its end; what free blocks "
-                "were last requested for, and for how long they had been free, is not known\n");
+        fprintf(out, "the trace began late: the state before it was worked out from its end; what free blocks "
+                     "were last requested for, and for how long they had been free, is not known\n");
     }
     if (result->first_event > 0) {
-        fprintf(out,
-                "the first %zu events end a request that began before the trace: they were not compared\n",
+        fprintf(out, "the first %zu events end a request that began before the trace: they were not compared\n",
                 result->first_event);
     }
 }
@@ -308,19 +301,18 @@ static int fail_mismatch(struct command_context *context, const char *path, cons
             "%s: %zu private pool%s can't be distinguished in this snapshot: its events do not name them, "
             "and no assignment that was tried gives event %zu%s: expected %s; got %s (a memory limit "
             "or other settings may be the reason, too: --memory-limit, --conf)",
-            path, result->inferred_pools, result->inferred_pools == 1 ? "" : "s", first->event, device,
-            first->expected, first->got);
+            path, result->inferred_pools, result->inferred_pools == 1 ? "" : "s", first->event, device, first->expected,
+            first->got);
     }
     if (result->advice != NULL) {
         return command_fail(context, "%s: event %zu%s: expected %s; got %s (%s)", path, first->event, device,
                             first->expected, first->got, result->advice);
     }
-    return command_fail(context, "%s: event %zu%s: expected %s; got %s%s", path, first->event, device,
-                        first->expected, first->got,
-                        was_requested
-                            ? ""
-                            : " (were there a memory limit or other settings? --memory-limit, --conf; or "
-                              "give --policy to replay the requests alone)");
+    return command_fail(context, "%s: event %zu%s: expected %s; got %s%s", path, first->event, device, first->expected,
+                        first->got,
+                        was_requested ? ""
+                                      : " (were there a memory limit or other settings? --memory-limit, --conf; or "
+                                        "give --policy to replay the requests alone)");
 }
 
 static bool is_faithful(const struct replay_result *result)
@@ -396,9 +388,8 @@ static int play(const struct values *values, const char *path, const struct hist
     /* records go anywhere only when it is known that the replay ends well */
     if (error == VARVE_OK && is_kept && is_faithful(result)) {
         replay->emit = emit;
-        error = values->output != NULL
-                    ? write_database(values, path, history, inference, replay, result, message)
-                    : play_again(inference, replay, result, message);
+        error = values->output != NULL ? write_database(values, path, history, inference, replay, result, message)
+                                       : play_again(inference, replay, result, message);
     }
     replay_inference_free(inference);
     return error;
@@ -412,9 +403,8 @@ static int replay_history(struct command_context *context, const struct values *
         .conf = values->conf,
         .memory_limit = (uint64_t)values->memory_limit,
         .capacity = (uint64_t)values->capacity,
-        .follow =
-            values->verify || (!history->has_requests_only && values->policy == NULL &&
-                               values->conf == NULL && values->memory_limit == 0 && values->capacity == 0),
+        .follow = values->verify || (!history->has_requests_only && values->policy == NULL && values->conf == NULL &&
+                                     values->memory_limit == 0 && values->capacity == 0),
         .progress = progress,
     };
     struct replay_result result = {.segments_equal = true};
@@ -439,8 +429,7 @@ static int replay_history(struct command_context *context, const struct values *
     whatif_profile_free(&profile);
     progress_end(progress);
     if (error != VARVE_OK) {
-        return command_fail(context, "%s: %s", path,
-                            message.text[0] != '\0' ? message.text : varve_strerror(error));
+        return command_fail(context, "%s: %s", path, message.text[0] != '\0' ? message.text : varve_strerror(error));
     }
     if (is_whatif) {
         whatif.ineffective_count = replay_ineffective(history, &replay, &result, whatif.ineffective);
@@ -480,13 +469,12 @@ const struct command command_replay = {
     .name = "replay",
     .arguments = "TRACE",
     .summary = "run the caching allocator on a recorded history, exactly or under other rules",
-    .purpose =
-        "TRACE is a snapshot of PyTorch (.pickle, also .xz, .gz, .zst) or a trace database. Without settings "
-        "of your own, or with --verify, the recorded decisions must come out again: every address, segment, "
-        "release and failure; the first that differs is printed, and the exit status is 2. With --policy, "
-        "--conf, --memory-limit or --capacity and without --verify the same requests are made under those "
-        "rules, and what they would have cost is printed. -o keeps all decisions, splits and merges too, in "
-        "a database; under varve record they are recorded as well.",
+    .purpose = "TRACE is a snapshot of PyTorch (.pickle, also .xz, .gz, .zst) or a trace database. Without settings "
+               "of your own, or with --verify, the recorded decisions must come out again: every address, segment, "
+               "release and failure; the first that differs is printed, and the exit status is 2. With --policy, "
+               "--conf, --memory-limit or --capacity and without --verify the same requests are made under those "
+               "rules, and what they would have cost is printed. -o keeps all decisions, splits and merges too, in "
+               "a database; under varve record they are recorded as well.",
     .examples = "  varve replay snapshot.pickle -o replay.db\n"
                 "  varve replay --verify --memory-limit 10G snapshot.pickle.xz\n"
                 "  varve replay --conf expandable_segments:True snapshot.pickle\n",

@@ -33,17 +33,15 @@ struct values {
 static const struct values defaults = {.points = 80, .device = -1};
 
 static const struct option_spec options[] = {
-    {"points", 0, OPTION_INTEGER, "N",
-     "steps of time (default 80; a chart shows what the terminal has columns for)",
+    {"points", 0, OPTION_INTEGER, "N", "steps of time (default 80; a chart shows what the terminal has columns for)",
      offsetof(struct values, points), 2, 1000000, NULL},
     {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP, offsetof(struct values, domain), 0, 0, NULL},
     {"device", 0, OPTION_INTEGER, "N", "memory of this GPU (default: the one that needed most)",
      offsetof(struct values, device), 0, 255, NULL},
-    {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all together)",
-     offsetof(struct values, pid), 1, INT32_MAX, NULL},
+    {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all together)", offsetof(struct values, pid), 1,
+     INT32_MAX, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
-    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0,
-     NULL},
+    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0, NULL},
     {.kind = OPTION_END},
 };
 
@@ -53,13 +51,12 @@ static void print_csv(FILE *out, const struct timeline *timeline)
     for (size_t i = 0; i < timeline->count; i++) {
         const struct timeline_point *point = &timeline->points[i];
 
-        fprintf(out, "%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "\n", point->begin_ns,
-                point->end_ns, point->allocated, point->allocated_max, point->live);
+        fprintf(out, "%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "\n", point->begin_ns, point->end_ns,
+                point->allocated, point->allocated_max, point->live);
     }
 }
 
-static void print_json(FILE *out, const struct timeline *timeline, const char *path,
-                       const struct selection *selection)
+static void print_json(FILE *out, const struct timeline *timeline, const char *path, const struct selection *selection)
 {
     struct cJSON *object = json_object();
     struct cJSON *points = json_array();
@@ -112,9 +109,9 @@ static void print_text(FILE *out, struct database *database, const struct timeli
     fprintf(out, "%s%s, %s: live bytes, the maximum of each %s\n", selection->domain, where, who,
             format_duration(timeline->points[0].end_ns).text);
     timeline_chart(out, timeline, CHART_ROWS);
-    fprintf(out, "peak %s after %s; at the end %s in %s allocations\n",
-            format_bytes_exact(total.peak_bytes).text, format_duration(total.peak_ns).text,
-            format_bytes_exact(last->allocated).text, format_count(last->live).text);
+    fprintf(out, "peak %s after %s; at the end %s in %s allocations\n", format_bytes_exact(total.peak_bytes).text,
+            format_duration(total.peak_ns).text, format_bytes_exact(last->allocated).text,
+            format_count(last->live).text);
 }
 
 static const char *check(const void *values_untyped)

@@ -40,16 +40,14 @@ static const struct values defaults = {.every_ns = EVERY_NS_MIN};
 static const struct option_spec options[] = {
     {"once", 0, OPTION_FLAG, NULL, "print one screen as text and end; without a terminal that is the default",
      offsetof(struct values, once), 0, 0, NULL},
-    {"json", 0, OPTION_FLAG, NULL, "print one JSON object and end", offsetof(struct values, json), 0, 0,
-     NULL},
+    {"json", 0, OPTION_FLAG, NULL, "print one JSON object and end", offsetof(struct values, json), 0, 0, NULL},
     {"every", 0, OPTION_SECONDS, "SECONDS", "between two pictures (default 1; figures come once a second)",
      offsetof(struct values, every_ns), 0, 0, NULL},
     {"top", 'n', OPTION_INTEGER, "N", "rows of a list (default: on a screen all that there are, else 20)",
      offsetof(struct values, top), 1, 100000, NULL},
     {"sort", 0, OPTION_CHOICE, "ORDER", "lines by live bytes (default), bytes allocated, or bytes per second",
      offsetof(struct values, sort), 0, 0, page_order_names},
-    {"domain", 'd', OPTION_TEXT, "NAME", "lines of this domain only", offsetof(struct values, domain), 0, 0,
-     NULL},
+    {"domain", 'd', OPTION_TEXT, "NAME", "lines of this domain only", offsetof(struct values, domain), 0, 0, NULL},
     {.kind = OPTION_END},
 };
 
@@ -85,8 +83,7 @@ static int find(int32_t pid, char **path_out, struct varve_message *message)
 
             snprintf(text + used, sizeof(text) - used, "%s%s", i > 0 ? ", " : "", paths[i]);
         }
-        error = varve_message_set(message, VARVE_ERROR_INVALID,
-                                  "several recordings are under way, name one: %s", text);
+        error = varve_message_set(message, VARVE_ERROR_INVALID, "several recordings are under way, name one: %s", text);
     }
     for (size_t i = 0; i < count; i++) {
         free(paths[i]);
@@ -97,13 +94,13 @@ static int find(int32_t pid, char **path_out, struct varve_message *message)
 static int no_recording(const char *name, struct varve_message *message)
 {
     if (access(name, F_OK) == 0) {
-        return varve_message_set(
-            message, VARVE_ERROR_INVALID,
-            "%.300s is not being recorded: varve report shows what is in a finished database", name);
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "%.300s is not being recorded: varve report shows what is in a finished database",
+                                 name);
     }
-    return varve_message_set(
-        message, VARVE_ERROR_NOT_FOUND,
-        "no recording %.200s is under way (there is no %.200s.d, nor a process of that number)", name, name);
+    return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
+                             "no recording %.200s is under way (there is no %.200s.d, nor a process of that number)",
+                             name, name);
 }
 
 /* A database's name, its directory's, or a process; NULL: the only one. Owner of the path: the caller, by free. */

@@ -6,8 +6,8 @@
 
 #include "analysis/base/memory.h"
 
-int dtr_allocator_open(struct dtr_allocator *allocator, const struct dtr_allocator_options *options,
-                       uint64_t budget, struct varve_message *message)
+int dtr_allocator_open(struct dtr_allocator *allocator, const struct dtr_allocator_options *options, uint64_t budget,
+                       struct varve_message *message)
 {
     bool is_limited = budget != VARVE_REMAT_UNLIMITED;
     const struct varve_sim_options sim = {.capacity_bytes = is_limited ? budget : 0};
@@ -95,8 +95,8 @@ static void event(void *context, const struct varve_remat_event *event)
 }
 
 void dtr_allocator_drive(struct dtr_allocator *allocator,
-                         void (*take_event)(void *context, const struct varve_remat_event *event),
-                         void *event_context, struct varve_remat_driver *driver_out)
+                         void (*take_event)(void *context, const struct varve_remat_event *event), void *event_context,
+                         struct varve_remat_driver *driver_out)
 {
     varve_remat_blocks_drive(allocator->blocks, &allocator->driver);
     allocator->event = take_event;
@@ -113,8 +113,7 @@ void dtr_allocator_drive(struct dtr_allocator *allocator,
     };
 }
 
-int dtr_allocator_attach(struct dtr_allocator *allocator, struct varve_remat *remat,
-                         struct varve_message *message)
+int dtr_allocator_attach(struct dtr_allocator *allocator, struct varve_remat *remat, struct varve_message *message)
 {
     return varve_remat_blocks_attach(allocator->blocks, remat, message);
 }
@@ -162,6 +161,5 @@ void dtr_allocator_take(struct dtr_allocator *allocator, struct dtr_allocator_fi
 
 double dtr_allocator_fragmentation(const struct dtr_allocator_figures *figures)
 {
-    return figures->peak_reserved > 0 ? 1 - (double)figures->peak_allocated / (double)figures->peak_reserved
-                                      : 0;
+    return figures->peak_reserved > 0 ? 1 - (double)figures->peak_allocated / (double)figures->peak_reserved : 0;
 }

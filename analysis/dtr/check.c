@@ -38,8 +38,7 @@ static bool is_op_right(const struct dtr_log *log, const struct dtr_op *op, stru
     if (op->name >= log->names->count || op->line <= sums->line || op->line > log->lines ||
         op->first_input != sums->inputs || op->input_count > log->input_count - op->first_input ||
         op->first_output != sums->outputs || op->output_count == 0 ||
-        op->output_count > log->tensor_count - op->first_output ||
-        op->cost_ns > DTR_SUM_MAX - sums->cost_ns) {
+        op->output_count > log->tensor_count - op->first_output || op->cost_ns > DTR_SUM_MAX - sums->cost_ns) {
         return false;
     }
     if (op->is_constant && (op->input_count > 0 || op->output_count != 1 || op->cost_ns > 0)) {
@@ -78,8 +77,7 @@ static bool are_live(const struct dtr_op *op, const uint32_t *inputs, const uint
 }
 
 /* Is it right after those before it, of which `ops` were operators? */
-static bool play(const struct dtr_log *log, const struct dtr_event *event, uint32_t *ops,
-                 uint32_t *references)
+static bool play(const struct dtr_log *log, const struct dtr_event *event, uint32_t *ops, uint32_t *references)
 {
     const struct dtr_op *op = &log->ops[*ops];
 

@@ -31,9 +31,8 @@ static uint32_t callsite(struct database *database)
     }
     if (database->callsites[database->op] == 0) {
         op = &database->log->ops[database->op];
-        symbol = (struct varve_writer_symbol){.function = dtr_log_name(database->log, op->name),
-                                              .file = database->source,
-                                              .line = (uint32_t)op->line};
+        symbol = (struct varve_writer_symbol){
+            .function = dtr_log_name(database->log, op->name), .file = database->source, .line = (uint32_t)op->line};
         number = varve_writer_symbol(database->writer, &symbol);
         database->callsites[database->op] = varve_writer_callsite(database->writer, &number, 1);
     }
@@ -98,15 +97,13 @@ static int play(struct database *database, const struct dtr_options *options, st
         allocator = *options->allocator;
         allocator.recorder = &recorder;
         own.allocator = &allocator;
-        varve_writer_device(database->writer, 0, NULL,
-                            options->budget != VARVE_REMAT_UNLIMITED ? options->budget : 0);
+        varve_writer_device(database->writer, 0, NULL, options->budget != VARVE_REMAT_UNLIMITED ? options->budget : 0);
     }
     return dtr_play(database->log, &own, result_out, message);
 }
 
 int dtr_database_write(const char *path, bool may_replace, const char *source, const struct dtr_log *log,
-                       const struct dtr_options *options, struct dtr_result *result_out,
-                       struct varve_message *message)
+                       const struct dtr_options *options, struct dtr_result *result_out, struct varve_message *message)
 {
     struct database *database;
     struct varve_writer *writer;
@@ -130,6 +127,5 @@ int dtr_database_write(const char *path, bool may_replace, const char *source, c
         varve_writer_abandon(writer);
         return error;
     }
-    return varve_writer_finish(writer, options->progress != NULL ? progress_step : NULL, options->progress,
-                               message);
+    return varve_writer_finish(writer, options->progress != NULL ? progress_step : NULL, options->progress, message);
 }

@@ -92,8 +92,7 @@ static void enter_event(struct pass *pass, struct dtr_event event)
     }
 }
 
-void dtr_describe(const struct dtr_log *log, enum varve_remat_dealloc dealloc,
-                  struct dtr_description *description_out)
+void dtr_describe(const struct dtr_log *log, enum varve_remat_dealloc dealloc, struct dtr_description *description_out)
 {
     struct pass pass = {
         .log = log,

@@ -23,8 +23,7 @@ struct dtr_description {
 };
 
 /// `dealloc`: with VARVE_REMAT_DEALLOC_BANISH what is pinned goes, too, once it is released.
-void dtr_describe(const struct dtr_log *log, enum varve_remat_dealloc dealloc,
-                  struct dtr_description *description_out);
+void dtr_describe(const struct dtr_log *log, enum varve_remat_dealloc dealloc, struct dtr_description *description_out);
 
 #ifdef __cplusplus
 }

@@ -86,8 +86,7 @@ static bool scan_hexadecimal(struct scan *scan, uint32_t *unit_out)
     *unit_out = 0;
     for (int i = 0; i < 4; i++, scan->next++) {
         static const char digits[] = "0123456789abcdefABCDEF";
-        const char *digit =
-            scan->next < scan->end && *scan->next != '\0' ? strchr(digits, *scan->next) : NULL;
+        const char *digit = scan->next < scan->end && *scan->next != '\0' ? strchr(digits, *scan->next) : NULL;
 
         if (digit == NULL) {
             return fail(scan, "\\u wants four hexadecimal digits");

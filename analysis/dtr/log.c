@@ -84,8 +84,7 @@ __attribute__((format(printf, 2, 3))) static int fail(struct reader *reader, con
     vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
     return varve_message_set(&reader->reason, VARVE_ERROR_FORMAT, "%.180s: line %llu: %s",
-                             input_stream_path(reader->input), (unsigned long long)reader->log->lines,
-                             reason);
+                             input_stream_path(reader->input), (unsigned long long)reader->log->lines, reason);
 }
 
 /* ---- values of a line ---- */
@@ -138,8 +137,7 @@ static int number_of(struct reader *reader, enum line_key key, struct line_text 
             return fail(reader, "'%s' is '%.*s', not a whole number", name, SHOWN(text));
         }
         if (number <= DTR_SUM_MAX) { /* below 2^66 / 10 from then on, whatever follows */
-            number =
-                number > DTR_SUM_MAX / 10 ? DTR_SUM_MAX + 1 : 10 * number + (uint64_t)(text.bytes[i] - '0');
+            number = number > DTR_SUM_MAX / 10 ? DTR_SUM_MAX + 1 : 10 * number + (uint64_t)(text.bytes[i] - '0');
         }
     }
     if (text.count == 0) {
@@ -176,8 +174,7 @@ static int define_handle(struct reader *reader, struct line_text name, uint32_t 
     if (number < before) {
         return fail(reader, "'%.*s' is defined already", SHOWN(name));
     }
-    reader->handles =
-        memory_grow(reader->handles, &reader->handle_capacity, number, sizeof(*reader->handles));
+    reader->handles = memory_grow(reader->handles, &reader->handle_capacity, number, sizeof(*reader->handles));
     reader->handles[number] = (struct handle){.tensor = tensor, .is_live = true};
     reader->references[tensor]++;
     return VARVE_OK;
@@ -271,8 +268,7 @@ static int add_op(struct reader *reader, struct line_text name, uint64_t cost_ns
         .first_output = log->tensor_count,
     };
 
-    op.is_backward =
-        reader->is_backward || memmem(name.bytes, name.count, backward.bytes, backward.count) != NULL;
+    op.is_backward = reader->is_backward || memmem(name.bytes, name.count, backward.bytes, backward.count) != NULL;
     log->ops = memory_grow(log->ops, &reader->op_capacity, log->op_count, sizeof(*log->ops));
     log->ops[log->op_count++] = op;
     add_event(reader, DTR_EVENT_COMPUTE, log->op_count - 1);
@@ -296,8 +292,7 @@ static int add_inputs(struct reader *reader)
         if (handle == NULL) {
             return VARVE_ERROR_FORMAT;
         }
-        log->inputs =
-            memory_grow(log->inputs, &reader->input_capacity, log->input_count, sizeof(*log->inputs));
+        log->inputs = memory_grow(log->inputs, &reader->input_capacity, log->input_count, sizeof(*log->inputs));
         log->inputs[log->input_count++] = handle->tensor;
         error = add_sum(reader, &bytes, log->storage_bytes[handle->tensor], "the sizes of the inputs");
     }
@@ -392,8 +387,7 @@ static int need_described_name(struct reader *reader)
         return fail(reader, "%s of '%.*s', which no CONSTANT or CALL before it has left open", instruction,
                     SHOWN(name));
     }
-    if (strlen(described_name(reader)) != name.count ||
-        memcmp(described_name(reader), name.bytes, name.count) != 0) {
+    if (strlen(described_name(reader)) != name.count || memcmp(described_name(reader), name.bytes, name.count) != 0) {
         return fail(reader, "%s of '%.*s' where that of '%.40s' is missing", instruction, SHOWN(name),
                     described_name(reader));
     }
@@ -428,8 +422,7 @@ static int take_alias(struct reader *reader)
     if (error != VARVE_OK) {
         return error;
     }
-    if ((value->kind == LINE_TEXT || value->kind == LINE_INTEGER) &&
-        item(reader, LINE_KEY_ALIAS, 0).count == 2 &&
+    if ((value->kind == LINE_TEXT || value->kind == LINE_INTEGER) && item(reader, LINE_KEY_ALIAS, 0).count == 2 &&
         memcmp(item(reader, LINE_KEY_ALIAS, 0).bytes, "-1", 2) == 0) {
         return describe(reader, reader->memory, -1);
     }
@@ -438,14 +431,13 @@ static int take_alias(struct reader *reader)
         return error;
     }
     if (alias >= op->input_count) {
-        return fail(reader, "'%.40s' is a view of input %llu, but its operator has %u",
-                    described_name(reader), (unsigned long long)alias, (unsigned)op->input_count);
+        return fail(reader, "'%.40s' is a view of input %llu, but its operator has %u", described_name(reader),
+                    (unsigned long long)alias, (unsigned)op->input_count);
     }
     storage_bytes = log->storage_bytes[log->inputs[op->first_input + alias]];
     if (storage_bytes != reader->memory) {
         return fail(reader, "'%.40s' is a view of a storage of %llu bytes, but its MEMORY is %llu",
-                    described_name(reader), (unsigned long long)storage_bytes,
-                    (unsigned long long)reader->memory);
+                    described_name(reader), (unsigned long long)storage_bytes, (unsigned long long)reader->memory);
     }
     return describe(reader, storage_bytes, (int32_t)alias);
 }
@@ -479,8 +471,7 @@ static int add_mutated(struct reader *reader, size_t index)
     }
     reader->is_mutated[input] = 1;
     error = add_tensor(reader);
-    return error != VARVE_OK ? error
-                             : describe(reader, log->storage_bytes[log->inputs[op->first_input + input]], -1);
+    return error != VARVE_OK ? error : describe(reader, log->storage_bytes[log->inputs[op->first_input + input]], -1);
 }
 
 static int take_mutate(struct reader *reader)
@@ -643,8 +634,7 @@ static int recognise(struct reader *reader, struct line_text text)
         return error;
     }
     for (size_t i = 0; i < INSTRUCTION_LIMIT; i++) {
-        if (instructions[i].count == word.count &&
-            memcmp(instructions[i].bytes, word.bytes, word.count) == 0) {
+        if (instructions[i].count == word.count && memcmp(instructions[i].bytes, word.bytes, word.count) == 0) {
             reader->instruction = (enum instruction)i;
             return VARVE_OK;
         }
@@ -667,9 +657,8 @@ static int take_instruction(struct reader *reader)
         enum instruction wanted = reader->is_alias_next ? INSTRUCTION_ALIAS : INSTRUCTION_MEMORY;
 
         if (reader->instruction != wanted) {
-            return fail(reader, "%s where the %s of '%.40s' is missing",
-                        instructions[reader->instruction].bytes, instructions[wanted].bytes,
-                        described_name(reader));
+            return fail(reader, "%s where the %s of '%.40s' is missing", instructions[reader->instruction].bytes,
+                        instructions[wanted].bytes, described_name(reader));
         }
     }
     return takes[reader->instruction](reader);
@@ -736,8 +725,7 @@ static int next_line(struct reader *reader, struct line_text *line_out)
             return error;
         }
         if (reader->progress != NULL) {
-            progress_step(reader->progress, "reading the log", input_stream_done(input),
-                          input_stream_total(input));
+            progress_step(reader->progress, "reading the log", input_stream_done(input), input_stream_total(input));
         }
     }
 }
@@ -784,12 +772,11 @@ static int finish(struct reader *reader)
         return VARVE_ERROR_FORMAT;
     }
     if (reader->described < log->tensor_count) {
-        return fail(reader, "the log ends before the %s of '%.40s'",
-                    reader->is_alias_next ? "ALIAS" : "MEMORY", described_name(reader));
+        return fail(reader, "the log ends before the %s of '%.40s'", reader->is_alias_next ? "ALIAS" : "MEMORY",
+                    described_name(reader));
     }
     if (log->op_count == 0) {
-        return fail(reader, "the log ends without an operator%s",
-                    log->has_start ? " after ANNOTATE START" : "");
+        return fail(reader, "the log ends without an operator%s", log->has_start ? " after ANNOTATE START" : "");
     }
     log->end_event = log->event_count;
     for (uint32_t i = 0; i < reader->handle_names.count; i++) {
@@ -803,8 +790,7 @@ static int finish(struct reader *reader)
 int dtr_log_read_stream(struct input_stream *input, struct progress *progress, struct dtr_log **log_out,
                         struct varve_message *message)
 {
-    struct reader reader = {
-        .input = input, .progress = progress, .log = memory_resize(NULL, sizeof(*reader.log))};
+    struct reader reader = {.input = input, .progress = progress, .log = memory_resize(NULL, sizeof(*reader.log))};
     int error;
 
     *reader.log = (struct dtr_log){.names = memory_resize(NULL, sizeof(*reader.log->names))};
@@ -827,8 +813,7 @@ int dtr_log_read_stream(struct input_stream *input, struct progress *progress, s
     return error;
 }
 
-int dtr_log_read(const char *path, struct progress *progress, struct dtr_log **log_out,
-                 struct varve_message *message)
+int dtr_log_read(const char *path, struct progress *progress, struct dtr_log **log_out, struct varve_message *message)
 {
     struct input_stream *input;
     int error = input_stream_open(path, &input, message);

@@ -69,9 +69,8 @@ struct dtr_log {
     uint64_t *storage_bytes;
     uint32_t op_count, input_count, tensor_count;
     struct name_table *names;
-    uint64_t bytes,
-        cost_ns;    /* of all tensors, of all operators: at most DTR_SUM_MAX, inputs of one operator too */
-    uint64_t lines; /* of the file */
+    uint64_t bytes, cost_ns; /* of all tensors, of all operators: at most DTR_SUM_MAX, inputs of one operator too */
+    uint64_t lines;          /* of the file */
     bool has_start;
 #define DTR_LOG_COUNT_FIELD(name, meaning) uint64_t name;
     DTR_LOG_COUNT_LIST(DTR_LOG_COUNT_FIELD)
@@ -83,8 +82,7 @@ struct progress;
 
 /// Read a log, plain or compressed. `progress`: NULL for none. Errors, each with the file, and of contents with the line and what is
 /// wrong there: VARVE_ERROR_NOT_FOUND, PERMISSION, FORMAT, IO.
-int dtr_log_read(const char *path, struct progress *progress, struct dtr_log **log_out,
-                 struct varve_message *message);
+int dtr_log_read(const char *path, struct progress *progress, struct dtr_log **log_out, struct varve_message *message);
 /// The same; takes the stream.
 int dtr_log_read_stream(struct input_stream *input, struct progress *progress, struct dtr_log **log_out,
                         struct varve_message *message);

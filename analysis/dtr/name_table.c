@@ -48,8 +48,8 @@ uint32_t name_table_add(struct name_table *table, const char *bytes, size_t coun
         table->byte_capacity = 2 * table->byte_capacity + count + 64;
         table->bytes = memory_resize(table->bytes, table->byte_capacity);
     }
-    table->offsets = memory_grow(table->offsets, &table->offset_capacity, (size_t)table->count + 1,
-                                 sizeof(*table->offsets));
+    table->offsets =
+        memory_grow(table->offsets, &table->offset_capacity, (size_t)table->count + 1, sizeof(*table->offsets));
     memcpy(table->bytes + end, bytes, count);
     table->bytes[end + count] = '\0';
     number = table->count++;

@@ -115,9 +115,7 @@ static int take_result(struct play *play, int error, struct dtr_result *result, 
     if (error == VARVE_ERROR_NO_MEMORY && result->counters.failures == 0 && result->allocator.failures == 0) {
         memory_exhausted();
     }
-    result->status = error == VARVE_ERROR_NO_MEMORY ? DTR_OOM
-                     : error == VARVE_ERROR_FULL    ? DTR_THRASH
-                                                    : DTR_OK;
+    result->status = error == VARVE_ERROR_NO_MEMORY ? DTR_OOM : error == VARVE_ERROR_FULL ? DTR_THRASH : DTR_OK;
     if (error != VARVE_OK && result->status == DTR_OK) {
         return varve_message_set(message, error, "%s", result->reason.text);
     }

@@ -24,7 +24,7 @@ struct dtr_options {
     const struct varve_remat_heuristic *heuristic;
     enum varve_remat_dealloc dealloc;
     enum varve_remat_search search;
-    uint64_t budget; /* bytes; VARVE_REMAT_UNLIMITED: none. With an allocator also of what it reserves */
+    uint64_t budget;         /* bytes; VARVE_REMAT_UNLIMITED: none. With an allocator also of what it reserves */
     uint64_t remat_limit_ns; /* VARVE_REMAT_UNLIMITED: none */
     uint64_t seed;
     const struct dtr_allocator_options *allocator; /* NULL: storages are sums of sizes */

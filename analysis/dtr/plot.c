@@ -101,8 +101,7 @@ static void write_head(const struct plot *plot)
 {
     const char *name = strrchr(plot->subject->path, '/');
 
-    fprintf(plot->out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">\n",
+    fprintf(plot->out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">\n",
             WIDTH, HEIGHT, WIDTH, HEIGHT);
     fputs(
         "<style>\n"
@@ -124,8 +123,7 @@ static void write_head(const struct plot *plot)
 static double band_edge(const struct plot *plot, size_t point)
 {
     const struct dtr_point *points = plot->sweep->points;
-    double here =
-        point < plot->sweep->point_count ? (double)points[point].budget : (double)points[point - 1].budget;
+    double here = point < plot->sweep->point_count ? (double)points[point].budget : (double)points[point - 1].budget;
     double before = point > 0 ? (double)points[point - 1].budget : here;
 
     return place(&plot->x, (here + before) / 2 / plot->unit);
@@ -159,25 +157,22 @@ static void write_axes(const struct plot *plot)
         double v = plot->y.first + i * plot->y.step, y = place(&plot->y, v);
 
         fprintf(out, "<path class=\"grid\" d=\"M%g %.2fH%g\"/>", LEFT, y, RIGHT);
-        fprintf(out, "<text x=\"%g\" y=\"%.2f\" text-anchor=\"end\">%.*f</text>\n", LEFT - 8, y + 4,
-                decimals(&plot->y), v);
+        fprintf(out, "<text x=\"%g\" y=\"%.2f\" text-anchor=\"end\">%.*f</text>\n", LEFT - 8, y + 4, decimals(&plot->y),
+                v);
     }
-    fprintf(out,
-            "<text x=\"%g\" y=\"%g\" text-anchor=\"middle\">memory budget in %s; peak without: %.4g</text>\n",
+    fprintf(out, "<text x=\"%g\" y=\"%g\" text-anchor=\"middle\">memory budget in %s; peak without: %.4g</text>\n",
             (LEFT + RIGHT) / 2, BOTTOM + 40, plot->unit_name,
             (double)plot->subject->baseline.counters.max_used_bytes / plot->unit);
-    fprintf(
-        out,
-        "<text transform=\"translate(20 %g) rotate(-90)\" text-anchor=\"middle\">time with recomputation / "
-        "without</text>\n",
-        (TOP + BOTTOM) / 2);
-    fprintf(
-        out,
-        "<rect class=\"oom\" x=\"%g\" y=\"16\" width=\"12\" height=\"12\"/><text x=\"%g\" y=\"26\">out of "
-        "memory</text>\n"
-        "<rect class=\"thrash\" x=\"%g\" y=\"16\" width=\"12\" height=\"12\"/><text x=\"%g\" y=\"26\">over the "
-        "recomputation limit</text>\n",
-        RIGHT - 314, RIGHT - 298, RIGHT - 190, RIGHT - 174);
+    fprintf(out,
+            "<text transform=\"translate(20 %g) rotate(-90)\" text-anchor=\"middle\">time with recomputation / "
+            "without</text>\n",
+            (TOP + BOTTOM) / 2);
+    fprintf(out,
+            "<rect class=\"oom\" x=\"%g\" y=\"16\" width=\"12\" height=\"12\"/><text x=\"%g\" y=\"26\">out of "
+            "memory</text>\n"
+            "<rect class=\"thrash\" x=\"%g\" y=\"16\" width=\"12\" height=\"12\"/><text x=\"%g\" y=\"26\">over the "
+            "recomputation limit</text>\n",
+            RIGHT - 314, RIGHT - 298, RIGHT - 190, RIGHT - 174);
 }
 
 /* Left of it nothing can work, whatever is evicted. */
@@ -186,8 +181,7 @@ static void write_bound(const struct plot *plot)
     double x = place(&plot->x, (double)plot->subject->description.bound_bytes / plot->unit);
 
     if (x >= LEFT && x <= RIGHT) {
-        fprintf(plot->out,
-                "<path class=\"bound\" d=\"M%.2f %gV%g\"/><text x=\"%.2f\" y=\"%g\">lower bound</text>\n", x,
+        fprintf(plot->out, "<path class=\"bound\" d=\"M%.2f %gV%g\"/><text x=\"%.2f\" y=\"%g\">lower bound</text>\n", x,
                 TOP, BOTTOM, x + 6, BOTTOM - 8);
     }
 }
@@ -280,13 +274,12 @@ static int convert(char *svg, char *png, struct varve_message *message)
     char program[] = PROGRAM, zoom[] = "--zoom=2", output[] = "-o";
     char *const argv[] = {program, zoom, output, png, svg, NULL};
 
-    return run_program(argv)
-               ? VARVE_OK
-               : varve_message_set(message, VARVE_ERROR_IO, "%s failed on the drawing", PROGRAM);
+    return run_program(argv) ? VARVE_OK
+                             : varve_message_set(message, VARVE_ERROR_IO, "%s failed on the drawing", PROGRAM);
 }
 
-int dtr_plot_write(const char *path, bool may_replace, const struct dtr_subject *subject,
-                   const struct dtr_sweep *sweep, struct varve_message *message)
+int dtr_plot_write(const char *path, bool may_replace, const struct dtr_subject *subject, const struct dtr_sweep *sweep,
+                   struct varve_message *message)
 {
     char folder[4096], svg[4096 + 16], png[4096 + 16];
     FILE *out;
@@ -305,8 +298,7 @@ int dtr_plot_write(const char *path, bool may_replace, const struct dtr_subject 
         is_whole = fclose(out) == 0 && is_whole;
     }
     if (!is_whole) {
-        error =
-            varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
+        error = varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
     }
     if (error == VARVE_OK && ends_with(path, ".png")) {
         error = convert(svg, png, message);

@@ -16,8 +16,8 @@ extern "C" {
 /// rsvg-convert for a .png).
 int dtr_plot_check(const char *path, struct varve_message *message);
 /// Errors: as of output_file.
-int dtr_plot_write(const char *path, bool may_replace, const struct dtr_subject *subject,
-                   const struct dtr_sweep *sweep, struct varve_message *message);
+int dtr_plot_write(const char *path, bool may_replace, const struct dtr_subject *subject, const struct dtr_sweep *sweep,
+                   struct varve_message *message);
 
 #ifdef __cplusplus
 }

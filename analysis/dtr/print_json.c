@@ -107,8 +107,7 @@ void dtr_print_play_json(FILE *out, const struct dtr_subject *subject, const str
     add_number(object, "heuristic_accesses", result->counters.heuristic_accesses);
     json_real(object, "seconds", result->seconds);
     add_number(object, "events", result->events);
-    json_real(object, "events_per_second",
-              result->seconds > 0 ? (double)result->events / result->seconds : 0);
+    json_real(object, "events_per_second", result->seconds > 0 ? (double)result->events / result->seconds : 0);
     add_allocator(object, subject, &result->allocator);
     if (result->status != DTR_OK) {
         json_add(object, "failed_op", op_json(subject->log, result->op));
@@ -130,8 +129,7 @@ static struct cJSON *point_json(const struct dtr_subject *subject, const struct 
     return object;
 }
 
-static struct cJSON *points_json(const struct dtr_subject *subject, const struct dtr_point *points,
-                                 size_t count)
+static struct cJSON *points_json(const struct dtr_subject *subject, const struct dtr_point *points, size_t count)
 {
     struct cJSON *array = json_array();
 
@@ -146,8 +144,8 @@ static struct cJSON *point_or_null(const struct dtr_subject *subject, const stru
     return point != NULL ? point_json(subject, point) : json_null_value();
 }
 
-void dtr_print_overview_json(FILE *out, const struct dtr_subject *subject, const struct dtr_point *points,
-                             size_t count, const struct dtr_point *smallest)
+void dtr_print_overview_json(FILE *out, const struct dtr_subject *subject, const struct dtr_point *points, size_t count,
+                             const struct dtr_point *smallest)
 {
     const struct dtr_log *log = subject->log;
     const struct dtr_description *description = &subject->description;
@@ -206,8 +204,7 @@ static struct cJSON *decision_json(const struct dtr_log *log, const struct dtr_d
     json_add(object, "made_by", op_json(log, decision->made_by));
     add_number(object, "bytes", decision->bytes);
     add_number(object, "clock", decision->clock);
-    json_add(object, "score",
-             isfinite(decision->score) ? json_real_value(decision->score) : json_null_value());
+    json_add(object, "score", isfinite(decision->score) ? json_real_value(decision->score) : json_null_value());
     return object;
 }
 

@@ -68,16 +68,15 @@ static void print_allocator(FILE *out, const struct dtr_result *result)
 
     fprintf(out, "allocator: peak reserved %s, peak allocated %s (%.1f %% less)\n",
             format_bytes_exact((int64_t)figures->peak_reserved).text,
-            format_bytes_exact((int64_t)figures->peak_allocated).text,
-            100 * dtr_allocator_fragmentation(figures));
+            format_bytes_exact((int64_t)figures->peak_allocated).text, 100 * dtr_allocator_fragmentation(figures));
     if (result->status == DTR_OOM) {
         fprintf(out, "  then %s reserved, %s allocated, largest free block %s\n",
                 format_bytes((int64_t)figures->reserved).text, format_bytes((int64_t)figures->allocated).text,
                 format_bytes((int64_t)figures->largest_free).text);
     }
     fprintf(out, "  %s segments made, %s calls of the device, %s retries\n",
-            format_count((int64_t)figures->segments_made).text,
-            format_count((int64_t)figures->device_calls).text, format_count((int64_t)figures->retries).text);
+            format_count((int64_t)figures->segments_made).text, format_count((int64_t)figures->device_calls).text,
+            format_count((int64_t)figures->retries).text);
 }
 
 void dtr_print_play(FILE *out, const struct dtr_subject *subject, const struct dtr_result *result)
@@ -103,21 +102,17 @@ void dtr_print_play(FILE *out, const struct dtr_subject *subject, const struct d
         fprintf(out, "ok: overhead %.3f, peak %s\n", overhead(subject, counters->clock),
                 format_bytes_exact((int64_t)counters->max_used_bytes).text);
     }
-    fprintf(out, "%s of the program, %s of recomputation\n",
-            format_duration((int64_t)counters->model_compute_ns).text,
+    fprintf(out, "%s of the program, %s of recomputation\n", format_duration((int64_t)counters->model_compute_ns).text,
             format_duration((int64_t)counters->remat_compute_ns).text);
     fprintf(out, "%s evictions: %s released, %s for room\n", format_count((int64_t)counters->evictions).text,
-            format_count((int64_t)counters->evictions_released).text,
-            format_count(evictions_for_room(counters)).text);
+            format_count((int64_t)counters->evictions_released).text, format_count(evictions_for_room(counters)).text);
     fprintf(out, "%s recomputations, up to %s nested; storages that came back unasked: %s\n",
-            format_count((int64_t)counters->remats_direct).text,
-            format_count((int64_t)counters->depth_max).text,
+            format_count((int64_t)counters->remats_direct).text, format_count((int64_t)counters->depth_max).text,
             format_count((int64_t)counters->remats_collateral).text);
     if (subject->options->allocator != NULL) {
         print_allocator(out, result);
     }
-    fprintf(out, "%s events of the log played in %s (%s events/s)\n",
-            format_count((int64_t)result->events).text,
+    fprintf(out, "%s events of the log played in %s (%s events/s)\n", format_count((int64_t)result->events).text,
             format_duration((int64_t)(result->seconds * 1e9)).text,
             format_count(result->seconds > 0 ? (int64_t)((double)result->events / result->seconds) : 0).text);
 }
@@ -163,8 +158,8 @@ static void add_point(struct table *table, const struct dtr_subject *subject, co
     }
 }
 
-static void print_points(FILE *out, const struct dtr_subject *subject, const struct dtr_point *points,
-                         size_t count, size_t step)
+static void print_points(FILE *out, const struct dtr_subject *subject, const struct dtr_point *points, size_t count,
+                         size_t step)
 {
     struct table table;
 
@@ -174,9 +169,8 @@ static void print_points(FILE *out, const struct dtr_subject *subject, const str
     }
     table_print(&table, out, true);
     table_free(&table);
-    fprintf(out,
-            "overhead: time with recomputation / without; for room: evictions that are no releases\n"
-            "oom: nothing is left to evict; thrash: recomputation costs more than --remat-limit allows\n");
+    fprintf(out, "overhead: time with recomputation / without; for room: evictions that are no releases\n"
+                 "oom: nothing is left to evict; thrash: recomputation costs more than --remat-limit allows\n");
 }
 
 static void print_smallest(FILE *out, const struct dtr_subject *subject, const struct dtr_point *smallest)
@@ -197,8 +191,8 @@ static void print_bytes(FILE *out, const char *what, uint64_t bytes)
     fprintf(out, "  %-30s %s\n", what, format_bytes_exact((int64_t)bytes).text);
 }
 
-void dtr_print_overview(FILE *out, const struct dtr_subject *subject, const struct dtr_point *points,
-                        size_t count, const struct dtr_point *smallest)
+void dtr_print_overview(FILE *out, const struct dtr_subject *subject, const struct dtr_point *points, size_t count,
+                        const struct dtr_point *smallest)
 {
     const struct dtr_log *log = subject->log;
     const struct dtr_description *description = &subject->description;
@@ -253,8 +247,7 @@ static void print_bands(FILE *out, const struct dtr_subject *subject, const stru
     table_free(&table);
 }
 
-static void print_decision(FILE *out, const struct dtr_log *log, uint64_t budget,
-                           const struct dtr_decision *decision)
+static void print_decision(FILE *out, const struct dtr_log *log, uint64_t budget, const struct dtr_decision *decision)
 {
     fprintf(out, "    %s bytes: ", format_count((int64_t)budget).text);
     if (!decision->is_made) {
@@ -287,8 +280,8 @@ static void print_partings(FILE *out, const struct dtr_subject *subject, const s
 
 void dtr_print_sweep(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep)
 {
-    fprintf(out, "%s budgets of %s, heuristic %s\n\n", format_count((int64_t)sweep->point_count).text,
-            subject->path, subject->options->heuristic->name);
+    fprintf(out, "%s budgets of %s, heuristic %s\n\n", format_count((int64_t)sweep->point_count).text, subject->path,
+            subject->options->heuristic->name);
     print_points(out, subject, sweep->points, sweep->point_count,
                  (sweep->point_count + POINTS_SHOWN - 1) / POINTS_SHOWN);
     fputc('\n', out);

@@ -17,8 +17,7 @@
 /* ---- threads ---- */
 
 struct work {
-    int (*run)(const struct work *work, const struct dtr_options *options, size_t index,
-               struct varve_message *message);
+    int (*run)(const struct work *work, const struct dtr_options *options, size_t index, struct varve_message *message);
     const struct dtr_log *log;
     const struct dtr_options *options;
     void *items;
@@ -40,8 +39,7 @@ static void run_next(struct work *work, struct progress *progress)
     options.progress = progress;
     options.stage = work->what;
     options.plays = work->count;
-    while ((index = __atomic_fetch_add(&work->next, 1, __ATOMIC_RELAXED)) < work->count &&
-           error == VARVE_OK) {
+    while ((index = __atomic_fetch_add(&work->next, 1, __ATOMIC_RELAXED)) < work->count && error == VARVE_OK) {
         options.plays_done = __atomic_load_n(&work->done, __ATOMIC_RELAXED);
         error = work->run(work, &options, index, &message);
         __atomic_fetch_add(&work->done, 1, __ATOMIC_RELAXED);
@@ -111,12 +109,8 @@ static int run_point(const struct work *work, const struct dtr_options *options,
 int dtr_sweep_points(const struct dtr_log *log, const struct dtr_options *options, unsigned jobs,
                      struct dtr_point *points, size_t count, struct varve_message *message)
 {
-    struct work work = {.run = run_point,
-                        .log = log,
-                        .options = options,
-                        .items = points,
-                        .count = count,
-                        .what = "playing budgets"};
+    struct work work = {
+        .run = run_point, .log = log, .options = options, .items = points, .count = count, .what = "playing budgets"};
 
     return run_all(&work, jobs, message);
 }
@@ -195,11 +189,9 @@ static void note_decision(void *context, const struct varve_remat_event *event, 
         return;
     }
     if (!decisions->is_second) {
-        decisions->items =
-            memory_grow(decisions->items, &decisions->capacity, decisions->count, sizeof(decision));
+        decisions->items = memory_grow(decisions->items, &decisions->capacity, decisions->count, sizeof(decision));
         decisions->items[decisions->count++] = decision;
-    } else if (decisions->compared < decisions->count &&
-               is_same(&decisions->items[decisions->compared], &decision)) {
+    } else if (decisions->compared < decisions->count && is_same(&decisions->items[decisions->compared], &decision)) {
         decisions->compared++;
     } else {
         decisions->has_parted = true;
@@ -260,8 +252,7 @@ static int find_partings(const struct dtr_log *log, const struct dtr_options *op
 /* ---- the whole ---- */
 
 int dtr_sweep_make(const struct dtr_log *log, const struct dtr_options *options, unsigned jobs,
-                   struct dtr_point *points, size_t count, struct dtr_sweep *sweep_out,
-                   struct varve_message *message)
+                   struct dtr_point *points, size_t count, struct dtr_sweep *sweep_out, struct varve_message *message)
 {
     int error = dtr_sweep_points(log, options, jobs, points, count, message);
 

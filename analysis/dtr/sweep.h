@@ -55,8 +55,7 @@ int dtr_sweep_points(const struct dtr_log *log, const struct dtr_options *option
                      struct dtr_point *points, size_t count, struct varve_message *message);
 /// The same with all that follows from the points. Takes them; owner of the sweep: the caller, by dtr_sweep_free, also after an error.
 int dtr_sweep_make(const struct dtr_log *log, const struct dtr_options *options, unsigned jobs,
-                   struct dtr_point *points, size_t count, struct dtr_sweep *sweep_out,
-                   struct varve_message *message);
+                   struct dtr_point *points, size_t count, struct dtr_sweep *sweep_out, struct varve_message *message);
 void dtr_sweep_free(struct dtr_sweep *sweep);
 /// The first point that works, NULL: none does.
 const struct dtr_point *dtr_sweep_smallest(const struct dtr_sweep *sweep);

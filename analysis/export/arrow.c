@@ -50,8 +50,7 @@ struct stream {
     size_t batch_rows, rows; /* rows: in this batch, */
     uint64_t rows_before;    /* and in all before it */
     int64_t timeout_ns, begin_ns;
-    struct cursor ranges,
-        keys; /* with a key: the rows of a range as one aggregate; the first key from one on */
+    struct cursor ranges, keys; /* with a key: the rows of a range as one aggregate; the first key from one on */
     bool has_key;
     int64_t next, last;
     bool has_ended, has_first; /* has_first: the first batch waits to be fetched */
@@ -61,8 +60,7 @@ struct stream {
 
 static int fail(struct stream *stream, int error, const char *reason)
 {
-    stream->error =
-        varve_message_set(&stream->message, error, "%s: %s", database_path(stream->database), reason);
+    stream->error = varve_message_set(&stream->message, error, "%s: %s", database_path(stream->database), reason);
     return stream->error;
 }
 
@@ -755,8 +753,8 @@ static int prepare_key(struct stream *stream, const struct varve_query_options *
     key = malloc(2 * strlen(options->key) + 3);
     sql = malloc(bytes);
     if (key == NULL || sql == NULL ||
-        sqlite3_create_function_v2(sqlite, "varve_rows", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, stream, NULL,
-                                   take_row, take_end, NULL) != SQLITE_OK) {
+        sqlite3_create_function_v2(sqlite, "varve_rows", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, stream, NULL, take_row,
+                                   take_end, NULL) != SQLITE_OK) {
         fail(stream, VARVE_ERROR_NO_MEMORY, "out of memory");
     } else {
         quote(key, options->key);
@@ -829,8 +827,8 @@ static int start(struct stream *stream, const struct varve_query_options *option
     return VARVE_OK;
 }
 
-int varve_query_arrow(const char *path, const struct varve_query_options *options,
-                      struct ArrowArrayStream *stream_out, struct varve_message *message)
+int varve_query_arrow(const char *path, const struct varve_query_options *options, struct ArrowArrayStream *stream_out,
+                      struct varve_message *message)
 {
     struct stream *stream = calloc(1, sizeof(*stream));
     int error;

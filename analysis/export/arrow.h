@@ -101,8 +101,8 @@ struct varve_query_options {
 /// The stream owns a connection of its own: any number of them may run at the same time, each in one thread at a time.
 /// Owner of `stream_out`: the caller, by its release. Errors: those of opening a database, VARVE_ERROR_INVALID and
 /// VARVE_ERROR_PERMISSION of the statement, VARVE_ERROR_DATABASE of reading, VARVE_ERROR_NO_MEMORY; `stream_out` is untouched then.
-int varve_query_arrow(const char *path, const struct varve_query_options *options,
-                      struct ArrowArrayStream *stream_out, struct varve_message *message);
+int varve_query_arrow(const char *path, const struct varve_query_options *options, struct ArrowArrayStream *stream_out,
+                      struct varve_message *message);
 
 #ifdef __cplusplus
 }

@@ -230,8 +230,8 @@ int export_csv_folder(const void *request_untyped, const char *folder, struct va
         is_whole = out != NULL && !ferror(out);
         is_whole = out != NULL && fclose(out) == 0 && is_whole;
         if (!is_whole && error == VARVE_OK) {
-            error = varve_message_set(message, VARVE_ERROR_IO, "%s.csv: cannot be written: %s", names[i],
-                                      strerror(errno));
+            error =
+                varve_message_set(message, VARVE_ERROR_IO, "%s.csv: cannot be written: %s", names[i], strerror(errno));
         }
     }
     return error;

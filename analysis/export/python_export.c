@@ -46,8 +46,8 @@ static void set_paths(const char *folder)
     }
     snprintf(path, sizeof(path), "%s/../notebooks/varve/__main__.py", folder);
     if (is_there(path)) {
-        snprintf(both, sizeof(both), "%s%s%.*s/../notebooks", before != NULL ? before : "",
-                 before != NULL ? ":" : "", PATH_MAX - 1, folder);
+        snprintf(both, sizeof(both), "%s%s%.*s/../notebooks", before != NULL ? before : "", before != NULL ? ":" : "",
+                 PATH_MAX - 1, folder);
         setenv("PYTHONPATH", both, 1);
     }
 }
@@ -95,8 +95,7 @@ static int spawn(const char *const *argv, int error_stream, pid_t *pid_out)
 
     if (error == 0) {
         error = posix_spawn_file_actions_adddup2(&actions, error_stream, STDERR_FILENO);
-        error =
-            error != 0 ? error : posix_spawnp(pid_out, argv[0], &actions, NULL, (char *const *)argv, environ);
+        error = error != 0 ? error : posix_spawnp(pid_out, argv[0], &actions, NULL, (char *const *)argv, environ);
         posix_spawn_file_actions_destroy(&actions);
     }
     return error;
@@ -141,8 +140,8 @@ int export_by_python(const struct python_export *request, struct varve_message *
     close(streams[0]);
     if (error != 0) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "%s can't be run (%s): --to %s needs Python 3 with pandas and pyarrow",
-                                 argv[0], strerror(error), request->format);
+                                 "%s can't be run (%s): --to %s needs Python 3 with pandas and pyarrow", argv[0],
+                                 strerror(error), request->format);
     }
     if (status == 0) {
         return VARVE_OK;

@@ -67,8 +67,7 @@ static void write_frames(struct exporter *exporter, uint32_t number)
         return;
     }
     pickle_list_begin(writer, &batch);
-    exporter->stack_memos[number] =
-        pickle_write_memo(writer); /* of the list itself, which fills from here on */
+    exporter->stack_memos[number] = pickle_write_memo(writer); /* of the list itself, which fills from here on */
     for (uint32_t i = 0; i < stack->frame_count; i++) {
         const struct history_frame *frame = &exporter->history->frames[stack->first_frame + i];
         pickle_list_item(writer, &batch);
@@ -148,8 +147,7 @@ static void write_rest(struct exporter *exporter, uint32_t text)
 /* Of a history that is from no snapshot: what PyTorch's viewers look for. */
 static const struct history_rest no_rest = {.keys = HISTORY_HAS_TIME | HISTORY_HAS_FRAMES};
 
-static void write_event(struct exporter *exporter, const struct history_event *event,
-                        const struct history_rest *rest)
+static void write_event(struct exporter *exporter, const struct history_event *event, const struct history_rest *rest)
 {
     struct pickle_writer *writer = &exporter->writer;
 
@@ -174,8 +172,8 @@ static void write_event(struct exporter *exporter, const struct history_event *e
     pickle_dict_end(writer);
 }
 
-static void write_skipped(struct exporter *exporter, const struct history_device *device, size_t *next,
-                          size_t event, struct pickle_batch *batch)
+static void write_skipped(struct exporter *exporter, const struct history_device *device, size_t *next, size_t event,
+                          struct pickle_batch *batch)
 {
     for (; *next < device->skipped_count && device->skipped[*next].event <= event; ++*next) {
         pickle_list_item(&exporter->writer, batch);

@@ -55,8 +55,7 @@ static void write_frame(struct writer *writer, const struct call_tree_frame *fra
     frame_name(name, frame);
     json_text(object, "name", name);
     if (frame->file != NULL || frame->module != NULL) {
-        format_tail(file, sizeof(file), frame->file != NULL ? frame->file : frame->module,
-                    FRAME_NAME_COLUMNS);
+        format_tail(file, sizeof(file), frame->file != NULL ? frame->file : frame->module, FRAME_NAME_COLUMNS);
         json_text(object, "file", file);
     }
     if (frame->line > 0) {
@@ -76,8 +75,8 @@ static void write_frames(struct writer *writer, const struct call_tree *tree)
     }
 }
 
-static void write_sample(const struct writer *writer, const struct call_tree *tree, size_t number,
-                         bool is_left_out, const char *separator)
+static void write_sample(const struct writer *writer, const struct call_tree *tree, size_t number, bool is_left_out,
+                         const char *separator)
 {
     uint32_t path[CALL_TREE_FRAMES_MAX];
     size_t count = 0;
@@ -136,12 +135,11 @@ static int walk(struct writer *writer, bool with_samples, struct varve_message *
         if (error == VARVE_OK && !with_samples) {
             write_frames(writer, &tree);
         } else if (error == VARVE_OK) {
-            fprintf(
-                writer->out,
-                "%s{\"type\":\"sampled\",\"name\":\"%s, %s\",\"unit\":\"%s\",\"startValue\":0,\"endValue\":%" PRId64
-                ",\n",
-                i > 0 ? ",\n" : "", writer->request->domain, profiles[i].name, profiles[i].unit,
-                tree.nodes[0].total[tree.options.figure]);
+            fprintf(writer->out,
+                    "%s{\"type\":\"sampled\",\"name\":\"%s, %s\",\"unit\":\"%s\",\"startValue\":0,\"endValue\":%" PRId64
+                    ",\n",
+                    i > 0 ? ",\n" : "", writer->request->domain, profiles[i].name, profiles[i].unit,
+                    tree.nodes[0].total[tree.options.figure]);
             write_samples(writer, &tree);
         }
         call_tree_free(&tree);

@@ -11,15 +11,13 @@ void export_note_stacks(const struct export_request *request, bool is_empty, boo
         varve_message_set(request->note, VARVE_OK, "%s: nothing of domain %s: the file has no stacks",
                           database_path(request->database), request->domain);
     } else if (!has_stacks) {
-        varve_message_set(request->note, VARVE_OK,
-                          "%s: no call site of domain %s has a stack: they were not recorded",
+        varve_message_set(request->note, VARVE_OK, "%s: no call site of domain %s has a stack: they were not recorded",
                           database_path(request->database), request->domain);
     }
 }
 
-int export_tree_load(struct call_tree *tree, const struct export_request *request,
-                     enum call_tree_metric metric, enum call_tree_figure figure,
-                     struct varve_message *message)
+int export_tree_load(struct call_tree *tree, const struct export_request *request, enum call_tree_metric metric,
+                     enum call_tree_figure figure, struct varve_message *message)
 {
     struct call_tree_options options = {
         .domain = request->domain,

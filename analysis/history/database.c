@@ -32,8 +32,7 @@
 
 /* ---- settings ---- */
 
-void history_write_settings(struct varve_writer *writer, const struct history_settings *settings,
-                            int64_t begin_us)
+void history_write_settings(struct varve_writer *writer, const struct history_settings *settings, int64_t begin_us)
 {
     char text[DIVISIONS * 24];
     size_t used = 0;
@@ -48,8 +47,8 @@ void history_write_settings(struct varve_writer *writer, const struct history_se
     snprintf(text, sizeof(text), "%.17g", settings->garbage_collection_threshold);
     varve_writer_meta_text(writer, "allocator.garbage_collection_threshold", text);
     for (size_t i = 0; i < DIVISIONS; i++) {
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%" PRIu64, i > 0 ? " " : "",
-                                 settings->divisions[i]);
+        used +=
+            (size_t)snprintf(text + used, sizeof(text) - used, "%s%" PRIu64, i > 0 ? " " : "", settings->divisions[i]);
     }
     varve_writer_meta_text(writer, "allocator.roundup_power2_divisions", text);
 }
@@ -114,11 +113,11 @@ void history_write_final(struct varve_writer *writer, const struct history *hist
         const struct history_segment *segment = &device->segments[i];
 
         fprintf(out,
-                "s %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %x %x %" PRIx64 " %" PRIx64
-                " %" PRIx64 " %" PRIx32 "\n",
+                "s %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %x %x %" PRIx64 " %" PRIx64 " %" PRIx64
+                " %" PRIx32 "\n",
                 segment->addr, segment->size, history->streams[segment->stream], segment->pool_id[0],
-                segment->pool_id[1], segment->is_small, segment->is_expandable, segment->allocated,
-                segment->active, segment->requested, callsite_of(callsites, segment->stack));
+                segment->pool_id[1], segment->is_small, segment->is_expandable, segment->allocated, segment->active,
+                segment->requested, callsite_of(callsites, segment->stack));
         for (size_t j = 0; j < segment->block_count; j++) {
             const struct history_block *block = &device->blocks[segment->first_block + j];
 
@@ -208,8 +207,8 @@ static bool read_block(struct final_reader *reader, char *line)
     return true;
 }
 
-static int read_final(struct database *database, struct history *history, unsigned index,
-                      struct history_stacks *stacks, bool *is_found_out, struct varve_message *message)
+static int read_final(struct database *database, struct history *history, unsigned index, struct history_stacks *stacks,
+                      bool *is_found_out, struct varve_message *message)
 {
     struct final_reader reader = {.history = history, .device = &history->devices[index], .stacks = stacks};
     char key[KEY_BYTES];
@@ -227,16 +226,15 @@ static int read_final(struct database *database, struct history *history, unsign
     }
     free(text);
     return is_good ? VARVE_OK
-                   : varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: meta.%s is damaged",
-                                       database_path(database), key);
+                   : varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: meta.%s is damaged", database_path(database),
+                                       key);
 }
 
 /* ---- the segments at the end, as the events lead to them ---- */
 
 #define OF_NUMBER " WHERE process_id = " HISTORY_PROCESS " AND device = ?1 AND number = ?2"
 
-static uint64_t lookup(struct database *database, const char *sql, unsigned device, unsigned number,
-                       uint64_t otherwise)
+static uint64_t lookup(struct database *database, const char *sql, unsigned device, unsigned number, uint64_t otherwise)
 {
     struct cursor cursor;
     uint64_t value = otherwise;
@@ -256,8 +254,7 @@ static int begin_segment(struct database *database, struct history *history, uns
 {
     struct history_device *device = &history->devices[index];
     struct history_segment *segment = history_add_segment(device);
-    uint64_t stream =
-        lookup(database, "SELECT handle FROM stream" OF_NUMBER, index, block->stream, block->stream);
+    uint64_t stream = lookup(database, "SELECT handle FROM stream" OF_NUMBER, index, block->stream, block->stream);
 
     segment->addr = block->addr;
     segment->first_block = device->block_count;
@@ -292,10 +289,8 @@ static int read_layout(struct database *database, struct history *history, unsig
             result = begin_segment(database, history, index, &block);
         }
         segment = &device->segments[device->segment_count - 1];
-        *history_add_block(device) = (struct history_block){.addr = block.addr,
-                                                            .size = block.extent,
-                                                            .requested = block.requested,
-                                                            .state = states[block.state]};
+        *history_add_block(device) = (struct history_block){
+            .addr = block.addr, .size = block.extent, .requested = block.requested, .state = states[block.state]};
         segment_number = block.segment;
         end = block.addr + block.extent;
         segment->size = end - segment->addr;
@@ -369,8 +364,8 @@ static struct varve_record record_of(struct cursor *cursor)
         .arg = (uint64_t)cursor_integer(cursor, 8),
         .id_stream = ((uint64_t)cursor_integer(cursor, 9) & UINT64_C(0xffffffffffff)) |
                      (uint64_t)cursor_integer(cursor, 3) << 48,
-        .dev_seq_kind_flags = varve_record_tag(0, (enum varve_kind)cursor_integer(cursor, 2),
-                                               (unsigned)cursor_integer(cursor, 12)),
+        .dev_seq_kind_flags =
+            varve_record_tag(0, (enum varve_kind)cursor_integer(cursor, 2), (unsigned)cursor_integer(cursor, 12)),
         .callsite = (uint32_t)cursor_integer(cursor, 11),
         .pool = (uint16_t)cursor_integer(cursor, 4),
         .device = (uint8_t)cursor_integer(cursor, 1),
@@ -402,13 +397,11 @@ static int begin_device(struct reader *reader, unsigned device, struct varve_mes
 {
     int result;
 
-    if (device < reader->history->device_count &&
-        (reader->is_stored[device] || reader->layouts[device] != NULL)) {
+    if (device < reader->history->device_count && (reader->is_stored[device] || reader->layouts[device] != NULL)) {
         return VARVE_OK;
     }
     history_device(reader->history, device);
-    result = read_final(reader->database, reader->history, device, reader->stacks, &reader->is_stored[device],
-                        message);
+    result = read_final(reader->database, reader->history, device, reader->stacks, &reader->is_stored[device], message);
     if (result == VARVE_OK && !reader->is_stored[device]) {
         reader->layouts[device] = varve_layout_new();
         if (reader->layouts[device] == NULL) {
@@ -452,8 +445,8 @@ static int read_events(struct reader *reader, struct varve_message *message)
 static int check_processes(struct reader *reader, struct varve_message *message)
 {
     int error = report_require_events(reader->database, message);
-    int64_t count = database_integer(reader->database,
-                                     "SELECT count(DISTINCT pid) FROM event WHERE kind BETWEEN 1 AND 12", 0);
+    int64_t count =
+        database_integer(reader->database, "SELECT count(DISTINCT pid) FROM event WHERE kind BETWEEN 1 AND 12", 0);
 
     if (error != VARVE_OK) {
         return error;
@@ -476,8 +469,7 @@ static int read_requests(struct reader *reader, struct varve_message *message)
 
     read_settings(reader->database, &reader->history->settings, &reader->begin_us);
     reader->stacks = history_stacks_new(reader->database, reader->history);
-    result =
-        history_read_requests(reader->database, reader->history, reader->stacks, reader->progress, message);
+    result = history_read_requests(reader->database, reader->history, reader->stacks, reader->progress, message);
     if (result == VARVE_OK) {
         result = database_error(reader->database, message);
     }
@@ -537,8 +529,7 @@ int history_read_database(const char *path, struct history **history_out, struct
         *history_out = reader->history;
     } else {
         history_free(reader->history);
-        varve_message_set(message, result, "%s",
-                          reason.text[0] != '\0' ? reason.text : varve_strerror(result));
+        varve_message_set(message, result, "%s", reason.text[0] != '\0' ? reason.text : varve_strerror(result));
     }
     for (unsigned i = 0; i < DEVICES; i++) {
         varve_layout_free(reader->layouts[i]);

@@ -121,8 +121,7 @@ static const uint64_t *find_stream(const struct history *history, uint64_t handl
     const uint64_t *found;
 
     *key_out = map_hash(&handle, sizeof(handle));
-    while ((found = map_find(&history->tables->streams, *key_out)) != NULL &&
-           history->streams[*found] != handle) {
+    while ((found = map_find(&history->tables->streams, *key_out)) != NULL && history->streams[*found] != handle) {
         ++*key_out;
     }
     return found;
@@ -180,24 +179,22 @@ struct history_device *history_device(struct history *history, size_t index)
 
 struct history_event *history_add_event(struct history_device *device)
 {
-    device->events =
-        memory_grow(device->events, &device->event_capacity, device->event_count, sizeof(*device->events));
+    device->events = memory_grow(device->events, &device->event_capacity, device->event_count, sizeof(*device->events));
     device->events[device->event_count] = (struct history_event){0};
     return &device->events[device->event_count++];
 }
 
 struct history_segment *history_add_segment(struct history_device *device)
 {
-    device->segments = memory_grow(device->segments, &device->segment_capacity, device->segment_count,
-                                   sizeof(*device->segments));
+    device->segments =
+        memory_grow(device->segments, &device->segment_capacity, device->segment_count, sizeof(*device->segments));
     device->segments[device->segment_count] = (struct history_segment){0};
     return &device->segments[device->segment_count++];
 }
 
 struct history_block *history_add_block(struct history_device *device)
 {
-    device->blocks =
-        memory_grow(device->blocks, &device->block_capacity, device->block_count, sizeof(*device->blocks));
+    device->blocks = memory_grow(device->blocks, &device->block_capacity, device->block_count, sizeof(*device->blocks));
     device->blocks[device->block_count] = (struct history_block){0};
     return &device->blocks[device->block_count++];
 }
@@ -214,8 +211,7 @@ uint32_t history_text(struct history *history, const char *text, size_t bytes)
         }
     }
     history->texts = memory_grow(history->texts, &history->text_capacity, number, sizeof(char *));
-    tables->text_bytes =
-        memory_grow(tables->text_bytes, &tables->text_bytes_capacity, number, sizeof(size_t));
+    tables->text_bytes = memory_grow(tables->text_bytes, &tables->text_bytes_capacity, number, sizeof(size_t));
     history->texts[number] = memory_resize(NULL, bytes + 1);
     memcpy(history->texts[number], text, bytes);
     history->texts[number][bytes] = '\0';
@@ -237,17 +233,15 @@ void history_add_rest(struct history_device *device, size_t event, uint32_t text
     if (last != NULL && last->text == text && last->keys == keys) {
         return;
     }
-    device->rests =
-        memory_grow(device->rests, &device->rest_capacity, device->rest_count, sizeof(device->rests[0]));
+    device->rests = memory_grow(device->rests, &device->rest_capacity, device->rest_count, sizeof(device->rests[0]));
     device->rests[device->rest_count++] = (struct history_rest){.event = event, .text = text, .keys = keys};
 }
 
 void history_add_skipped(struct history_device *device, uint32_t text)
 {
-    device->skipped = memory_grow(device->skipped, &device->skipped_capacity, device->skipped_count,
-                                  sizeof(device->skipped[0]));
-    device->skipped[device->skipped_count++] =
-        (struct history_entry){.event = device->event_count, .text = text};
+    device->skipped =
+        memory_grow(device->skipped, &device->skipped_capacity, device->skipped_count, sizeof(device->skipped[0]));
+    device->skipped[device->skipped_count++] = (struct history_entry){.event = device->event_count, .text = text};
 }
 
 uint32_t history_add_stack(struct history *history, const struct history_frame *frames, uint32_t count)
@@ -256,8 +250,7 @@ uint32_t history_add_stack(struct history *history, const struct history_frame *
     uint64_t key = map_hash(frames, bytes);
     size_t number = history->stack_count;
 
-    for (const uint64_t *found; (found = map_find(&history->tables->stacks, key)) != NULL && *found < number;
-         key++) {
+    for (const uint64_t *found; (found = map_find(&history->tables->stacks, key)) != NULL && *found < number; key++) {
         const struct history_stack *stack = &history->stacks[*found];
 
         if (stack->frame_count == count &&
@@ -265,13 +258,10 @@ uint32_t history_add_stack(struct history *history, const struct history_frame *
             return (uint32_t)*found;
         }
     }
-    history->stacks =
-        memory_grow(history->stacks, &history->stack_capacity, number, sizeof(*history->stacks));
-    history->stacks[number] =
-        (struct history_stack){.first_frame = history->frame_count, .frame_count = count};
+    history->stacks = memory_grow(history->stacks, &history->stack_capacity, number, sizeof(*history->stacks));
+    history->stacks[number] = (struct history_stack){.first_frame = history->frame_count, .frame_count = count};
     for (uint32_t i = 0; i < count; i++) {
-        history->frames =
-            memory_grow(history->frames, &history->frame_capacity, history->frame_count, sizeof(*frames));
+        history->frames = memory_grow(history->frames, &history->frame_capacity, history->frame_count, sizeof(*frames));
         history->frames[history->frame_count++] = frames[i];
     }
     map_put(&history->tables->stacks, key, number);

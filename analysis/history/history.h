@@ -165,7 +165,7 @@ struct history_event *history_add_event(struct history_device *device);         
 struct history_segment *history_add_segment(struct history_device *device);     /* zeroed, at the end */
 struct history_block *history_add_block(struct history_device *device);         /* zeroed, at the end */
 uint32_t history_text(struct history *history, const char *text, size_t bytes); /* interned */
-size_t history_text_bytes(const struct history *history, uint32_t number); /* texts may hold zero bytes */
+size_t history_text_bytes(const struct history *history, uint32_t number);      /* texts may hold zero bytes */
 /// Entries from number `event` on have these keys; adds nothing if those before it have the same.
 void history_add_rest(struct history_device *device, size_t event, uint32_t text, uint8_t keys);
 void history_add_skipped(struct history_device *device, uint32_t text); /* before the next event */

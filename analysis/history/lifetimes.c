@@ -52,9 +52,8 @@ static uint16_t pool_at(const struct maker *maker, uint64_t addr)
             high = middle;
         }
     }
-    return low > 0 && addr - device->segments[low - 1].addr < device->segments[low - 1].size
-               ? maker->pools[low - 1]
-               : 0;
+    return low > 0 && addr - device->segments[low - 1].addr < device->segments[low - 1].size ? maker->pools[low - 1]
+                                                                                             : 0;
 }
 
 static uint16_t pool_of(struct maker *maker, const struct history_event *event)

@@ -30,8 +30,7 @@ struct history_lifetimes {
      * has the address at the end. */
     uint64_t (*pools)[2];
     size_t pool_count, pool_capacity;
-    size_t
-        lost; /* blocks whose address was allocated again before they were freed: they are taken to end there */
+    size_t lost; /* blocks whose address was allocated again before they were freed: they are taken to end there */
 };
 
 /// Owner: the caller, by history_lifetimes_free. Threads: any.

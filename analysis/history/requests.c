@@ -52,9 +52,8 @@ bool history_is_of_requests(struct database *database)
     bool is_said = text != NULL;
 
     free(text);
-    return is_said ||
-           (database_integer(database, "SELECT count(*) FROM total_stat WHERE domain = 4", 0) == 0 &&
-            database_integer(database, "SELECT sum(allocations) FROM total_stat WHERE domain = 3", 0) > 0);
+    return is_said || (database_integer(database, "SELECT count(*) FROM total_stat WHERE domain = 4", 0) == 0 &&
+                       database_integer(database, "SELECT sum(allocations) FROM total_stat WHERE domain = 3", 0) > 0);
 }
 
 static struct request *add(struct reader *reader, int64_t seq, int64_t device)
@@ -76,13 +75,12 @@ static int read_allocations(struct reader *reader, struct progress *progress)
     struct cursor cursor;
     int result = VARVE_OK;
 
-    cursor_open(
-        &cursor, reader->database,
-        "SELECT a.id, a.device, a.addr, CASE a.domain WHEN 4 THEN a.requested ELSE a.size END, "
-        "coalesce((SELECT handle FROM stream s WHERE s.process_id = a.process_id AND s.device = a.device "
-        "AND s.number = a.stream), a.stream), a.callsite_id, a.alloc_seq, a.alloc_ns, "
-        "a.free_requested_seq, a.free_ns FROM allocation a WHERE a.domain = ?1 AND a.process_id = ?2 "
-        "AND a.addr > 0 AND a.size > 0 AND a.device BETWEEN 0 AND 255 ORDER BY a.id");
+    cursor_open(&cursor, reader->database,
+                "SELECT a.id, a.device, a.addr, CASE a.domain WHEN 4 THEN a.requested ELSE a.size END, "
+                "coalesce((SELECT handle FROM stream s WHERE s.process_id = a.process_id AND s.device = a.device "
+                "AND s.number = a.stream), a.stream), a.callsite_id, a.alloc_seq, a.alloc_ns, "
+                "a.free_requested_seq, a.free_ns FROM allocation a WHERE a.domain = ?1 AND a.process_id = ?2 "
+                "AND a.addr > 0 AND a.size > 0 AND a.device BETWEEN 0 AND 255 ORDER BY a.id");
     cursor_bind_integer(&cursor, 1, reader->domain);
     cursor_bind_integer(&cursor, 2, reader->process);
     while (result == VARVE_OK && cursor_next(&cursor)) {
@@ -166,8 +164,7 @@ static void give_events(struct reader *reader)
 int history_read_requests(struct database *database, struct history *history, struct history_stacks *stacks,
                           struct progress *progress, struct varve_message *message)
 {
-    struct reader reader = {
-        .database = database, .history = history, .stacks = stacks, .domain = domain_of(database)};
+    struct reader reader = {.database = database, .history = history, .stacks = stacks, .domain = domain_of(database)};
     int64_t processes = database_integer_of(
         database,
         "SELECT count(DISTINCT process_id) FROM total_stat WHERE domain = ?1 AND process_id > 0 AND "

@@ -33,13 +33,12 @@ static void write_bytes(FILE *out, const struct history *history, uint32_t text)
     free(digits);
 }
 
-static void write_event(FILE *out, const struct history *history, const struct history_event *event,
-                        size_t index, const uint32_t *callsites)
+static void write_event(FILE *out, const struct history *history, const struct history_event *event, size_t index,
+                        const uint32_t *callsites)
 {
     if (event->action == HISTORY_SNAPSHOT) {
-        fprintf(out, "s %zx %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx32 "\n", index,
-                event->addr, event->size, history->streams[event->stream], (uint64_t)event->time_us,
-                callsites[event->stack]);
+        fprintf(out, "s %zx %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx32 "\n", index, event->addr,
+                event->size, history->streams[event->stream], (uint64_t)event->time_us, callsites[event->stack]);
     } else if (event->action == HISTORY_OOM) {
         fprintf(out, "f %zx %" PRIx64 "\n", index, event->addr);
     }
@@ -52,8 +51,7 @@ static void write_device(FILE *out, const struct history *history, const struct 
         write_event(out, history, &device->events[i], i, callsites);
     }
     for (size_t i = 0; i < moved->count; i++) {
-        fprintf(out, "t %zx %" PRIx64 "\n", moved->items[i],
-                (uint64_t)device->events[moved->items[i]].time_us);
+        fprintf(out, "t %zx %" PRIx64 "\n", moved->items[i], (uint64_t)device->events[moved->items[i]].time_us);
     }
     for (size_t i = 0; i < device->rest_count; i++) {
         fprintf(out, "r %zx %x", device->rests[i].event, device->rests[i].keys);
@@ -84,8 +82,8 @@ static FILE *open_text(char **text, size_t *bytes)
     return out;
 }
 
-void history_write_rests(struct varve_writer *writer, const struct history *history,
-                         const uint32_t *callsites, const struct history_numbers *moved)
+void history_write_rests(struct varve_writer *writer, const struct history *history, const uint32_t *callsites,
+                         const struct history_numbers *moved)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -114,9 +112,7 @@ void history_write_rests(struct varve_writer *writer, const struct history *hist
 
 static int digit(char letter)
 {
-    return letter >= '0' && letter <= '9'   ? letter - '0'
-           : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10
-                                            : -1;
+    return letter >= '0' && letter <= '9' ? letter - '0' : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
 /* A file may be hostile, and what is taken here goes into a pickle that others load: these must be the opcodes of plain
@@ -129,8 +125,7 @@ static uint64_t little(const unsigned char *bytes)
 }
 
 /* Values from `at` on up to the opcode `end`. */
-static size_t container_bytes(const unsigned char *bytes, size_t count, size_t at, unsigned char end,
-                              unsigned depth)
+static size_t container_bytes(const unsigned char *bytes, size_t count, size_t at, unsigned char end, unsigned depth)
 {
     size_t values = 0;
 
@@ -173,9 +168,7 @@ static size_t value_bytes(const unsigned char *bytes, size_t count, unsigned dep
         break;
     case ']':
     case '}':
-        return count > 1 && bytes[1] == '('
-                   ? container_bytes(bytes, count, 2, bytes[0] == ']' ? 'e' : 'u', depth)
-                   : 0;
+        return count > 1 && bytes[1] == '(' ? container_bytes(bytes, count, 2, bytes[0] == ']' ? 'e' : 'u', depth) : 0;
     case '(':
         return container_bytes(bytes, count, 1, 't', depth);
     default:
@@ -251,8 +244,7 @@ struct rests_reader {
 static bool take_mark(struct rests_reader *reader, const uint64_t *n)
 {
     struct history_device *device = reader->device;
-    struct history_event mark = {
-        .addr = n[1], .size = n[2], .time_us = (int64_t)n[4], .action = HISTORY_SNAPSHOT};
+    struct history_event mark = {.addr = n[1], .size = n[2], .time_us = (int64_t)n[4], .action = HISTORY_SNAPSHOT};
 
     if (n[0] > device->event_count || history_stream(reader->history, n[3], &mark.stream) != VARVE_OK) {
         return false;
@@ -330,8 +322,8 @@ static int read_text(struct database *database, const char *key, struct rests_re
     reader->history->rests.is_known |= text != NULL;
     free(text);
     return is_good ? VARVE_OK
-                   : varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: meta.%s is damaged",
-                                       database_path(database), key);
+                   : varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: meta.%s is damaged", database_path(database),
+                                       key);
 }
 
 int history_read_rests(struct database *database, struct history *history, struct history_stacks *stacks,

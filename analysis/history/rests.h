@@ -23,8 +23,8 @@ struct history_numbers {
 
 /// `callsites`: of the history's stacks, by number; `moved`: by device, events that have another time in the database. Nothing is
 /// written of a history that is from no snapshot.
-void history_write_rests(struct varve_writer *writer, const struct history *history,
-                         const uint32_t *callsites, const struct history_numbers *moved);
+void history_write_rests(struct varve_writer *writer, const struct history *history, const uint32_t *callsites,
+                         const struct history_numbers *moved);
 /// After the events were read. VARVE_ERROR_CORRUPT.
 int history_read_rests(struct database *database, struct history *history, struct history_stacks *stacks,
                        struct varve_message *message);

@@ -84,10 +84,9 @@ static void read_nodes(struct history_stacks *stacks)
 {
     struct cursor cursor;
 
-    cursor_open(
-        &cursor, stacks->database,
-        "SELECT n.id, n.id - n.parent_lag, f.symbol_id FROM stack_node_row n CROSS JOIN stack_frame f "
-        "ON f.id = n.frame_id CROSS JOIN symbol s ON s.id = f.symbol_id");
+    cursor_open(&cursor, stacks->database,
+                "SELECT n.id, n.id - n.parent_lag, f.symbol_id FROM stack_node_row n CROSS JOIN stack_frame f "
+                "ON f.id = n.frame_id CROSS JOIN symbol s ON s.id = f.symbol_id");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t parent = cursor_integer(&cursor, 1);
@@ -127,10 +126,10 @@ struct history_stacks *history_stacks_new(struct database *database, struct hist
     *stacks = (struct history_stacks){.database = database, .history = history};
     stacks->callsites = array_of(database, "SELECT max(id), count(*) FROM callsite WHERE id > 0",
                                  sizeof(*stacks->callsites), &stacks->callsite_limit);
-    stacks->nodes = array_of(database, "SELECT max(id), count(*) FROM stack_node WHERE id > 0",
-                             sizeof(*stacks->nodes), &stacks->node_limit);
-    stacks->symbols = array_of(database, "SELECT max(id), count(*) FROM symbol WHERE id > 0",
-                               sizeof(*stacks->symbols), &stacks->symbol_limit);
+    stacks->nodes = array_of(database, "SELECT max(id), count(*) FROM stack_node WHERE id > 0", sizeof(*stacks->nodes),
+                             &stacks->node_limit);
+    stacks->symbols = array_of(database, "SELECT max(id), count(*) FROM symbol WHERE id > 0", sizeof(*stacks->symbols),
+                               &stacks->symbol_limit);
     read_symbols(stacks);
     read_nodes(stacks);
     read_callsites(stacks);
@@ -176,11 +175,10 @@ uint32_t history_stacks_of(struct history_stacks *stacks, uint64_t callsite)
 
 int history_stacks_error(const struct history_stacks *stacks, struct varve_message *message)
 {
-    return stacks->is_full
-               ? varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                   "%s: the stacks of its allocators' events have more than %u frames",
-                                   database_path(stacks->database), FRAMES_MAX)
-               : VARVE_OK;
+    return stacks->is_full ? varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                               "%s: the stacks of its allocators' events have more than %u frames",
+                                               database_path(stacks->database), FRAMES_MAX)
+                           : VARVE_OK;
 }
 
 void history_stacks_free(struct history_stacks *stacks)

@@ -28,8 +28,7 @@ int import_pytorch(const struct history *history, struct varve_writer *writer, s
 /// The same from a stream, which is taken, into a new database; nothing is left behind by an error. Errors: those of
 /// history_read_pytorch and of the writer.
 int import_pytorch_stream(struct input_stream *input, const char *path, const char *output, bool may_replace,
-                          struct progress *progress, struct import_result *result,
-                          struct varve_message *message);
+                          struct progress *progress, struct import_result *result, struct varve_message *message);
 /// The same from a file into a new database; nothing is left behind by an error. Errors: those of
 /// history_read_pytorch and of the writer.
 int import_pytorch_file(const char *path, const char *output, bool may_replace, struct progress *progress,

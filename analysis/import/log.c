@@ -18,8 +18,7 @@ static bool is_space(unsigned char byte)
     return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
 }
 
-int import_recognise(struct input_stream *input, enum import_source *source_out,
-                     struct varve_message *message)
+int import_recognise(struct input_stream *input, enum import_source *source_out, struct varve_message *message)
 {
     static const char database[] = "SQLite format 3";
     const unsigned char *at;
@@ -48,8 +47,7 @@ int import_recognise(struct input_stream *input, enum import_source *source_out,
         while (at < input->end && is_space(*at)) {
             at++;
         }
-        *source_out =
-            at < input->end && (*at == '{' || *at == '[') ? IMPORT_SOURCE_PROFILER : IMPORT_SOURCE_UNKNOWN;
+        *source_out = at < input->end && (*at == '{' || *at == '[') ? IMPORT_SOURCE_PROFILER : IMPORT_SOURCE_UNKNOWN;
     }
     return VARVE_OK;
 }
@@ -69,8 +67,7 @@ static unsigned device_of(const char *path, unsigned otherwise)
 }
 
 static int read_rmm(const char *const *paths, size_t count, struct input_stream *first,
-                    struct import_requests *requests, struct progress *progress,
-                    struct varve_message *message)
+                    struct import_requests *requests, struct progress *progress, struct varve_message *message)
 {
     int error = VARVE_OK;
 
@@ -83,13 +80,12 @@ static int read_rmm(const char *const *paths, size_t count, struct input_stream 
             error = error == VARVE_OK ? import_recognise(input, &source, message) : error;
         }
         if (error == VARVE_OK && source != IMPORT_SOURCE_RMM) {
-            error =
-                varve_message_set(message, VARVE_ERROR_FORMAT,
-                                  "%s is no RMM log: only these can be imported several at a time", paths[i]);
+            error = varve_message_set(message, VARVE_ERROR_FORMAT,
+                                      "%s is no RMM log: only these can be imported several at a time", paths[i]);
         }
         if (error == VARVE_OK) {
-            error = rmm_read(input, device_of(paths[i], (unsigned)i), i * IMPORT_NUMBERS_PER_FILE, requests,
-                             progress, message);
+            error = rmm_read(input, device_of(paths[i], (unsigned)i), i * IMPORT_NUMBERS_PER_FILE, requests, progress,
+                             message);
         } else if (i > 0) {
             input_stream_close(input);
         }
@@ -98,9 +94,8 @@ static int read_rmm(const char *const *paths, size_t count, struct input_stream 
 }
 
 /* The requests of the source that `input`, which is taken, begins with. */
-static int read_source(const char *const *paths, size_t count, enum import_source source,
-                       struct input_stream *input, struct import_requests **requests_out,
-                       struct progress *progress, struct varve_message *message)
+static int read_source(const char *const *paths, size_t count, enum import_source source, struct input_stream *input,
+                       struct import_requests **requests_out, struct progress *progress, struct varve_message *message)
 {
     switch (source) {
     case IMPORT_SOURCE_RMM:
@@ -124,8 +119,8 @@ static int read_source(const char *const *paths, size_t count, enum import_sourc
 }
 
 int import_log(const char *const *paths, size_t count, struct input_stream *input, enum import_source source,
-               const char *output, bool may_replace, struct progress *progress,
-               struct import_log_result *result, struct varve_message *message)
+               const char *output, bool may_replace, struct progress *progress, struct import_log_result *result,
+               struct varve_message *message)
 {
     struct import_requests *requests = NULL;
     int error;
@@ -137,14 +132,12 @@ int import_log(const char *const *paths, size_t count, struct input_stream *inpu
     }
     if (count > DEVICES) {
         input_stream_close(input);
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%zu logs: no machine has that many GPUs",
-                                 count);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%zu logs: no machine has that many GPUs", count);
     }
     error = read_source(paths, count, source, input, &requests, progress, message);
     if (error == VARVE_OK) {
-        error =
-            import_requests_write(requests, source == IMPORT_SOURCE_RMM ? IMPORT_BY_NUMBER : IMPORT_BY_TIME,
-                                  paths[0], output, may_replace, progress, result, message);
+        error = import_requests_write(requests, source == IMPORT_SOURCE_RMM ? IMPORT_BY_NUMBER : IMPORT_BY_TIME,
+                                      paths[0], output, may_replace, progress, result, message);
     }
     import_requests_free(requests);
     return error;

@@ -135,8 +135,8 @@ static void read_devices(struct reader *reader)
         cursor_open(&cursor, reader->database,
                     "SELECT pid, cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE WHERE gpuId IS NOT NULL");
         while (cursor_next(&cursor)) {
-            uint64_t key = (uint64_t)(uint32_t)cursor_integer(&cursor, 0) << 16 |
-                           ((uint64_t)cursor_integer(&cursor, 1) & 0xffff);
+            uint64_t key =
+                (uint64_t)(uint32_t)cursor_integer(&cursor, 0) << 16 | ((uint64_t)cursor_integer(&cursor, 1) & 0xffff);
 
             map_put(&reader->gpus, key, (uint64_t)cursor_integer(&cursor, 2));
         }
@@ -153,8 +153,8 @@ static void read_devices(struct reader *reader)
         int64_t bytes = cursor_integer(&cursor, 2);
 
         if (cursor_integer(&cursor, 0) >= 0 && cursor_integer(&cursor, 0) < DEVICES) {
-            import_requests_device(reader->requests, (unsigned)cursor_integer(&cursor, 0),
-                                   cursor_text(&cursor, 1), bytes > 0 ? (uint64_t)bytes : 0);
+            import_requests_device(reader->requests, (unsigned)cursor_integer(&cursor, 0), cursor_text(&cursor, 1),
+                                   bytes > 0 ? (uint64_t)bytes : 0);
         }
     }
     cursor_close(&cursor);
@@ -162,8 +162,7 @@ static void read_devices(struct reader *reader)
 
 static unsigned device_of(struct reader *reader, int32_t pid, int64_t number)
 {
-    const uint64_t *gpu =
-        map_find(&reader->gpus, (uint64_t)(uint32_t)pid << 16 | ((uint64_t)number & 0xffff));
+    const uint64_t *gpu = map_find(&reader->gpus, (uint64_t)(uint32_t)pid << 16 | ((uint64_t)number & 0xffff));
 
     number = gpu != NULL ? (int64_t)*gpu : number;
     return number >= 0 && number < DEVICES ? (unsigned)number : 0; /* memory of the host has any */
@@ -178,8 +177,7 @@ static void read_processes(struct reader *reader)
     }
     cursor_open(&cursor, reader->database, "SELECT pid, name FROM PROCESSES");
     while (cursor_next(&cursor)) {
-        import_requests_process(reader->requests, (int32_t)cursor_integer(&cursor, 0),
-                                cursor_text(&cursor, 1));
+        import_requests_process(reader->requests, (int32_t)cursor_integer(&cursor, 0), cursor_text(&cursor, 1));
     }
     cursor_close(&cursor);
 }
@@ -208,17 +206,16 @@ static uint32_t read_chain(struct reader *reader, int64_t id)
     size_t depth = 0;
     struct cursor cursor;
 
-    cursor_open(
-        &cursor, reader->database,
-        reader->has_modules
-            ? "SELECT s.value, m.value FROM CUDA_CALLCHAINS c LEFT JOIN StringIds s ON s.id = c.symbol "
-              "LEFT JOIN StringIds m ON m.id = c.module WHERE c.id = ?1 ORDER BY c.stackDepth"
-            : "SELECT s.value, NULL FROM CUDA_CALLCHAINS c LEFT JOIN StringIds s ON s.id = c.symbol "
-              "WHERE c.id = ?1 ORDER BY c.stackDepth");
+    cursor_open(&cursor, reader->database,
+                reader->has_modules
+                    ? "SELECT s.value, m.value FROM CUDA_CALLCHAINS c LEFT JOIN StringIds s ON s.id = c.symbol "
+                      "LEFT JOIN StringIds m ON m.id = c.module WHERE c.id = ?1 ORDER BY c.stackDepth"
+                    : "SELECT s.value, NULL FROM CUDA_CALLCHAINS c LEFT JOIN StringIds s ON s.id = c.symbol "
+                      "WHERE c.id = ?1 ORDER BY c.stackDepth");
     cursor_bind_integer(&cursor, 1, id);
     while (cursor_next(&cursor) && depth < DEPTH_MAX) {
-        symbols[depth++] = import_requests_symbol(reader->requests, cursor_name(&cursor, 0), NULL, 0,
-                                                  cursor_text(&cursor, 1));
+        symbols[depth++] =
+            import_requests_symbol(reader->requests, cursor_name(&cursor, 0), NULL, 0, cursor_text(&cursor, 1));
     }
     cursor_close(&cursor);
     return import_requests_callsite(reader->requests, symbols, depth);
@@ -316,8 +313,8 @@ static void take_row(struct reader *reader, struct cursor *cursor)
                                : (uint16_t)(cursor_integer(cursor, COLUMN_CONTEXT) & 0xfff);
     take_call(reader, cursor, request);
     request->stream = import_requests_stream(reader->requests, stream, number);
-    request->thread = import_requests_thread(
-        reader->requests, PID_OF(process), thread != 0 ? TID_OF(thread) : (uint64_t)PID_OF(process), number);
+    request->thread = import_requests_thread(reader->requests, PID_OF(process),
+                                             thread != 0 ? TID_OF(thread) : (uint64_t)PID_OF(process), number);
 }
 
 /* The columns that this version of nsys has; the others are NULL. */
@@ -335,9 +332,8 @@ static char *make_statement(struct reader *reader)
                                           "localMemoryPoolAddress",
                                           "localMemoryPoolSize"};
     struct database *database = reader->database;
-    bool has_calls =
-        database_has(database, RUNTIME, "correlationId") && database_has(database, RUNTIME, "nameId") &&
-        database_has(database, "StringIds", "value") && database_has(database, MEMORY, "correlationId");
+    bool has_calls = database_has(database, RUNTIME, "correlationId") && database_has(database, RUNTIME, "nameId") &&
+                     database_has(database, "StringIds", "value") && database_has(database, MEMORY, "correlationId");
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = memory_stream(&text, &bytes);
@@ -347,8 +343,8 @@ static char *make_statement(struct reader *reader)
         fprintf(out, database_has(database, MEMORY, columns[i]) ? ", m.%s" : ", NULL AS %s", columns[i]);
     }
     if (has_calls) {
-        reader->has_chains = database_has(database, RUNTIME, "callchainId") &&
-                             database_has(database, "CUDA_CALLCHAINS", "stackDepth");
+        reader->has_chains =
+            database_has(database, RUNTIME, "callchainId") && database_has(database, "CUDA_CALLCHAINS", "stackDepth");
         reader->has_modules = database_has(database, "CUDA_CALLCHAINS", "module");
         fprintf(out,
                 ", r.start, r.\"end\", r.globalTid, (SELECT value FROM StringIds WHERE id = r.nameId), %s "
@@ -386,8 +382,7 @@ static void read_rows(struct reader *reader, struct progress *progress)
     free(sql);
 }
 
-static int read_all(struct reader *reader, const char *path, struct progress *progress,
-                    struct varve_message *message)
+static int read_all(struct reader *reader, const char *path, struct progress *progress, struct varve_message *message)
 {
     uint64_t reserved = 0;
 
@@ -401,11 +396,10 @@ static int read_all(struct reader *reader, const char *path, struct progress *pr
                                        "%s is an export of Nsight Systems without " MEMORY
                                        ": profile with --cuda-memory-usage=true",
                                        path)
-                   : varve_message_set(
-                         message, VARVE_ERROR_FORMAT,
-                         "%s is an SQLite database, but neither a trace nor an export of Nsight "
-                         "Systems",
-                         path);
+                   : varve_message_set(message, VARVE_ERROR_FORMAT,
+                                       "%s is an SQLite database, but neither a trace nor an export of Nsight "
+                                       "Systems",
+                                       path);
     }
     read_kinds(reader);
     read_operations(reader);

@@ -17,8 +17,7 @@
 #include <string.h>
 
 #define PROGRESS_EVENTS 65536
-#define EVENT_BYTES_MAX \
-    (1U << 20) /* of one that is looked at: stacks of inputs may be long, those of memory are not */
+#define EVENT_BYTES_MAX (1U << 20) /* of one that is looked at: stacks of inputs may be long, those of memory are not */
 #define KEY_BYTES 16
 #define DEPTH_MAX 512
 #define TIME_US_MAX 4e15 /* of which sums and differences of two fit into 64 bits, in ns */
@@ -95,8 +94,7 @@ static void read_thread(const struct cJSON *event, uint64_t *thread_out, uint64_
     *thread_out = pid << 32 ^ *tid_out;
 }
 
-static bool read_memory(struct reader *reader, const struct cJSON *event, bool is_failure,
-                        struct memory_event *out)
+static bool read_memory(struct reader *reader, const struct cJSON *event, bool is_failure, struct memory_event *out)
 {
     const struct cJSON *args = json_find_object(event, "args");
     int64_t bytes, reserved;
@@ -121,8 +119,7 @@ static bool read_memory(struct reader *reader, const struct cJSON *event, bool i
     if (device >= DEVICES || !import_is_memory(out->addr, out->size)) {
         return false;
     }
-    if (type != 0 && whole_number(args, "Total Reserved", &reserved) &&
-        reserved > (int64_t)reader->reserved[device]) {
+    if (type != 0 && whole_number(args, "Total Reserved", &reserved) && reserved > (int64_t)reader->reserved[device]) {
         reader->reserved[device] = (uint64_t)reserved;
     }
     return true;
@@ -138,8 +135,8 @@ static void take_memory(struct reader *reader, const struct cJSON *event, bool i
     } else if (!is_failure && (memory.addr == 0 || memory.size == 0)) {
         import_requests_fault(reader->requests, IMPORT_FAULT_EMPTY, reader->number);
     } else {
-        reader->events = memory_grow(reader->events, &reader->event_capacity, reader->event_count,
-                                     sizeof(*reader->events));
+        reader->events =
+            memory_grow(reader->events, &reader->event_capacity, reader->event_count, sizeof(*reader->events));
         reader->events[reader->event_count++] = memory;
     }
 }
@@ -176,11 +173,9 @@ static void take_span(struct reader *reader, const struct cJSON *event)
     if (name == NULL || !read_time(event, "ts", &begin_ns) || !read_time(event, "dur", &duration_ns)) {
         return;
     }
-    reader->spans =
-        memory_grow(reader->spans, &reader->span_capacity, reader->span_count, sizeof(*reader->spans));
+    reader->spans = memory_grow(reader->spans, &reader->span_capacity, reader->span_count, sizeof(*reader->spans));
     span = &reader->spans[reader->span_count++];
-    *span = (struct span){
-        .begin_ns = begin_ns, .end_ns = begin_ns + duration_ns, .symbol = symbol_of(reader, name)};
+    *span = (struct span){.begin_ns = begin_ns, .end_ns = begin_ns + duration_ns, .symbol = symbol_of(reader, name)};
     read_thread(event, &span->thread, &tid, &pid);
 }
 
@@ -283,11 +278,9 @@ static void in_string(struct cutter *cutter, unsigned char byte)
 static void open_bracket(struct cutter *cutter, unsigned char byte)
 {
     static const char events[] = "traceEvents";
-    bool is_events =
-        cutter->key_bytes == sizeof(events) - 1 && memcmp(cutter->key, events, cutter->key_bytes) == 0;
+    bool is_events = cutter->key_bytes == sizeof(events) - 1 && memcmp(cutter->key, events, cutter->key_bytes) == 0;
 
-    if (byte == '[' && cutter->event_depth == 0 &&
-        (cutter->depth == 0 || (cutter->depth == 1 && is_events))) {
+    if (byte == '[' && cutter->event_depth == 0 && (cutter->depth == 0 || (cutter->depth == 1 && is_events))) {
         cutter->event_depth = cutter->depth + 1;
         cutter->has_events = true;
     }

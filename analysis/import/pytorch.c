@@ -31,8 +31,7 @@ struct import {
     struct history_numbers moved[256]; /* events that get another time */
 };
 
-static struct varve_record new_record(struct import *import, unsigned device, enum varve_kind kind,
-                                      uint16_t stream)
+static struct varve_record new_record(struct import *import, unsigned device, enum varve_kind kind, uint16_t stream)
 {
     return (struct varve_record){
         .id_stream = (uint64_t)stream << 48,
@@ -107,13 +106,12 @@ static uint16_t stream_number(const struct history *history, uint64_t handle)
     return 0;
 }
 
-static void write_start_segment(struct import *import, unsigned number,
-                                const struct varve_alloc_snapshot *start,
+static void write_start_segment(struct import *import, unsigned number, const struct varve_alloc_snapshot *start,
                                 const struct varve_segment_info *segment)
 {
     uint16_t stream = stream_number(import->history, segment->stream);
-    struct varve_record record = new_record(
-        import, number, segment->is_expandable ? VARVE_KIND_SEGMENT_MAP : VARVE_KIND_SEGMENT_ALLOC, stream);
+    struct varve_record record =
+        new_record(import, number, segment->is_expandable ? VARVE_KIND_SEGMENT_MAP : VARVE_KIND_SEGMENT_ALLOC, stream);
 
     record.addr = segment->addr;
     record.size = segment->bytes;
@@ -165,8 +163,8 @@ static size_t earliest(const struct history *history, const size_t *next)
 
     for (size_t i = 0; i < history->device_count; i++) {
         if (next[i] < history->devices[i].event_count &&
-            (best == SIZE_MAX || history->devices[i].events[next[i]].time_us <
-                                     history->devices[best].events[next[best]].time_us)) {
+            (best == SIZE_MAX ||
+             history->devices[i].events[next[i]].time_us < history->devices[best].events[next[best]].time_us)) {
             best = i;
         }
     }
@@ -238,8 +236,7 @@ int import_pytorch(const struct history *history, struct varve_writer *writer, s
 }
 
 int import_pytorch_stream(struct input_stream *input, const char *path, const char *output, bool may_replace,
-                          struct progress *progress, struct import_result *result,
-                          struct varve_message *message)
+                          struct progress *progress, struct import_result *result, struct varve_message *message)
 {
     struct varve_writer *writer;
     struct history *history;
@@ -271,7 +268,6 @@ int import_pytorch_file(const char *path, const char *output, bool may_replace, 
     struct input_stream *input;
     int error = input_stream_open(path, &input, message);
 
-    return error != VARVE_OK
-               ? error
-               : import_pytorch_stream(input, path, output, may_replace, progress, result, message);
+    return error != VARVE_OK ? error
+                             : import_pytorch_stream(input, path, output, may_replace, progress, result, message);
 }

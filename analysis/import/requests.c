@@ -134,8 +134,7 @@ void import_requests_free(struct import_requests *requests)
 
 struct import_request *import_requests_add(struct import_requests *requests, uint64_t number)
 {
-    requests->items =
-        memory_grow(requests->items, &requests->capacity, requests->count, sizeof(*requests->items));
+    requests->items = memory_grow(requests->items, &requests->capacity, requests->count, sizeof(*requests->items));
     requests->items[requests->count] = (struct import_request){.number = number};
     return &requests->items[requests->count++];
 }
@@ -178,14 +177,13 @@ void import_requests_reserved(struct import_requests *requests, uint64_t bytes)
     }
 }
 
-void import_requests_device(struct import_requests *requests, unsigned index, const char *name,
-                            uint64_t total_bytes)
+void import_requests_device(struct import_requests *requests, unsigned index, const char *name, uint64_t total_bytes)
 {
     struct import_device *device = &requests->devices[index % DEVICES];
 
     free(device->name);
-    *device = (struct import_device){
-        .name = memory_copy_text(name), .total_bytes = total_bytes, .is_used = device->is_used};
+    *device =
+        (struct import_device){.name = memory_copy_text(name), .total_bytes = total_bytes, .is_used = device->is_used};
 }
 
 /* ---- what is interned: threads, streams, spaces, symbols, stacks ---- */
@@ -197,8 +195,8 @@ static size_t process_number(struct import_requests *requests, int32_t pid)
     if (found != NULL) {
         return *found;
     }
-    requests->processes = memory_grow(requests->processes, &requests->process_capacity,
-                                      requests->process_count, sizeof(*requests->processes));
+    requests->processes = memory_grow(requests->processes, &requests->process_capacity, requests->process_count,
+                                      sizeof(*requests->processes));
     requests->processes[requests->process_count] = (struct import_process){.pid = pid};
     map_put(&requests->process_numbers, (uint32_t)pid, requests->process_count);
     return requests->process_count++;
@@ -220,8 +218,8 @@ uint32_t import_requests_thread(struct import_requests *requests, int32_t pid, u
         import_requests_fault(requests, IMPORT_FAULT_NAMELESS, number);
         return THREADS_MAX - 1;
     }
-    requests->threads = memory_grow(requests->threads, &requests->thread_capacity, requests->thread_count,
-                                    sizeof(*requests->threads));
+    requests->threads =
+        memory_grow(requests->threads, &requests->thread_capacity, requests->thread_count, sizeof(*requests->threads));
     requests->threads[requests->thread_count] =
         (struct import_thread){.tid = tid, .process = (uint32_t)process_number(requests, pid)};
     map_put(&requests->thread_numbers, key, requests->thread_count);
@@ -256,8 +254,8 @@ uint16_t import_requests_stream(struct import_requests *requests, uint64_t handl
     return (uint16_t)requests->stream_count++;
 }
 
-uint32_t import_requests_symbol(struct import_requests *requests, const char *function, const char *file,
-                                uint32_t line, const char *module)
+uint32_t import_requests_symbol(struct import_requests *requests, const char *function, const char *file, uint32_t line,
+                                const char *module)
 {
     uint64_t key = map_hash(function, strlen(function)) ^ ((uint64_t)line << 32);
 
@@ -266,13 +264,13 @@ uint32_t import_requests_symbol(struct import_requests *requests, const char *fu
     for (const uint64_t *found; (found = map_find(&requests->symbol_numbers, key)) != NULL; key++) {
         const struct import_symbol *symbol = &requests->symbols[*found];
 
-        if (symbol->line == line && strcmp(symbol->function, function) == 0 &&
-            memory_same_text(symbol->file, file) && memory_same_text(symbol->module, module)) {
+        if (symbol->line == line && strcmp(symbol->function, function) == 0 && memory_same_text(symbol->file, file) &&
+            memory_same_text(symbol->module, module)) {
             return (uint32_t)*found;
         }
     }
-    requests->symbols = memory_grow(requests->symbols, &requests->symbol_capacity, requests->symbol_count,
-                                    sizeof(*requests->symbols));
+    requests->symbols =
+        memory_grow(requests->symbols, &requests->symbol_capacity, requests->symbol_count, sizeof(*requests->symbols));
     requests->symbols[requests->symbol_count] = (struct import_symbol){.function = memory_copy_text(function),
                                                                        .file = memory_copy_text(file),
                                                                        .module = memory_copy_text(module),
@@ -291,18 +289,16 @@ uint32_t import_requests_callsite(struct import_requests *requests, const uint32
     for (const uint64_t *found; (found = map_find(&requests->stack_numbers, key)) != NULL; key++) {
         const struct import_stack *stack = &requests->stacks[*found];
 
-        if (stack->depth == depth &&
-            memcmp(requests->frames + stack->first, symbols, depth * sizeof(*symbols)) == 0) {
+        if (stack->depth == depth && memcmp(requests->frames + stack->first, symbols, depth * sizeof(*symbols)) == 0) {
             return (uint32_t)*found + 1;
         }
     }
-    requests->stacks = memory_grow(requests->stacks, &requests->stack_capacity, requests->stack_count,
-                                   sizeof(*requests->stacks));
-    requests->stacks[requests->stack_count] =
-        (struct import_stack){.first = requests->frame_count, .depth = depth};
+    requests->stacks =
+        memory_grow(requests->stacks, &requests->stack_capacity, requests->stack_count, sizeof(*requests->stacks));
+    requests->stacks[requests->stack_count] = (struct import_stack){.first = requests->frame_count, .depth = depth};
     for (size_t i = 0; i < depth; i++) {
-        requests->frames = memory_grow(requests->frames, &requests->frame_capacity, requests->frame_count,
-                                       sizeof(*requests->frames));
+        requests->frames =
+            memory_grow(requests->frames, &requests->frame_capacity, requests->frame_count, sizeof(*requests->frames));
         requests->frames[requests->frame_count++] = symbols[i];
     }
     map_put(&requests->stack_numbers, key, requests->stack_count);
@@ -313,8 +309,8 @@ uint32_t import_requests_callsite(struct import_requests *requests, const uint32
 static uint16_t space_of(struct import_requests *requests, const struct import_request *request)
 {
     uint64_t process = requests->threads[request->thread].process;
-    uint64_t key = process << 16 | (uint64_t)request->target << 8 |
-                   (request->target == IMPORT_BLOCK ? request->device : 0U);
+    uint64_t key =
+        process << 16 | (uint64_t)request->target << 8 | (request->target == IMPORT_BLOCK ? request->device : 0U);
     const uint64_t *found = map_find(&requests->space_numbers, key);
 
     if (found != NULL) {
@@ -323,8 +319,8 @@ static uint16_t space_of(struct import_requests *requests, const struct import_r
     if (requests->space_count == SPACES_MAX) {
         return SPACES_MAX - 1;
     }
-    requests->spaces = memory_grow(requests->spaces, &requests->space_capacity, requests->space_count,
-                                   sizeof(*requests->spaces));
+    requests->spaces =
+        memory_grow(requests->spaces, &requests->space_capacity, requests->space_count, sizeof(*requests->spaces));
     requests->spaces[requests->space_count] = (struct import_space){.key = key};
     map_put(&requests->space_numbers, key, requests->space_count);
     return (uint16_t)requests->space_count++;
@@ -417,8 +413,7 @@ static void settle_tie(struct import_requests *requests, struct import_request *
                 items[waiting++] = items[i];
             }
         }
-        round =
-            waiting == before && round < TIE_ROUNDS ? TIE_ROUNDS - 1 : round; /* nothing fits: as they are */
+        round = waiting == before && round < TIE_ROUNDS ? TIE_ROUNDS - 1 : round; /* nothing fits: as they are */
     }
     memcpy(items, room, count * sizeof(*items));
 }
@@ -515,12 +510,12 @@ static uint32_t write_symbol(struct import_output *output, uint32_t *written, ui
     const struct import_symbol *symbol = &output->requests->symbols[number];
 
     if (written[number] == 0) {
-        written[number] = varve_writer_symbol(
-            output->writer, &(struct varve_writer_symbol){.function = symbol->function,
-                                                          .file = symbol->file,
-                                                          .module = symbol->module,
-                                                          .line = symbol->line,
-                                                          .is_python = symbol->file != NULL});
+        written[number] =
+            varve_writer_symbol(output->writer, &(struct varve_writer_symbol){.function = symbol->function,
+                                                                              .file = symbol->file,
+                                                                              .module = symbol->module,
+                                                                              .line = symbol->line,
+                                                                              .is_python = symbol->file != NULL});
     }
     return written[number];
 }
@@ -602,8 +597,7 @@ static enum varve_kind kind_of(const struct import_request *request)
     return kind;
 }
 
-static void write_record(struct import_output *output, const struct import_request *request,
-                         enum varve_kind kind)
+static void write_record(struct import_output *output, const struct import_request *request, enum varve_kind kind)
 {
     struct import_space *space = &output->requests->spaces[request->space];
     bool has_failed = request->action == IMPORT_FAILURE;
@@ -612,9 +606,8 @@ static void write_record(struct import_output *output, const struct import_reque
         .size = request->size,
         .requested = request->target == IMPORT_DEVICE ? request->took_ns : request->size,
         .id_stream = (uint64_t)request->stream << 48,
-        .dev_seq_kind_flags =
-            varve_record_tag(request->target == IMPORT_BLOCK ? ++space->dev_seq : 0, kind,
-                             has_failed && request->target == IMPORT_HEAP ? VARVE_FLAG_FAILED : 0),
+        .dev_seq_kind_flags = varve_record_tag(request->target == IMPORT_BLOCK ? ++space->dev_seq : 0, kind,
+                                               has_failed && request->target == IMPORT_HEAP ? VARVE_FLAG_FAILED : 0),
         .callsite = output->callsites[request->callsite],
         .pool = request->pool,
         .device = request->device,

@@ -111,11 +111,10 @@ void import_requests_process(struct import_requests *requests, int32_t pid, cons
 /// The number of a stream; the upmost bit of a handle distinguishes none.
 uint16_t import_requests_stream(struct import_requests *requests, uint64_t handle, uint64_t number);
 /// What a device is; `total_bytes` 0: not known.
-void import_requests_device(struct import_requests *requests, unsigned index, const char *name,
-                            uint64_t total_bytes);
+void import_requests_device(struct import_requests *requests, unsigned index, const char *name, uint64_t total_bytes);
 /// A symbol, interned; `file` and `module` NULL, `line` 0: not known. With a file it is one of Python.
-uint32_t import_requests_symbol(struct import_requests *requests, const char *function, const char *file,
-                                uint32_t line, const char *module);
+uint32_t import_requests_symbol(struct import_requests *requests, const char *function, const char *file, uint32_t line,
+                                const char *module);
 /// A stack of symbols, innermost first, interned.
 uint32_t import_requests_callsite(struct import_requests *requests, const uint32_t *symbols, size_t depth);
 void import_requests_reserved(struct import_requests *requests, uint64_t bytes); /* at one moment */

@@ -210,8 +210,7 @@ static bool read_call(struct text line, const size_t columns[FIELDS], size_t col
     }
     call->action = fields[columns[FIELD_ACTION]];
     return read_digits(fields[columns[FIELD_THREAD]], 10, &call->thread) &&
-           read_time(fields[columns[FIELD_TIME]], call) &&
-           read_pointer(fields[columns[FIELD_POINTER]], &call->addr) &&
+           read_time(fields[columns[FIELD_TIME]], call) && read_pointer(fields[columns[FIELD_POINTER]], &call->addr) &&
            read_digits(fields[columns[FIELD_SIZE]], 10, &call->size) &&
            read_pointer(fields[columns[FIELD_STREAM]], &call->stream) && call->action.count > 0 &&
            import_is_memory(call->addr, call->size);
@@ -323,8 +322,7 @@ static void take_line(struct reader *reader, struct text line, bool is_whole)
     if (read_call(line, reader->columns, reader->column_count, &call)) {
         take_call(reader, &call, number);
     } else {
-        import_requests_fault(reader->requests, is_whole ? IMPORT_FAULT_UNREADABLE : IMPORT_FAULT_CUT,
-                              number);
+        import_requests_fault(reader->requests, is_whole ? IMPORT_FAULT_UNREADABLE : IMPORT_FAULT_CUT, number);
         reader->is_cut = !is_whole;
     }
 }
@@ -372,8 +370,7 @@ static void read_lines(struct reader *reader, struct progress *progress)
         take_line(reader, line, is_whole);
         take_next(reader, line);
         if (progress != NULL && reader->line % PROGRESS_LINES == 0) {
-            progress_step(progress, "reading", input_stream_done(reader->input),
-                          input_stream_total(reader->input));
+            progress_step(progress, "reading", input_stream_done(reader->input), input_stream_total(reader->input));
         }
     }
 }
@@ -381,12 +378,8 @@ static void read_lines(struct reader *reader, struct progress *progress)
 int rmm_read(struct input_stream *input, unsigned device, uint64_t first, struct import_requests *requests,
              struct progress *progress, struct varve_message *message)
 {
-    struct reader reader = {.input = input,
-                            .requests = requests,
-                            .column_count = FIELDS,
-                            .device = device,
-                            .first = first,
-                            .last_ns = -1};
+    struct reader reader = {
+        .input = input, .requests = requests, .column_count = FIELDS, .device = device, .first = first, .last_ns = -1};
     size_t before = import_requests_count(requests);
 
     memcpy(reader.columns, columns_usual, sizeof(columns_usual));
@@ -399,6 +392,5 @@ int rmm_read(struct input_stream *input, unsigned device, uint64_t first, struct
         reader.error = VARVE_OK;
     }
     input_stream_close(input);
-    return reader.error == VARVE_OK ? VARVE_OK
-                                    : varve_message_set(message, reader.error, "%s", reader.message.text);
+    return reader.error == VARVE_OK ? VARVE_OK : varve_message_set(message, reader.error, "%s", reader.message.text);
 }

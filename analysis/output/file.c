@@ -42,8 +42,7 @@ int output_file(const char *path, bool may_replace, output_writer *write, const 
         is_whole = fclose(out) == 0 && is_whole;
     }
     if (!is_whole && error == VARVE_OK) {
-        error =
-            varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
+        error = varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
     }
     if (error == VARVE_OK) {
         error = varve_publish_move(whole, path, may_replace, message);
@@ -52,8 +51,7 @@ int output_file(const char *path, bool may_replace, output_writer *write, const 
     return error;
 }
 
-int output_folder(const char *path, output_folder_writer *write, const void *subject,
-                  struct varve_message *message)
+int output_folder(const char *path, output_folder_writer *write, const void *subject, struct varve_message *message)
 {
     char place[4096];
     char folder[4096];

@@ -30,8 +30,7 @@ int output_file(const char *path, bool may_replace, output_writer *write, const 
 typedef int output_folder_writer(const void *subject, const char *folder, struct varve_message *message);
 
 /// A folder where nothing is yet: `write` fills one beside `path`, which then moves there. Errors: as of output_file.
-int output_folder(const char *path, output_folder_writer *write, const void *subject,
-                  struct varve_message *message);
+int output_folder(const char *path, output_folder_writer *write, const void *subject, struct varve_message *message);
 
 #ifdef __cplusplus
 }

@@ -356,10 +356,9 @@ void format_print_xml(FILE *out, const char *text)
 {
     static const struct {
         const char *text, *entity;
-    } entities[] = {
-        {"<", "&lt;"},        {">", "&gt;"},         {"&", "&amp;"},
-        {"\"", "&quot;"},     {"\xef\xbf\xbe", "?"}, /* U+FFFE and U+FFFF are no characters of XML */
-        {"\xef\xbf\xbf", "?"}};
+    } entities[] = {{"<", "&lt;"},        {">", "&gt;"},         {"&", "&amp;"},
+                    {"\"", "&quot;"},     {"\xef\xbf\xbe", "?"}, /* U+FFFE and U+FFFF are no characters of XML */
+                    {"\xef\xbf\xbf", "?"}};
 
     while (*text != '\0') {
         char character[8] = "";
@@ -386,8 +385,7 @@ void format_print_wrapped(FILE *out, const char *text, size_t column)
         if (strncmp(text + word, " %", 2) == 0) { /* not between a number and its unit */
             word += 1 + strcspn(text + word + 1, " ");
         }
-        snprintf(whole, sizeof(whole), "%.*s", word < sizeof(whole) ? (int)word : (int)sizeof(whole) - 1,
-                 text);
+        snprintf(whole, sizeof(whole), "%.*s", word < sizeof(whole) ? (int)word : (int)sizeof(whole) - 1, text);
         format_head(piece, sizeof(piece), whole, columns - column);
         if (at > column && at + 1 + format_width(piece) > columns) {
             fprintf(out, "\n%*s", (int)column, "");

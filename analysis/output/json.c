@@ -67,8 +67,7 @@ struct cJSON *json_text_value(const char *text, size_t bytes)
             i++;
             continue;
         }
-        if (varve_utf8_shown(text + i, bytes - i) ==
-            0) { /* of U+0080 to U+009F the second byte is the number */
+        if (varve_utf8_shown(text + i, bytes - i) == 0) { /* of U+0080 to U+009F the second byte is the number */
             to += (size_t)sprintf(quoted + to, "\\u%04x", (unsigned)(unsigned char)text[i + length - 1]);
         } else {
             if (text[i] == '"' || text[i] == '\\') {

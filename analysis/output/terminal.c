@@ -54,8 +54,7 @@ static bool wants_colour(void)
     const char *refused = getenv("NO_COLOR");
     const char *kind = getenv("TERM");
 
-    return (refused == NULL || refused[0] == '\0') && kind != NULL && kind[0] != '\0' &&
-           strcmp(kind, "dumb") != 0;
+    return (refused == NULL || refused[0] == '\0') && kind != NULL && kind[0] != '\0' && strcmp(kind, "dumb") != 0;
 }
 
 void terminal_begin(FILE *out)
@@ -112,8 +111,7 @@ void terminal_style(FILE *collected, enum terminal_style style)
     }
     position = ftello(collected);
     if (position >= 0) {
-        terminal.marks =
-            memory_grow(terminal.marks, &terminal.capacity, terminal.count, sizeof(terminal.marks[0]));
+        terminal.marks = memory_grow(terminal.marks, &terminal.capacity, terminal.count, sizeof(terminal.marks[0]));
         terminal.marks[terminal.count++] = (struct mark){.position = (size_t)position, .style = style};
     }
 }
@@ -158,15 +156,13 @@ static char *fold(const char *text)
         size_t length = strcspn(at, "\n");
         size_t indent = strspn(at, " ");
         size_t behind = indent; /* of this part */
-        size_t next =
-            indent + FOLD_INDENT < terminal.columns / 2 ? indent + FOLD_INDENT : terminal.columns / 2;
+        size_t next = indent + FOLD_INDENT < terminal.columns / 2 ? indent + FOLD_INDENT : terminal.columns / 2;
         size_t columns = terminal.columns;
 
         while (length > 0) {
             size_t part = line_break(at, length, behind, columns);
 
-            for (; mark < terminal.count && terminal.marks[mark].position <= (size_t)(at - text) + part;
-                 mark++) {
+            for (; mark < terminal.count && terminal.marks[mark].position <= (size_t)(at - text) + part; mark++) {
                 terminal.marks[mark].position += (size_t)ftello(out) - (size_t)(at - text);
             }
             fwrite(at, 1, part, out);

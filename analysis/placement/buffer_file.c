@@ -33,18 +33,9 @@ static const struct {
     const char *name;
     enum column column;
 } column_names[] = {
-    {"id", COLUMN_ID},
-    {"buffer", COLUMN_ID},
-    {"buffer_id", COLUMN_ID},
-    {"lower", COLUMN_LOWER},
-    {"start", COLUMN_LOWER},
-    {"begin", COLUMN_LOWER},
-    {"upper", COLUMN_UPPER},
-    {"end", COLUMN_UPPER},
-    {"size", COLUMN_SIZE},
-    {"offset", COLUMN_OFFSET},
-    {"alignment", COLUMN_UNSUPPORTED},
-    {"gaps", COLUMN_UNSUPPORTED},
+    {"id", COLUMN_ID},       {"buffer", COLUMN_ID},     {"buffer_id", COLUMN_ID},          {"lower", COLUMN_LOWER},
+    {"start", COLUMN_LOWER}, {"begin", COLUMN_LOWER},   {"upper", COLUMN_UPPER},           {"end", COLUMN_UPPER},
+    {"size", COLUMN_SIZE},   {"offset", COLUMN_OFFSET}, {"alignment", COLUMN_UNSUPPORTED}, {"gaps", COLUMN_UNSUPPORTED},
 };
 
 struct text {
@@ -73,8 +64,8 @@ static int fail(struct reader *reader, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
-    return varve_message_set(reader->message, VARVE_ERROR_FORMAT, "%s: line %zu: %s",
-                             input_stream_path(reader->input), reader->line, reason);
+    return varve_message_set(reader->message, VARVE_ERROR_FORMAT, "%s: line %zu: %s", input_stream_path(reader->input),
+                             reader->line, reason);
 }
 
 /* The next line, without its end; it lives until the next call. At the end: `bytes` is NULL. */
@@ -92,8 +83,8 @@ static int next_line(struct reader *reader, struct text *line_out)
 
             *line_out = (struct text){there > 0 ? (const char *)input->next : NULL, taken};
             input->next += taken + (newline != NULL ? 1 : 0);
-            while (line_out->count > 0 && (line_out->bytes[line_out->count - 1] == '\r' ||
-                                           line_out->bytes[line_out->count - 1] == ' ')) {
+            while (line_out->count > 0 &&
+                   (line_out->bytes[line_out->count - 1] == '\r' || line_out->bytes[line_out->count - 1] == ' ')) {
                 line_out->count--;
             }
             reader->line++;
@@ -213,8 +204,7 @@ static int take_header(struct reader *reader, struct text line)
     return VARVE_OK;
 }
 
-static int take_number(struct reader *reader, const struct text *fields, enum column column,
-                       int64_t *number_out)
+static int take_number(struct reader *reader, const struct text *fields, enum column column, int64_t *number_out)
 {
     struct text text = fields[reader->field_of[column]];
     char digits[32];
@@ -268,8 +258,7 @@ static int take_buffer(struct reader *reader, struct text line)
         return fail(reader, "the id has a control character");
     }
     for (int i = COLUMN_LOWER; i < COLUMN_LIMIT; i++) {
-        int error =
-            reader->field_of[i] < 0 ? VARVE_OK : take_number(reader, fields, (enum column)i, &numbers[i]);
+        int error = reader->field_of[i] < 0 ? VARVE_OK : take_number(reader, fields, (enum column)i, &numbers[i]);
 
         if (error != VARVE_OK) {
             return error;
@@ -318,8 +307,7 @@ static int take_lines(struct reader *reader)
                                                        input_stream_path(reader->input));
 }
 
-int buffer_file_read_stream(struct input_stream *input, struct buffer_file *file,
-                            struct varve_message *message)
+int buffer_file_read_stream(struct input_stream *input, struct buffer_file *file, struct varve_message *message)
 {
     struct reader reader = {.input = input, .file = file, .message = message};
     int error;
@@ -368,8 +356,7 @@ const char *buffer_file_id(const struct buffer_file *file, size_t number)
     return file->texts + file->ids[number];
 }
 
-void buffer_file_write(FILE *out, const struct buffer_file *file, const struct placement_buffer *buffers,
-                       size_t count)
+void buffer_file_write(FILE *out, const struct buffer_file *file, const struct placement_buffer *buffers, size_t count)
 {
     fputs("id,lower,upper,size,offset\n", out);
     for (size_t i = 0; i < count; i++) {

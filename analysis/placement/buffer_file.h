@@ -37,11 +37,9 @@ bool buffer_file_recognise(const char *path);
 /// PLACEMENT_BYTES_MAX in all; no buffer).
 int buffer_file_read(const char *path, struct buffer_file *file, struct varve_message *message);
 /// The same; takes the stream.
-int buffer_file_read_stream(struct input_stream *input, struct buffer_file *file,
-                            struct varve_message *message);
+int buffer_file_read_stream(struct input_stream *input, struct buffer_file *file, struct varve_message *message);
 /// With offsets. `id` of buffer i is its text, or i if `file` is NULL.
-void buffer_file_write(FILE *out, const struct buffer_file *file, const struct placement_buffer *buffers,
-                       size_t count);
+void buffer_file_write(FILE *out, const struct buffer_file *file, const struct placement_buffer *buffers, size_t count);
 const char *buffer_file_id(const struct buffer_file *file, size_t number);
 void buffer_file_free(struct buffer_file *file);
 

@@ -86,8 +86,7 @@ static void shake(double *rank, size_t count, uint64_t *random)
     }
 }
 
-static enum skyline_outcome search_by_turns(struct skyline *skyline, struct placement_clock *clock,
-                                            double seconds)
+static enum skyline_outcome search_by_turns(struct skyline *skyline, struct placement_clock *clock, double seconds)
 {
     struct skyline_order order = {.clock = clock, .end = placement_clock_now(clock) + seconds};
     struct skyline_memory *memory = skyline_memory_make();
@@ -122,8 +121,7 @@ static enum skyline_outcome search_by_turns(struct skyline *skyline, struct plac
 static enum placement_verdict solve(struct placement_buffer *buffers, struct skyline *skyline, uint64_t unit,
                                     struct placement_clock *clock, double seconds)
 {
-    enum skyline_outcome outcome =
-        fits_load(skyline) ? search_by_turns(skyline, clock, seconds) : SKYLINE_NONE;
+    enum skyline_outcome outcome = fits_load(skyline) ? search_by_turns(skyline, clock, seconds) : SKYLINE_NONE;
 
     if (outcome == SKYLINE_FOUND) {
         for (size_t i = 0; i < skyline->count; i++) {
@@ -145,8 +143,7 @@ enum placement_verdict placement_exact(struct placement_buffer *buffers, size_t 
     int64_t height;
 
     alignment = alignment == 0 ? 1 : alignment;
-    capacity =
-        capacity < PLACEMENT_BYTES_MAX ? capacity : PLACEMENT_BYTES_MAX; /* more than all buffers need */
+    capacity = capacity < PLACEMENT_BYTES_MAX ? capacity : PLACEMENT_BYTES_MAX; /* more than all buffers need */
     placement_instance_make(&instance, buffers, count, alignment);
     for (size_t i = 0; i < instance.count; i++) {
         covered += instance.items[i].end - instance.items[i].first;

@@ -26,8 +26,7 @@ static int compare_edges(const void *a_untyped, const void *b_untyped)
     return (int)a->is_begin - (int)b->is_begin;
 }
 
-static struct edge *sort_edges(const struct placement_instance *instance,
-                               const struct placement_buffer *buffers)
+static struct edge *sort_edges(const struct placement_instance *instance, const struct placement_buffer *buffers)
 {
     struct edge *edges = memory_resize(NULL, (2 * instance->count + 1) * sizeof(*edges));
 
@@ -81,8 +80,8 @@ static uint64_t greatest_common_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-void placement_instance_make(struct placement_instance *instance, const struct placement_buffer *buffers,
-                             size_t count, uint64_t alignment)
+void placement_instance_make(struct placement_instance *instance, const struct placement_buffer *buffers, size_t count,
+                             uint64_t alignment)
 {
     struct edge *edges;
 

@@ -34,8 +34,8 @@ static inline uint64_t placement_round(uint64_t size, uint64_t alignment)
 }
 
 /// Buffers as placement_solve takes them, fewer than 2^31. Owner: the caller, by placement_instance_free.
-void placement_instance_make(struct placement_instance *instance, const struct placement_buffer *buffers,
-                             size_t count, uint64_t alignment);
+void placement_instance_make(struct placement_instance *instance, const struct placement_buffer *buffers, size_t count,
+                             uint64_t alignment);
 void placement_instance_free(struct placement_instance *instance);
 
 #ifdef __cplusplus

@@ -166,8 +166,8 @@ static void add_cursor(struct occupied *occupied, const struct range_set *set)
 }
 
 /* What is taken during [first, end) is in the sets of the cursors then. */
-static void find_sets(struct occupied *occupied, uint32_t number, uint32_t from, uint32_t points,
-                      uint32_t first, uint32_t end)
+static void find_sets(struct occupied *occupied, uint32_t number, uint32_t from, uint32_t points, uint32_t first,
+                      uint32_t end)
 {
     const struct node *node = &occupied->nodes[number];
 

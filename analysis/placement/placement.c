@@ -29,8 +29,7 @@ static int check_input(const struct placement_buffer *buffers, size_t count, uin
     uint64_t bytes = 0;
 
     if ((alignment & (alignment - 1)) != 0 || alignment > PLACEMENT_BYTES_MAX / 2) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "alignment %" PRIu64 " is no power of two",
-                                 alignment);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "alignment %" PRIu64 " is no power of two", alignment);
     }
     if (count > BUFFERS_MAX) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "more than %zu buffers", BUFFERS_MAX);
@@ -38,8 +37,8 @@ static int check_input(const struct placement_buffer *buffers, size_t count, uin
     for (size_t i = 0; i < count; i++) {
         if (buffers[i].lower >= buffers[i].upper) {
             return varve_message_set(message, VARVE_ERROR_INVALID,
-                                     "buffer %zu begins at %" PRId64 ", but ends at %" PRId64, i,
-                                     buffers[i].lower, buffers[i].upper);
+                                     "buffer %zu begins at %" PRId64 ", but ends at %" PRId64, i, buffers[i].lower,
+                                     buffers[i].upper);
         }
         if (buffers[i].size > PLACEMENT_BYTES_MAX - bytes ||
             placement_round(buffers[i].size, alignment) > PLACEMENT_BYTES_MAX - bytes) {
@@ -94,8 +93,7 @@ static struct solution begin_solution(const struct placement_instance *instance,
     for (size_t i = 0; i < instance->count; i++) {
         const struct placement_item *item = &instance->items[i];
 
-        solution.buffers[i] =
-            (struct placement_buffer){.lower = item->first, .upper = item->end, .size = item->size};
+        solution.buffers[i] = (struct placement_buffer){.lower = item->first, .upper = item->end, .size = item->size};
     }
     return solution;
 }
@@ -105,15 +103,14 @@ static double seconds_left(const struct solution *solution)
     const struct portfolio *portfolio = &solution->portfolio;
     bool is_good = portfolio->height <= portfolio->good && GOOD_SECONDS < solution->seconds;
 
-    return portfolio->begin + (is_good ? GOOD_SECONDS : solution->seconds) -
-           placement_clock_now(portfolio->clock);
+    return portfolio->begin + (is_good ? GOOD_SECONDS : solution->seconds) - placement_clock_now(portfolio->clock);
 }
 
 /* More may be found, or proved. */
 static bool is_open(const struct solution *solution)
 {
-    return solution->portfolio.height > solution->portfolio.target &&
-           solution->bound <= solution->portfolio.target && seconds_left(solution) > 0;
+    return solution->portfolio.height > solution->portfolio.target && solution->bound <= solution->portfolio.target &&
+           seconds_left(solution) > 0;
 }
 
 static void take_exact(struct solution *solution)
@@ -141,8 +138,7 @@ static enum placement_verdict try_capacity(struct solution *solution, uint64_t c
                       (uint64_t)((placement_clock_now(portfolio->clock) - portfolio->begin) * 1e3),
                       (uint64_t)(solution->seconds * 1e3));
     }
-    verdict =
-        placement_exact(solution->buffers, solution->instance->count, capacity, 1, portfolio->clock, seconds);
+    verdict = placement_exact(solution->buffers, solution->instance->count, capacity, 1, portfolio->clock, seconds);
     if (verdict == PLACEMENT_FITS) {
         take_exact(solution);
     } else if (verdict == PLACEMENT_IMPOSSIBLE) {
@@ -171,8 +167,7 @@ static void search(struct solution *solution)
             return; /* it is not made for this many */
         }
         slice = slice > whole / 16 ? whole / 16 : slice * 2;
-        while (verdict != PLACEMENT_IMPOSSIBLE && is_open(solution) &&
-               placement_clock_now(portfolio->clock) < end &&
+        while (verdict != PLACEMENT_IMPOSSIBLE && is_open(solution) && placement_clock_now(portfolio->clock) < end &&
                portfolio->height - low > solution->instance->unit) {
             uint64_t middle = low + (portfolio->height - low) / 2;
 

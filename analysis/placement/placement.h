@@ -34,8 +34,7 @@ struct placement_options {
     uint64_t capacity;  /* 0: as low as possible; else it is enough that the height is not above it */
     double seconds;     /* after that the best so far is the answer; 0: PLACEMENT_SECONDS, and less where no
                                   more than a hundredth could be gained */
-    bool
-        by_steps; /* seconds are steps of the search, see clock.h: the answer is the same in every run; one thread */
+    bool by_steps; /* seconds are steps of the search, see clock.h: the answer is the same in every run; one thread */
     unsigned threads;          /* 0: all cores */
     struct progress *progress; /* NULL: none */
 };

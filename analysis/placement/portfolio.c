@@ -114,9 +114,8 @@ static bool is_over(const struct shared *shared)
 {
     const struct portfolio *portfolio = shared->portfolio;
 
-    return portfolio->height != 0 &&
-           (portfolio->height <= portfolio->target ||
-            placement_clock_now(portfolio->clock) >= portfolio->begin + portfolio->seconds);
+    return portfolio->height != 0 && (portfolio->height <= portfolio->target ||
+                                      placement_clock_now(portfolio->clock) >= portfolio->begin + portfolio->seconds);
 }
 
 /* Rounds that are running go on where those after them are not needed, so that the answer does not depend on which were the first. */

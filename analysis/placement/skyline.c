@@ -67,8 +67,7 @@ uint32_t skyline_options(struct skyline *skyline, uint32_t section)
     return skyline->options[section];
 }
 
-void skyline_make(struct skyline *skyline, struct skyline_item *items, size_t count, uint32_t sections,
-                  int64_t height)
+void skyline_make(struct skyline *skyline, struct skyline_item *items, size_t count, uint32_t sections, int64_t height)
 {
     *skyline = (struct skyline){.items = items, .count = count, .sections = sections, .height = height};
     skyline->begin = allocate(sections, sizeof(*skyline->begin));
@@ -130,8 +129,7 @@ void skyline_free(struct skyline *skyline)
 
 static void set(struct skyline *skyline, int kind, uint32_t index, int64_t *value, int64_t after)
 {
-    skyline->trail =
-        memory_grow(skyline->trail, &skyline->changes_capacity, skyline->changes, sizeof(*skyline->trail));
+    skyline->trail = memory_grow(skyline->trail, &skyline->changes_capacity, skyline->changes, sizeof(*skyline->trail));
     skyline->trail[skyline->changes].kind = kind;
     skyline->trail[skyline->changes].index = index;
     skyline->trail[skyline->changes++].before = *value;

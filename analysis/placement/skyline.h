@@ -32,8 +32,7 @@ struct skyline_item {
     uint32_t first, end; /* sections [first, end) */
     int64_t size;        /* > 0 */
     int64_t highest;     /* offset that it may have at most */
-    size_t
-        twin; /* the item before with the same sections, size and highest, placed before it; SIZE_MAX: none */
+    size_t twin;   /* the item before with the same sections, size and highest, placed before it; SIZE_MAX: none */
     size_t buffer; /* the caller's number */
 };
 
@@ -61,16 +60,14 @@ struct skyline {
 };
 
 /// Takes `items` (by malloc): sections 0 … sections - 1, each covered by an item. Owner: the caller, by skyline_free.
-void skyline_make(struct skyline *skyline, struct skyline_item *items, size_t count, uint32_t sections,
-                  int64_t height);
+void skyline_make(struct skyline *skyline, struct skyline_item *items, size_t count, uint32_t sections, int64_t height);
 void skyline_free(struct skyline *skyline);
 /// The item can lie on the floor of a section that it covers, and the twin before it is placed.
 static inline bool skyline_is_option(const struct skyline *skyline, size_t item, uint32_t section)
 {
     size_t twin = skyline->items[item].twin;
 
-    return skyline->low[item] == skyline->floor[section] &&
-           (twin == SIZE_MAX || skyline->low[twin] == SKYLINE_PLACED);
+    return skyline->low[item] == skyline->floor[section] && (twin == SIZE_MAX || skyline->low[twin] == SKYLINE_PLACED);
 }
 
 /// How many of the items left over the section are options.

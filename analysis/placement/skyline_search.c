@@ -71,8 +71,7 @@ void skyline_memory_free(struct skyline_memory *memory)
     free(memory);
 }
 
-static struct state_hash *memory_slot(const struct skyline_memory *memory, struct state_hash hash,
-                                      unsigned way)
+static struct state_hash *memory_slot(const struct skyline_memory *memory, struct state_hash hash, unsigned way)
 {
     return &memory->states[(hash.a + way) & (((size_t)1 << memory->bits) - 1)];
 }
@@ -173,8 +172,7 @@ static int64_t raised_floor(const struct skyline *skyline, uint32_t first, uint3
         const struct skyline_item *item = &skyline->items[i];
         bool covers = item->first <= section && section < item->end;
 
-        if (item->end > hull_first && skyline->low[i] < raised - item->size &&
-            !(covers && skyline->low[i] == floor)) {
+        if (item->end > hull_first && skyline->low[i] < raised - item->size && !(covers && skyline->low[i] == floor)) {
             raised = skyline->low[i] + item->size;
         }
     }
@@ -185,9 +183,8 @@ static int64_t raised_floor(const struct skyline *skyline, uint32_t first, uint3
 static bool is_better(const struct search *search, const struct branch *a, const struct branch *b)
 {
     if (a->options <= 1 || b->options <= 1 || search->order->choice == SKYLINE_FULLEST) {
-        return a->options != b->options
-                   ? a->options < b->options
-                   : search->skyline->left[a->section] > search->skyline->left[b->section];
+        return a->options != b->options ? a->options < b->options
+                                        : search->skyline->left[a->section] > search->skyline->left[b->section];
     }
     return a->options * (1 + (uint64_t)search->failures[b->section]) <
            b->options * (1 + (uint64_t)search->failures[a->section]);
@@ -197,8 +194,7 @@ static bool is_better(const struct search *search, const struct branch *a, const
 static void look_at(const struct search *search, uint32_t first, uint32_t section, struct branch *best)
 {
     struct skyline *skyline = search->skyline;
-    struct branch branch = {
-        .section = section, .items = skyline_options(skyline, section), .raised = INT64_MAX};
+    struct branch branch = {.section = section, .items = skyline_options(skyline, section), .raised = INT64_MAX};
 
     branch.options = branch.items;
     if (best->options != UINT64_MAX && !is_better(search, &branch, best)) {
@@ -258,9 +254,8 @@ static void push_options(struct search *search, uint32_t section)
             continue;
         }
         push(search, item);
-        for (;
-             at > begin && (rank[search->numbers[at - 1]] < rank[item] ||
-                            (rank[search->numbers[at - 1]] == rank[item] && search->numbers[at - 1] > item));
+        for (; at > begin && (rank[search->numbers[at - 1]] < rank[item] ||
+                              (rank[search->numbers[at - 1]] == rank[item] && search->numbers[at - 1] > item));
              at--) {
             search->numbers[at] = search->numbers[at - 1];
         }
@@ -274,8 +269,7 @@ static bool must_stop(struct search *search)
     if (search->steps++ % STEPS_PER_LOOK == 0) {
         search->is_stopped = placement_clock_now(search->order->clock) > search->order->end;
     }
-    search->is_stopped =
-        search->is_stopped || search->steps > search->order->steps || search->depth > DEPTH_MAX;
+    search->is_stopped = search->is_stopped || search->steps > search->order->steps || search->depth > DEPTH_MAX;
     return search->is_stopped;
 }
 

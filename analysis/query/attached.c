@@ -28,8 +28,7 @@ void report_attached_words(char *text, size_t bytes, struct database *database)
     text[0] = '\0';
     if (pid != 0) {
         snprintf(text, bytes,
-                 "to process %" PRId64
-                 ", which ran already: blocks from before are not known (%s of them freed or "
+                 "to process %" PRId64 ", which ran already: blocks from before are not known (%s of them freed or "
                  "resized since); what is live was allocated since",
                  pid, format_count(frees_unknown(database)).text);
     }

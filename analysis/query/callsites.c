@@ -26,8 +26,7 @@ static const struct callsite_rank_info ranks[CALLSITE_RANK_COUNT] = {
     [CALLSITE_BY_BYTES] = {"by_bytes", "by bytes allocated"},
     [CALLSITE_BY_COUNT] = {"by_count", "by number of allocations"},
     [CALLSITE_BY_LIFETIME] = {"by_lifetime", "by mean lifetime (with 1 % of the bytes or more)"},
-    [CALLSITE_BY_TEMPORARY] = {"by_temporary",
-                               "temporary allocations (freed before their thread allocated again)"},
+    [CALLSITE_BY_TEMPORARY] = {"by_temporary", "temporary allocations (freed before their thread allocated again)"},
     [CALLSITE_BY_LIVE] = {"leaks", "live at the end"},
 };
 
@@ -102,8 +101,7 @@ static void write_unresolved(FILE *out, const struct callsite_row *row, size_t c
     if (module != NULL) {
         format_unresolved(text, sizeof(text), module);
     } else {
-        snprintf(text, sizeof(text),
-                 row->id > 0 ? "unresolved code in an unknown module" : "(no stack was recorded)");
+        snprintf(text, sizeof(text), row->id > 0 ? "unresolved code in an unknown module" : "(no stack was recorded)");
     }
     write_cut(out, text, columns);
 }
@@ -151,8 +149,7 @@ static void write_figures(char *text, size_t bytes, const struct callsite_row *r
 
     if (rank == CALLSITE_BY_TEMPORARY) {
         snprintf(text, bytes, "%*s of %s (%s)", (int)counts, format_count(allocations).text,
-                 format_count(figures->allocations).text,
-                 format_share(allocations, figures->allocations).text);
+                 format_count(figures->allocations).text, format_share(allocations, figures->allocations).text);
         return;
     }
     snprintf(text, bytes, "%8s  %7s  %*s%s", format_bytes(of_rank).text,
@@ -196,17 +193,15 @@ struct entry {
     char figures[FIGURES_BYTES];
 };
 
-static void print_lines(FILE *out, struct database *database, const struct callsite_list *list,
-                        enum callsite_rank rank, const struct callsite_options *options,
-                        struct callsite_shown *shown)
+static void print_lines(FILE *out, struct database *database, const struct callsite_list *list, enum callsite_rank rank,
+                        const struct callsite_options *options, struct callsite_shown *shown)
 {
     struct entry *entries = memory_resize(NULL, (list->count + 1) * sizeof(*entries));
     int64_t whole = rank == CALLSITE_BY_COUNT ? list->sum_allocations : list->sum_bytes;
     size_t counts = 0, figures = 0, names = 0, left;
 
     for (size_t i = 0; i < list->count; i++) {
-        size_t width =
-            format_width(format_count(callsite_rank_allocations(&list->rows[i].figures, rank)).text);
+        size_t width = format_width(format_count(callsite_rank_allocations(&list->rows[i].figures, rank)).text);
 
         counts = width > counts ? width : counts;
     }
@@ -214,8 +209,7 @@ static void print_lines(FILE *out, struct database *database, const struct calls
         write_figures(entries[i].figures, FIGURES_BYTES, &list->rows[i], rank, whole, counts);
         figures = format_width(entries[i].figures) > figures ? format_width(entries[i].figures) : figures;
     }
-    left = terminal_columns() > figures + 4 + NAME_COLUMNS_MIN ? terminal_columns() - figures - 4
-                                                               : NAME_COLUMNS_MIN;
+    left = terminal_columns() > figures + 4 + NAME_COLUMNS_MIN ? terminal_columns() - figures - 4 : NAME_COLUMNS_MIN;
     for (size_t i = 0; i < list->count; i++) {
         size_t width;
 
@@ -265,9 +259,8 @@ static void print_exact(FILE *out, const struct callsite_row *row, enum callsite
     fputc('\n', out);
 }
 
-static void print_all(FILE *out, struct database *database, const struct callsite_list *list,
-                      enum callsite_rank rank, const struct callsite_options *options,
-                      struct callsite_shown *shown)
+static void print_all(FILE *out, struct database *database, const struct callsite_list *list, enum callsite_rank rank,
+                      const struct callsite_options *options, struct callsite_shown *shown)
 {
     int64_t whole = rank == CALLSITE_BY_COUNT ? list->sum_allocations : list->sum_bytes;
 
@@ -280,8 +273,8 @@ static void print_all(FILE *out, struct database *database, const struct callsit
         fprintf(out, "       %s\n", name);
         free(name);
         if (row->callsites > 1) {
-            fprintf(out, "       %s call sites; the largest is #%" PRId64 "%s\n",
-                    format_count(row->callsites).text, row->id, is_above ? " (stack above)" : "");
+            fprintf(out, "       %s call sites; the largest is #%" PRId64 "%s\n", format_count(row->callsites).text,
+                    row->id, is_above ? " (stack above)" : "");
         } else if (is_above) {
             fputs("       (stack above)\n", out);
         }
@@ -294,8 +287,7 @@ static void print_all(FILE *out, struct database *database, const struct callsit
     }
 }
 
-void callsite_stack_print(FILE *out, struct database *database, const struct callsite_row *row,
-                          int64_t frames)
+void callsite_stack_print(FILE *out, struct database *database, const struct callsite_row *row, int64_t frames)
 {
     char *name;
     struct stack stack;
@@ -314,8 +306,7 @@ void callsite_stack_print(FILE *out, struct database *database, const struct cal
 }
 
 void callsite_list_print(FILE *out, struct database *database, const struct callsite_list *list,
-                         enum callsite_rank rank, const struct callsite_options *options,
-                         struct callsite_shown *shown)
+                         enum callsite_rank rank, const struct callsite_options *options, struct callsite_shown *shown)
 {
     if (options->is_all) {
         print_all(out, database, list, rank, options, shown);
@@ -377,9 +368,8 @@ void callsite_location_json(struct cJSON *object, const struct callsite_row *row
     json_bool(object, "is_python", row->innermost.is_python);
 }
 
-struct cJSON *callsite_list_json(struct database *database, const struct callsite_list *list,
-                                 enum callsite_rank rank, const struct callsite_options *options,
-                                 bool with_totals)
+struct cJSON *callsite_list_json(struct database *database, const struct callsite_list *list, enum callsite_rank rank,
+                                 const struct callsite_options *options, bool with_totals)
 {
     struct cJSON *array = json_array();
 
@@ -417,8 +407,7 @@ void callsite_location_csv(FILE *out, const struct group_location *location)
     csv_field(out, location->module);
 }
 
-void callsite_list_csv(FILE *out, const struct callsite_list *list, enum callsite_rank rank,
-                       const char *domain)
+void callsite_list_csv(FILE *out, const struct callsite_list *list, enum callsite_rank rank, const char *domain)
 {
     fputs(
         "callsite_id,domain,bytes,allocations,function,file,line,module,user_function,user_file,user_line,user_module,"

@@ -57,17 +57,14 @@ static int refuse_directory(const char *path, struct varve_message *message)
     bool is_live;
 
     if (!has_owner(path, &is_live)) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is a directory, not a trace database",
-                                 path);
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is a directory, not a trace database", path);
     }
     if (is_live) {
-        return varve_message_set(
-            message, VARVE_ERROR_BUSY,
-            "%s is the directory of a recording that is still running: wait for it to end", path);
+        return varve_message_set(message, VARVE_ERROR_BUSY,
+                                 "%s is the directory of a recording that is still running: wait for it to end", path);
     }
     return varve_message_set(message, VARVE_ERROR_BUSY,
-                             "%s is the directory of an incomplete recording: run varve recover %s", path,
-                             path);
+                             "%s is the directory of an incomplete recording: run varve recover %s", path, path);
 }
 
 /* A recording directory beside the database: it is being written, or its collector died. */
@@ -81,15 +78,14 @@ static int check_recording(const char *path, struct varve_message *message)
         return VARVE_OK;
     }
     if (is_live) {
-        return varve_message_set(message, VARVE_ERROR_BUSY,
-                                 "%s: the recording is still running: wait for it to end", path);
+        return varve_message_set(message, VARVE_ERROR_BUSY, "%s: the recording is still running: wait for it to end",
+                                 path);
     }
-    return varve_message_set(message, VARVE_ERROR_BUSY,
-                             "%s: the recording is incomplete: run varve recover %s", path, directory);
+    return varve_message_set(message, VARVE_ERROR_BUSY, "%s: the recording is incomplete: run varve recover %s", path,
+                             directory);
 }
 
-static int read_header(const char *path, unsigned char *header, int64_t *bytes_out,
-                       struct varve_message *message)
+static int read_header(const char *path, unsigned char *header, int64_t *bytes_out, struct varve_message *message)
 {
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat status;
@@ -98,8 +94,8 @@ static int read_header(const char *path, unsigned char *header, int64_t *bytes_o
     if (descriptor < 0) {
         int error = errno;
 
-        return varve_message_set(message, error == EACCES ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO, "%s: %s",
-                                 path, strerror(error));
+        return varve_message_set(message, error == EACCES ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO, "%s: %s", path,
+                                 strerror(error));
     }
     if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
         close(descriptor);
@@ -115,12 +111,10 @@ static int read_header(const char *path, unsigned char *header, int64_t *bytes_o
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is empty, not a trace database", path);
     }
     if (memcmp(header, "SQLite format 3", (size_t)got < 16 ? (size_t)got : 16) != 0) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT,
-                                 "%s is not a trace database (not an SQLite file)", path);
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is not a trace database (not an SQLite file)", path);
     }
     if (got < HEADER_BYTES) {
-        return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s is truncated: only %zd bytes are left",
-                                 path, got);
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s is truncated: only %zd bytes are left", path, got);
     }
     return VARVE_OK;
 }
@@ -143,8 +137,7 @@ static int check_identity(const char *path, const unsigned char *header, struct 
                                  path, version, VARVE_DATABASE_SCHEMA_VERSION);
     }
     if (version == 0) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT,
-                                 "%s has no schema version: not a finished trace", path);
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s has no schema version: not a finished trace", path);
     }
     if (version < VARVE_DATABASE_SCHEMA_VERSION) {
         return varve_message_set(message, VARVE_ERROR_VERSION,
@@ -155,16 +148,15 @@ static int check_identity(const char *path, const unsigned char *header, struct 
     return VARVE_OK;
 }
 
-static int check_size(const char *path, const unsigned char *header, int64_t bytes,
-                      struct varve_message *message)
+static int check_size(const char *path, const unsigned char *header, int64_t bytes, struct varve_message *message)
 {
     int64_t page = (int64_t)header[16] << 8 | header[17];
     int64_t pages = big_endian_32(header + 28);
 
     page = page == 1 ? 65536 : page;
     if (big_endian_32(header + 24) == big_endian_32(header + 92) && pages * page > bytes) {
-        return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s is truncated: %s of %s bytes are there",
-                                 path, format_count(bytes).text, format_count(pages * page).text);
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s is truncated: %s of %s bytes are there", path,
+                                 format_count(bytes).text, format_count(pages * page).text);
     }
     return VARVE_OK;
 }
@@ -178,8 +170,7 @@ static int check_neighbours(const char *path, struct database_file *file, struct
         char name[PATH_BYTES];
         struct stat status;
 
-        if (snprintf(name, sizeof(name), "%s%s", path, suffixes[i]) >= (int)sizeof(name) ||
-            stat(name, &status) != 0) {
+        if (snprintf(name, sizeof(name), "%s%s", path, suffixes[i]) >= (int)sizeof(name) || stat(name, &status) != 0) {
             continue;
         }
         if (!S_ISREG(status.st_mode)) {
@@ -188,11 +179,10 @@ static int check_neighbours(const char *path, struct database_file *file, struct
         /* While a log holds the newest pages, the header in the file may lack its identity: so this comes
          * before that is looked at. */
         if (i == 0 && file->is_wal && status.st_size > 0) {
-            return varve_message_set(
-                message, VARVE_ERROR_BUSY,
-                "%s: the recording is incomplete or still running (%s-wal holds a part of it): "
-                "wait for it, or run varve recover %s.d",
-                path, path, path);
+            return varve_message_set(message, VARVE_ERROR_BUSY,
+                                     "%s: the recording is incomplete or still running (%s-wal holds a part of it): "
+                                     "wait for it, or run varve recover %s.d",
+                                     path, path, path);
         }
         file->is_wal |= i == 0; /* SQLite goes by the log, not by the header */
     }
@@ -213,8 +203,8 @@ int database_file_check(const char *path, struct database_file *file_out, struct
         if (error == ENOENT && check_recording(path, message) != VARVE_OK) {
             return VARVE_ERROR_BUSY;
         }
-        return varve_message_set(message, error == ENOENT ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_IO, "%s: %s",
-                                 path, error == ENOENT ? "no such file" : strerror(error));
+        return varve_message_set(message, error == ENOENT ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_IO, "%s: %s", path,
+                                 error == ENOENT ? "no such file" : strerror(error));
     }
     if (S_ISDIR(status.st_mode)) {
         return refuse_directory(path, message);
@@ -250,7 +240,7 @@ int database_file_check_other(const char *path, struct database_file *file_out, 
     if (big_endian_32(header + 68) == VARVE_DATABASE_APPLICATION_ID) {
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is a trace database already", path);
     }
-    file_out->is_wal = header[18] == 2 || (snprintf(log, sizeof(log), "%s-wal", path) < (int)sizeof(log) &&
-                                           stat(log, &status) == 0);
+    file_out->is_wal =
+        header[18] == 2 || (snprintf(log, sizeof(log), "%s-wal", path) < (int)sizeof(log) && stat(log, &status) == 0);
     return check_size(path, header, bytes, message);
 }

@@ -22,8 +22,7 @@ struct database_file {
 /// recorded).
 int database_file_check(const char *path, struct database_file *file_out, struct varve_message *message);
 /// The same of an SQLite database that is no trace. VARVE_ERROR_FORMAT, too, if it is one.
-int database_file_check_other(const char *path, struct database_file *file_out,
-                              struct varve_message *message);
+int database_file_check_other(const char *path, struct database_file *file_out, struct varve_message *message);
 
 #ifdef __cplusplus
 }

@@ -66,26 +66,25 @@ static void set_error(struct database *database, bool is_user)
         return;
     }
     if (code == SQLITE_INTERRUPT) {
-        database->error = varve_message_set(
-            &database->message, VARVE_ERROR_DATABASE,
-            "%.300s: no end after %g s of computing; --timeout SECONDS gives it more, 0 all it wants",
-            database->path, (double)database->timeout_ns / NS_PER_S);
+        database->error =
+            varve_message_set(&database->message, VARVE_ERROR_DATABASE,
+                              "%.300s: no end after %g s of computing; --timeout SECONDS gives it more, 0 all it wants",
+                              database->path, (double)database->timeout_ns / NS_PER_S);
         return;
     }
     if (is_user && code == SQLITE_ERROR) {
-        database->error = varve_message_set(&database->message, VARVE_ERROR_INVALID, "%s",
-                                            sqlite3_errmsg(database->sqlite));
+        database->error =
+            varve_message_set(&database->message, VARVE_ERROR_INVALID, "%s", sqlite3_errmsg(database->sqlite));
         return;
     }
     /* Our statements fit the schema: if one does not compile, a table is missing or another one's. */
-    database->error =
-        varve_message_set(&database->message, is_damaged ? VARVE_ERROR_CORRUPT : VARVE_ERROR_DATABASE,
-                          "%s %s (%s)", database->path,
-                          code == SQLITE_ERROR && database->is_other ? "has tables of another form"
-                          : code == SQLITE_ERROR                     ? "lacks a part of a trace database"
-                          : is_damaged                               ? "is damaged"
-                                                                     : "cannot be read",
-                          sqlite3_errmsg(database->sqlite));
+    database->error = varve_message_set(&database->message, is_damaged ? VARVE_ERROR_CORRUPT : VARVE_ERROR_DATABASE,
+                                        "%s %s (%s)", database->path,
+                                        code == SQLITE_ERROR && database->is_other ? "has tables of another form"
+                                        : code == SQLITE_ERROR                     ? "lacks a part of a trace database"
+                                        : is_damaged                               ? "is damaged"
+                                                                                   : "cannot be read",
+                                        sqlite3_errmsg(database->sqlite));
 }
 
 int database_error(const struct database *database, struct varve_message *message)
@@ -122,11 +121,10 @@ void database_set_timeout(int64_t ns)
 static bool is_reading_pragma(const char *name)
 {
     static const char *const names[] = {
-        "application_id",   "collation_list",  "compile_options", "database_list",  "encoding",
-        "foreign_key_list", "freelist_count",  "function_list",   "index_info",     "index_list",
-        "index_xinfo",      "integrity_check", "journal_mode",    "module_list",    "page_count",
-        "page_size",        "pragma_list",     "quick_check",     "schema_version", "table_info",
-        "table_list",       "table_xinfo",     "user_version",
+        "application_id", "collation_list", "compile_options", "database_list", "encoding",     "foreign_key_list",
+        "freelist_count", "function_list",  "index_info",      "index_list",    "index_xinfo",  "integrity_check",
+        "journal_mode",   "module_list",    "page_count",      "page_size",     "pragma_list",  "quick_check",
+        "schema_version", "table_info",     "table_list",      "table_xinfo",   "user_version",
     };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -142,8 +140,8 @@ static bool takes_name(const char *name)
 {
     size_t length = strlen(name);
 
-    return strstr(name, "_check") != NULL || strstr(name, "_info") != NULL ||
-           strstr(name, "_xinfo") != NULL || (length > 5 && strcmp(name + length - 5, "_list") == 0);
+    return strstr(name, "_check") != NULL || strstr(name, "_info") != NULL || strstr(name, "_xinfo") != NULL ||
+           (length > 5 && strcmp(name + length - 5, "_list") == 0);
 }
 
 /* What sqlite3_stmt_readonly takes for reading although it touches other files or settings. Everything else
@@ -199,11 +197,10 @@ static int check_completeness(struct database *database, enum database_use use, 
     }
     database->is_complete = is_complete == 1;
     if (!database->is_complete && use == DATABASE_DERIVED) {
-        return varve_message_set(
-            message, VARVE_ERROR_BUSY,
-            "%s: the recording was cut off before its totals were made: run varve recover %s.d "
-            "(varve info and varve query read it as it is)",
-            database->path, database->path);
+        return varve_message_set(message, VARVE_ERROR_BUSY,
+                                 "%s: the recording was cut off before its totals were made: run varve recover %s.d "
+                                 "(varve info and varve query read it as it is)",
+                                 database->path, database->path);
     }
     return VARVE_OK;
 }
@@ -222,17 +219,15 @@ static struct database *open_file(const char *path, bool is_wal, struct varve_me
     struct database *database = memory_resize(NULL, sizeof(*database));
     char *uri = make_uri(path, is_wal);
 
-    *database = (struct database){
-        .path = memory_copy_text(path), .timeout_ns = timeout_ns, .begin_ns = computed_ns()};
-    if (sqlite3_open_v2(uri, &database->sqlite, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI,
-                        NULL) != SQLITE_OK) {
+    *database = (struct database){.path = memory_copy_text(path), .timeout_ns = timeout_ns, .begin_ns = computed_ns()};
+    if (sqlite3_open_v2(uri, &database->sqlite, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI, NULL) !=
+        SQLITE_OK) {
         varve_message_set(message, VARVE_ERROR_DATABASE, "%s: %s", path, sqlite3_errmsg(database->sqlite));
         database_close(database);
         database = NULL;
     } else {
         protect(database);
-        sqlite3_exec(database->sqlite, "PRAGMA query_only = 1; PRAGMA mmap_size = 268435456", NULL, NULL,
-                     NULL);
+        sqlite3_exec(database->sqlite, "PRAGMA query_only = 1; PRAGMA mmap_size = 268435456", NULL, NULL, NULL);
     }
     free(uri);
     return database;
@@ -337,8 +332,7 @@ bool database_has(struct database *database, const char *table, const char *colu
     return has;
 }
 
-static int attach(struct database *database, const char *path, const char *name,
-                  struct varve_message *message)
+static int attach(struct database *database, const char *path, const char *name, struct varve_message *message)
 {
     struct database_file file;
     int result = database_file_check(path, &file, message);
@@ -353,24 +347,22 @@ static int attach(struct database *database, const char *path, const char *name,
         sqlite3_bind_text(statement, 1, uri, -1, SQLITE_STATIC) != SQLITE_OK ||
         sqlite3_bind_text(statement, 2, name, -1, SQLITE_STATIC) != SQLITE_OK ||
         sqlite3_step(statement) != SQLITE_DONE) {
-        result = varve_message_set(message, VARVE_ERROR_DATABASE, "%s: %s", path,
-                                   sqlite3_errmsg(database->sqlite));
+        result = varve_message_set(message, VARVE_ERROR_DATABASE, "%s: %s", path, sqlite3_errmsg(database->sqlite));
     }
     sqlite3_finalize(statement);
     free(uri);
     return result;
 }
 
-int database_open_two(const char *a, const char *b, struct database **database_out,
-                      struct varve_message *message)
+int database_open_two(const char *a, const char *b, struct database **database_out, struct varve_message *message)
 {
     struct database *database = memory_resize(NULL, sizeof(*database));
     size_t bytes = strlen(a) + strlen(b) + sizeof(" or ");
     int result = VARVE_OK;
 
     *database_out = NULL;
-    *database = (struct database){
-        .path = memory_resize(NULL, bytes), .timeout_ns = 2 * timeout_ns, .begin_ns = computed_ns()};
+    *database =
+        (struct database){.path = memory_resize(NULL, bytes), .timeout_ns = 2 * timeout_ns, .begin_ns = computed_ns()};
     snprintf(database->path, bytes, "%s or %s", a, b);
     if (sqlite3_open_v2("", &database->sqlite,
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI,
@@ -480,8 +472,7 @@ void cursor_open(struct cursor *cursor, struct database *database, const char *s
     }
 }
 
-int cursor_open_user(struct cursor *cursor, struct database *database, const char **sql,
-                     struct varve_message *message)
+int cursor_open_user(struct cursor *cursor, struct database *database, const char **sql, struct varve_message *message)
 {
     const char *begin = *sql + strspn(*sql, " \t\r\n;");
     int error;
@@ -500,16 +491,15 @@ int cursor_open_user(struct cursor *cursor, struct database *database, const cha
         snprintf(first, sizeof(first), "%.*s", length > 40 ? 40 : (int)length, begin);
         return varve_message_set(
             message, VARVE_ERROR_PERMISSION,
-            "refused: '%s' would modify the database; query is read-only (change a copy with sqlite3)",
-            first);
+            "refused: '%s' would modify the database; query is read-only (change a copy with sqlite3)", first);
     }
     if (error == SQLITE_CORRUPT || error == SQLITE_NOTADB) {
         set_error(database, true);
         return database_error(database, message);
     }
     if (error != SQLITE_OK) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "%s, in: %.100s",
-                                 sqlite3_errmsg(database->sqlite), begin);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s, in: %.100s", sqlite3_errmsg(database->sqlite),
+                                 begin);
     }
     return VARVE_OK;
 }

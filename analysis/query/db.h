@@ -39,8 +39,7 @@ int database_open_live(const char *path, const void *bytes, size_t count, struct
                        struct varve_message *message);
 /// A temporary database, into which tables may be made, with two others attached as `a` and `b` for reading, each the state
 /// of one moment. Both may be the same file. SQLite may compute for it as long as for the two of them.
-int database_open_two(const char *a, const char *b, struct database **database_out,
-                      struct varve_message *message);
+int database_open_two(const char *a, const char *b, struct database **database_out, struct varve_message *message);
 /// Statements whose rows nobody wants. Errors as of cursors: database_error gives them.
 void database_execute(struct database *database, const char *sql);
 /// Make the view `name` of the file (NULL: all views) once more, as a temporary one, from its text: names in it mean the temporary tables
@@ -73,8 +72,8 @@ struct cursor {
 void cursor_open(struct cursor *cursor, struct database *database, const char *sql);
 void cursor_bind_integer(struct cursor *cursor, int index, int64_t value);
 void cursor_bind_text(struct cursor *cursor, int index, const char *value); /* NULL is NULL; not copied */
-bool cursor_next(struct cursor *cursor);                    /* false at the end and on an error */
-int64_t cursor_integer(struct cursor *cursor, int column);  /* of NULL: 0 */
+bool cursor_next(struct cursor *cursor);                                    /* false at the end and on an error */
+int64_t cursor_integer(struct cursor *cursor, int column);                  /* of NULL: 0 */
 const char *cursor_text(struct cursor *cursor, int column); /* NULL if NULL; until the next cursor_next */
 const char *cursor_name(struct cursor *cursor, int column); /* "" if NULL: a damaged file has that anywhere */
 bool cursor_is_null(struct cursor *cursor, int column);
@@ -108,8 +107,7 @@ struct value {
 /// Compile the next statement of a user's SQL at `*sql` and move `*sql` behind it. cursor->statement is NULL
 /// when there is nothing but space and comments left. Errors: VARVE_ERROR_PERMISSION (it would write),
 /// VARVE_ERROR_INVALID (SQL is wrong), with one line.
-int cursor_open_user(struct cursor *cursor, struct database *database, const char **sql,
-                     struct varve_message *message);
+int cursor_open_user(struct cursor *cursor, struct database *database, const char **sql, struct varve_message *message);
 int cursor_column_count(struct cursor *cursor);
 const char *cursor_column_name(struct cursor *cursor, int column);
 struct value cursor_value(struct cursor *cursor, int column);

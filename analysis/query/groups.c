@@ -18,8 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const group_by_names[] = {"line",    "function", "stack", "module",
-                                      "process", "thread",   "size",  NULL};
+const char *const group_by_names[] = {"line", "function", "stack", "module", "process", "thread", "size", NULL};
 
 /* Figures of which a group remembers the call site that has most. */
 enum best {
@@ -105,11 +104,10 @@ void callsite_location_load(struct callsite_row *row, struct database *database)
 {
     struct cursor cursor;
 
-    cursor_open(
-        &cursor, database,
-        "SELECT u.function, u.file, u.line, u.module, u.is_python, s.function, s.file, s.line, s.module, "
-        "s.is_python FROM callsite c LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id) "
-        "LEFT JOIN symbol s ON s.id = c.symbol_id WHERE c.id = ?1");
+    cursor_open(&cursor, database,
+                "SELECT u.function, u.file, u.line, u.module, u.is_python, s.function, s.file, s.line, s.module, "
+                "s.is_python FROM callsite c LEFT JOIN symbol u ON u.id = coalesce(c.user_symbol_id, c.symbol_id) "
+                "LEFT JOIN symbol s ON s.id = c.symbol_id WHERE c.id = ?1");
     cursor_bind_integer(&cursor, 1, row->id);
     if (cursor_next(&cursor)) {
         free_location(&row->user);
@@ -132,8 +130,7 @@ static void load_symbol(struct group_location *location, struct database *databa
     struct cursor cursor;
 
     *location = (struct group_location){0};
-    cursor_open(&cursor, database,
-                "SELECT function, file, line, module, is_python FROM symbol WHERE id = ?1");
+    cursor_open(&cursor, database, "SELECT function, file, line, module, is_python FROM symbol WHERE id = ?1");
     cursor_bind_integer(&cursor, 1, symbol_id);
     if (cursor_next(&cursor)) {
         read_location(location, &cursor, 0);
@@ -144,8 +141,7 @@ static void load_symbol(struct group_location *location, struct database *databa
 static void load_user_symbols(struct groups *groups)
 {
     struct cursor cursor;
-    int64_t limit =
-        database_number_limit(groups->database, "SELECT max(id), count(*) FROM callsite WHERE id > 0");
+    int64_t limit = database_number_limit(groups->database, "SELECT max(id), count(*) FROM callsite WHERE id > 0");
 
     groups->user_symbol_limit = limit;
     groups->user_symbol = memory_resize(NULL, (size_t)limit * sizeof(groups->user_symbol[0]));
@@ -214,8 +210,8 @@ static size_t intern(struct groups *groups, int64_t symbol_id)
 
     load_symbol(&location, groups->database, symbol_id);
     reduce_location(&location, groups->by);
-    key = hash_text(location.function,
-                    hash_text(location.file, hash_text(location.module, location.is_python ? 2 : 1)));
+    key =
+        hash_text(location.function, hash_text(location.file, hash_text(location.module, location.is_python ? 2 : 1)));
     for (;; key++) {
         key = key == UINT64_MAX ? 0 : key;
         index = map_find(&groups->interned, key);
@@ -289,8 +285,7 @@ void groups_add(struct groups *groups, int64_t callsite_id, int64_t key, const s
         if (groups->user_symbol == NULL) {
             load_user_symbols(groups);
         }
-        key =
-            callsite_id > 0 && callsite_id < groups->user_symbol_limit ? groups->user_symbol[callsite_id] : 0;
+        key = callsite_id > 0 && callsite_id < groups->user_symbol_limit ? groups->user_symbol[callsite_id] : 0;
     } else if (groups->by == GROUP_BY_STACK) {
         key = callsite_id;
     }
@@ -330,10 +325,9 @@ static void load_totals(struct groups *groups, const char *domain)
 {
     struct cursor cursor;
 
-    cursor_open(
-        &cursor, groups->database,
-        "SELECT callsite_id, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, "
-        "peak_bytes, temporary, lifetime_ns FROM callsite_stat WHERE " OF_DOMAIN);
+    cursor_open(&cursor, groups->database,
+                "SELECT callsite_id, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, "
+                "peak_bytes, temporary, lifetime_ns FROM callsite_stat WHERE " OF_DOMAIN);
     cursor_bind_text(&cursor, 1, domain);
     while (cursor_next(&cursor)) {
         struct group_figures figures;
@@ -400,11 +394,10 @@ static void load_allocations(struct groups *groups, const char *domain)
     char statement[400];
 
     load_peaks(peaks, groups->database, domain);
-    snprintf(
-        statement, sizeof(statement),
-        "SELECT %s, size, temporary, lifetime_events, lifetime_ns, alloc_seq, device FROM allocation_row "
-        "WHERE " OF_DOMAIN,
-        sql[groups->by]);
+    snprintf(statement, sizeof(statement),
+             "SELECT %s, size, temporary, lifetime_events, lifetime_ns, alloc_seq, device FROM allocation_row "
+             "WHERE " OF_DOMAIN,
+             sql[groups->by]);
     cursor_open(&cursor, groups->database, statement);
     cursor_bind_text(&cursor, 1, domain);
     while (cursor_next(&cursor)) {
@@ -467,8 +460,8 @@ void groups_load_process(struct groups *groups, const char *domain, int64_t proc
         const struct group_figures figures = {.peak_allocations = cursor_integer(&cursor, 2),
                                               .peak_bytes = cursor_integer(&cursor, 3)};
 
-        groups_add(groups, cursor_integer(&cursor, 0),
-                   groups->by == GROUP_BY_SIZE ? groups_size_key(key) : key, &figures);
+        groups_add(groups, cursor_integer(&cursor, 0), groups->by == GROUP_BY_SIZE ? groups_size_key(key) : key,
+                   &figures);
     }
     cursor_close(&cursor);
 }
@@ -477,10 +470,9 @@ int groups_check_allocations(struct database *database, const char *what, struct
 {
     return !report_keeps_only_live(database)
                ? VARVE_OK
-               : varve_message_set(
-                     message, VARVE_ERROR_UNSUPPORTED,
-                     "%s: %s needs the allocations, which were not kept (recorded with --keep totals)",
-                     database_path(database), what);
+               : varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                   "%s: %s needs the allocations, which were not kept (recorded with --keep totals)",
+                                   database_path(database), what);
 }
 
 int groups_check(struct database *database, enum group_by by, struct varve_message *message)
@@ -488,8 +480,7 @@ int groups_check(struct database *database, enum group_by by, struct varve_messa
     char what[64];
 
     snprintf(what, sizeof(what), "--by %s", group_by_names[by]);
-    return by == GROUP_BY_THREAD || by == GROUP_BY_SIZE ? groups_check_allocations(database, what, message)
-                                                        : VARVE_OK;
+    return by == GROUP_BY_THREAD || by == GROUP_BY_SIZE ? groups_check_allocations(database, what, message) : VARVE_OK;
 }
 
 /* ---- ranking ---- */
@@ -602,8 +593,7 @@ static char *size_name(int64_t largest)
     return memory_copy_text(text);
 }
 
-static void fill_row(struct callsite_row *row, const struct groups *groups, size_t index,
-                     enum callsite_rank rank)
+static void fill_row(struct callsite_row *row, const struct groups *groups, size_t index, enum callsite_rank rank)
 {
     const struct group *group = &groups->items[index];
 

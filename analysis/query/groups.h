@@ -32,8 +32,7 @@ enum group_by {
 };
 
 extern const char *const group_by_names[]; /* of an OPTION_CHOICE: ends with NULL */
-#define GROUP_BY_HELP \
-    "entries are lines (default), functions, whole stacks, modules, processes, threads or sizes"
+#define GROUP_BY_HELP "entries are lines (default), functions, whole stacks, modules, processes, threads or sizes"
 
 enum callsite_rank {
     CALLSITE_BY_PEAK,      /* bytes live at the peak of the domain */
@@ -59,16 +58,13 @@ struct group_location {
 
 /* An entry of a list. */
 struct callsite_row {
-    int64_t
-        id; /* of the call site that has most of the ranking's figure: its stack stands for all; 0: none */
+    int64_t id;        /* of the call site that has most of the ranking's figure: its stack stands for all; 0: none */
     int64_t callsites; /* that were put together */
-    int64_t key; /* by process and thread: the row of that table; by size: bytes of the largest; else 0 */
+    int64_t key;       /* by process and thread: the row of that table; by size: bytes of the largest; else 0 */
     struct group_figures figures;
-    struct group_location
-        user; /* the user's line; by function without line, by module with the module only */
-    struct group_location
-        innermost; /* of call site `id`: its innermost frame that is no allocation function */
-    char *name;    /* by process, thread and size: in words; else NULL */
+    struct group_location user;      /* the user's line; by function without line, by module with the module only */
+    struct group_location innermost; /* of call site `id`: its innermost frame that is no allocation function */
+    char *name;                      /* by process, thread and size: in words; else NULL */
 };
 
 struct callsite_list {

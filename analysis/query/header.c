@@ -64,8 +64,7 @@ static void print_extent(FILE *out, struct database *database, const struct repo
     free(host);
 }
 
-static void print_folded(FILE *out,
-                         void (*print)(FILE *out, struct database *database, const struct report_loss *loss),
+static void print_folded(FILE *out, void (*print)(FILE *out, struct database *database, const struct report_loss *loss),
                          struct database *database, const struct report_loss *loss)
 {
     char *text;
@@ -106,8 +105,7 @@ void report_header_print(FILE *out, struct database *database, const struct repo
         fprintf(out, TITLE, "kept");
         format_print_wrapped(out, cut, TITLE_COLUMNS);
     }
-    terminal_style(out,
-                   report_is_lossless(loss) && database_is_complete(database) ? TERMINAL_GOOD : TERMINAL_BAD);
+    terminal_style(out, report_is_lossless(loss) && database_is_complete(database) ? TERMINAL_GOOD : TERMINAL_BAD);
     print_folded(out, print_health, database, loss);
     terminal_style(out, TERMINAL_PLAIN);
 }

@@ -21,8 +21,7 @@
 struct lines {
     unsigned char *ranks; /* of symbol n at [n]: enum varve_frame_rank */
     size_t symbol_limit;
-    uint32_t
-        *users; /* of node n at [n]: the symbol of the user's line of the stack that begins there, 0: none */
+    uint32_t *users; /* of node n at [n]: the symbol of the user's line of the stack that begins there, 0: none */
     size_t node_limit;
 };
 
@@ -56,8 +55,7 @@ static int read_file(char *path, size_t path_bytes, char **text_out, struct varv
         /* who may not read it is somebody else, with the environment of its owner */
         return errno == ENOENT || errno == ENOTDIR || errno == EACCES
                    ? VARVE_OK
-                   : varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be read: %s", path,
-                                       strerror(errno));
+                   : varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be read: %s", path, strerror(errno));
     }
     *text_out = memory_resize(NULL, FILE_BYTES_MAX + 1);
     bytes = fread(*text_out, 1, FILE_BYTES_MAX, file);
@@ -71,8 +69,7 @@ static int read_file(char *path, size_t path_bytes, char **text_out, struct varv
     return error;
 }
 
-static int add_lines(struct varve_plumbing *plumbing, const char *path, const char *text,
-                     struct varve_message *message)
+static int add_lines(struct varve_plumbing *plumbing, const char *path, const char *text, struct varve_message *message)
 {
     struct varve_message reason = {""};
     int error = varve_plumbing_add_lines(plumbing, text, &reason);
@@ -82,16 +79,14 @@ static int add_lines(struct varve_plumbing *plumbing, const char *path, const ch
 
 /* ---- the lines ---- */
 
-static void rank_symbols(struct lines *lines, struct database *database,
-                         const struct varve_plumbing *plumbing)
+static void rank_symbols(struct lines *lines, struct database *database, const struct varve_plumbing *plumbing)
 {
     struct cursor cursor;
 
     lines->symbol_limit = (size_t)database_number_limit(database, "SELECT max(id), count(*) FROM symbol");
     lines->ranks = memory_resize(NULL, lines->symbol_limit * sizeof(*lines->ranks));
     memset(lines->ranks, 0, lines->symbol_limit * sizeof(*lines->ranks));
-    cursor_open(&cursor, database,
-                "SELECT id, function, file, module, coalesce(line, 0), is_python FROM symbol");
+    cursor_open(&cursor, database, "SELECT id, function, file, module, coalesce(line, 0), is_python FROM symbol");
     while (cursor_next(&cursor)) {
         const int64_t id = cursor_integer(&cursor, 0);
         const struct varve_writer_symbol symbol = {
@@ -116,15 +111,13 @@ static void find_lines(struct lines *lines, struct database *database)
     lines->node_limit = (size_t)database_number_limit(database, "SELECT max(id), count(*) FROM stack_node");
     lines->users = memory_resize(NULL, lines->node_limit * sizeof(*lines->users));
     memset(lines->users, 0, lines->node_limit * sizeof(*lines->users));
-    cursor_open(&cursor, database,
-                "SELECT id, coalesce(parent_id, 0), symbol_id FROM stack_node ORDER BY id");
+    cursor_open(&cursor, database, "SELECT id, coalesce(parent_id, 0), symbol_id FROM stack_node ORDER BY id");
     while (cursor_next(&cursor)) {
         const int64_t id = cursor_integer(&cursor, 0);
         const int64_t parent = cursor_integer(&cursor, 1);
         const int64_t symbol = cursor_integer(&cursor, 2);
 
-        if (id <= 0 || (size_t)id >= lines->node_limit || symbol <= 0 ||
-            (size_t)symbol >= lines->symbol_limit) {
+        if (id <= 0 || (size_t)id >= lines->node_limit || symbol <= 0 || (size_t)symbol >= lines->symbol_limit) {
             continue; /* a damaged file may have any */
         }
         lines->users[id] = parent > 0 && parent < id ? lines->users[parent] : 0;
@@ -185,15 +178,15 @@ static size_t choose_lines(struct database *database, const struct varve_plumbin
 
     rank_symbols(&lines, database, plumbing);
     find_lines(&lines, database);
-    database_execute(
-        database, "PRAGMA query_only = 0; PRAGMA temp_store = 2; BEGIN;"
-                  "CREATE TEMP TABLE symbol(id INTEGER PRIMARY KEY, function TEXT, file TEXT, line INTEGER,"
-                  " module TEXT, is_python INTEGER, is_inlined INTEGER, user_rank INTEGER);"
-                  "INSERT INTO temp.symbol SELECT id, function, file, line, module, is_python, is_inlined,"
-                  " user_rank FROM main.symbol;"
-                  "CREATE TEMP TABLE callsite(id INTEGER PRIMARY KEY, node_id INTEGER, depth INTEGER,"
-                  " symbol_id INTEGER, user_symbol_id INTEGER);"
-                  "INSERT INTO temp.callsite SELECT id, node_id, depth, symbol_id, NULL FROM main.callsite;");
+    database_execute(database,
+                     "PRAGMA query_only = 0; PRAGMA temp_store = 2; BEGIN;"
+                     "CREATE TEMP TABLE symbol(id INTEGER PRIMARY KEY, function TEXT, file TEXT, line INTEGER,"
+                     " module TEXT, is_python INTEGER, is_inlined INTEGER, user_rank INTEGER);"
+                     "INSERT INTO temp.symbol SELECT id, function, file, line, module, is_python, is_inlined,"
+                     " user_rank FROM main.symbol;"
+                     "CREATE TEMP TABLE callsite(id INTEGER PRIMARY KEY, node_id INTEGER, depth INTEGER,"
+                     " symbol_id INTEGER, user_symbol_id INTEGER);"
+                     "INSERT INTO temp.callsite SELECT id, node_id, depth, symbol_id, NULL FROM main.callsite;");
     write_symbols(&lines, database);
     all = write_callsites(&lines, database);
     database_copy_views(database, NULL);

@@ -50,14 +50,12 @@ void report_kept_words(char *text, size_t bytes, struct database *database)
 
     text[0] = '\0';
     if (keeps(database, "totals")) {
-        snprintf(
-            text, bytes,
-            "totals and what is live; no events, and no allocations that were freed (--keep totals)%s%s%s",
-            joined > 0 ? "; " : "", joined > 0 ? format_count(joined).text : "",
-            joined > 0 ? " smaller call sites were put together" : "");
+        snprintf(text, bytes,
+                 "totals and what is live; no events, and no allocations that were freed (--keep totals)%s%s%s",
+                 joined > 0 ? "; " : "", joined > 0 ? format_count(joined).text : "",
+                 joined > 0 ? " smaller call sites were put together" : "");
     } else if (count >= 0) {
-        snprintf(text, bytes, "totals of all events; rows of the first %s only (--max-size)",
-                 format_count(count).text);
+        snprintf(text, bytes, "totals of all events; rows of the first %s only (--max-size)", format_count(count).text);
     } else if (keeps(database, "allocations")) {
         snprintf(text, bytes, "allocations and totals; no events (--keep allocations)");
     }
@@ -84,8 +82,8 @@ int report_require_events(struct database *database, struct varve_message *messa
     char words[240];
 
     report_kept_words(words, sizeof(words), database);
-    return words[0] == '\0' ? VARVE_OK
-                            : varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                                "%s has not the events that this needs: it has %s",
-                                                database_path(database), words);
+    return words[0] == '\0'
+               ? VARVE_OK
+               : varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%s has not the events that this needs: it has %s",
+                                   database_path(database), words);
 }

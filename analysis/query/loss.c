@@ -74,15 +74,13 @@ void report_loss_load(struct report_loss *loss, struct database *database)
     load_programs(loss, database);
     loss->stat_rows = database_integer(database, "SELECT count(*) FROM data_loss", 0);
     loss->other_rows = database_integer(
-        database,
-        "SELECT count(*) FROM data_loss WHERE name NOT IN (" REPORTED_APART ", 'heap_not_recorded')", 0);
+        database, "SELECT count(*) FROM data_loss WHERE name NOT IN (" REPORTED_APART ", 'heap_not_recorded')", 0);
     loss->unhooked_heaps =
         database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'heap_not_recorded'", 0);
     loss->unattached =
         database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'events_unattached'", 0);
     loss->unattached_processes = database_integer(
-        database,
-        "SELECT sum(value) FROM data_loss WHERE name IN ('processes_unattached', 'processes_missing')", 0);
+        database, "SELECT sum(value) FROM data_loss WHERE name IN ('processes_unattached', 'processes_missing')", 0);
     loss->damaged = database_integer(
         database, "SELECT sum(value) FROM data_loss WHERE name IN ('rings_damaged', 'rings_missing')", 0);
 }
@@ -96,8 +94,8 @@ static bool adds_up(const struct report_loss *loss)
 
 bool report_is_lossless(const struct report_loss *loss)
 {
-    return adds_up(loss) && loss->stat_rows == 0 && loss->unrecorded == 0 &&
-           loss->unattached_processes == 0 && loss->unhooked_heaps == 0;
+    return adds_up(loss) && loss->stat_rows == 0 && loss->unrecorded == 0 && loss->unattached_processes == 0 &&
+           loss->unhooked_heaps == 0;
 }
 
 void report_unrecorded_print(FILE *out, struct database *database, const struct report_loss *loss)
@@ -131,8 +129,7 @@ void report_unrecorded_print(FILE *out, struct database *database, const struct 
 static void print_killed(FILE *out, const struct report_loss *loss)
 {
     if (loss->killed > 0) {
-        fprintf(out, "%s process%s killed", format_count(loss->killed).text,
-                format_plural(loss->killed, "", "es"));
+        fprintf(out, "%s process%s killed", format_count(loss->killed).text, format_plural(loss->killed, "", "es"));
         if (loss->killed_by > 0) {
             fprintf(out, " (signal %" PRId64 ")", loss->killed_by);
         }
@@ -163,8 +160,8 @@ void report_loss_words(FILE *out, const struct report_loss *loss)
         fputs("; DATA LOSS, see varve info", out);
     }
     if (loss->running > 0) {
-        fprintf(out, "; %s process%s still running when the recording stopped",
-                format_count(loss->running).text, format_plural(loss->running, "", "es"));
+        fprintf(out, "; %s process%s still running when the recording stopped", format_count(loss->running).text,
+                format_plural(loss->running, "", "es"));
     }
     if (loss->unrecorded > 0) {
         fprintf(out, "; %s program%s not recorded", format_count(loss->unrecorded).text,
@@ -233,24 +230,19 @@ void report_loss_print(FILE *out, struct database *database, const struct report
     } else if (loss->lost > 0 || (loss->unattached == 0 && loss->damaged == 0)) {
         print_dropped(out, loss);
     } else {
-        fprintf(out, "DATA LOSS: not all of %s events is here\n",
-                format_count(loss->emitted + loss->unattached).text);
+        fprintf(out, "DATA LOSS: not all of %s events is here\n", format_count(loss->emitted + loss->unattached).text);
     }
     if (loss->damaged > 0) {
         fprintf(out, "            %s ring%s missing, cut or damaged: what else they held is not known\n",
                 format_count(loss->damaged).text, format_plural(loss->damaged, " is", "s are"));
     }
     if (loss->unattached > 0) {
-        fprintf(
-            out,
-            "            %s event%s found no ring: no memory, file descriptor, permission or disk space\n",
-            format_count(loss->unattached).text, format_plural(loss->unattached, "", "s"));
+        fprintf(out, "            %s event%s found no ring: no memory, file descriptor, permission or disk space\n",
+                format_count(loss->unattached).text, format_plural(loss->unattached, "", "s"));
     }
     if (loss->unattached_processes > 0) {
-        fprintf(out,
-                "            %s process%s could not be recorded: no session page for it, or it was deleted\n",
-                format_count(loss->unattached_processes).text,
-                format_plural(loss->unattached_processes, "", "es"));
+        fprintf(out, "            %s process%s could not be recorded: no session page for it, or it was deleted\n",
+                format_count(loss->unattached_processes).text, format_plural(loss->unattached_processes, "", "es"));
     }
     if (loss->running > 0) {
         fprintf(out, "            %s process%s still running when the recording stopped\n",
@@ -337,11 +329,10 @@ struct cJSON *report_loss_json(struct database *database, const struct report_lo
     json_integer(object, "processes_gone", loss->unknown);
     json_integer(object, "programs_unrecorded", loss->unrecorded);
     json_integer(object, "programs_unrecorded_runs", loss->unrecorded_runs);
-    json_add(
-        object, "data_loss",
-        query_json(
-            database,
-            "SELECT name, CASE WHEN idx >= 0 THEN idx END AS idx, source, value FROM data_loss ORDER BY name, idx",
-            0));
+    json_add(object, "data_loss",
+             query_json(
+                 database,
+                 "SELECT name, CASE WHEN idx >= 0 THEN idx END AS idx, source, value FROM data_loss ORDER BY name, idx",
+                 0));
     return object;
 }

@@ -55,8 +55,7 @@ int event_time_parse(const char *text, int64_t *ts_ns_out)
     double number = strtod(text, &end);
 
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-        if (end != text && strcmp(end, units[i].suffix) == 0 && number >= 0 &&
-            number * units[i].factor < 9e18) {
+        if (end != text && strcmp(end, units[i].suffix) == 0 && number >= 0 && number * units[i].factor < 9e18) {
             *ts_ns_out = (int64_t)llround(number * units[i].factor);
             return VARVE_OK;
         }
@@ -64,8 +63,7 @@ int event_time_parse(const char *text, int64_t *ts_ns_out)
     return VARVE_ERROR_INVALID;
 }
 
-int segments_moment(struct database *database, const char *text, int64_t *seq_out,
-                    struct varve_message *message)
+int segments_moment(struct database *database, const char *text, int64_t *seq_out, struct varve_message *message)
 {
     int64_t last = database_integer(database, "SELECT max(seq) FROM event", 0);
     int64_t ts_ns;
@@ -85,19 +83,17 @@ int segments_moment(struct database *database, const char *text, int64_t *seq_ou
     number = strtoll(text, &end, 10);
     if (end != text && *end == '\0' && errno == 0 && number >= 0) {
         if (number > last) {
-            return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                                     "%s: there is no event %lld, the last is %" PRId64,
+            return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s: there is no event %lld, the last is %" PRId64,
                                      database_path(database), number, last);
         }
         *seq_out = number;
         return VARVE_OK;
     }
     if (event_time_parse(text, &ts_ns) != VARVE_OK) {
-        return varve_message_set(
-            message, VARVE_ERROR_INVALID,
-            "--at must be the number of an event or a time such as 1.5s, 20ms, 7us, 900ns, "
-            "not '%s'",
-            text);
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "--at must be the number of an event or a time such as 1.5s, 20ms, 7us, 900ns, "
+                                 "not '%s'",
+                                 text);
     }
     *seq_out = event_at_time(database, last, ts_ns);
     return VARVE_OK;
@@ -121,9 +117,8 @@ static struct segments_part *part_get(struct loader *loader, int64_t process_id,
     struct segments_state *state = loader->state;
     size_t at = 0;
 
-    while (at < state->count &&
-           (state->parts[at].process_id < process_id ||
-            (state->parts[at].process_id == process_id && state->parts[at].device < device))) {
+    while (at < state->count && (state->parts[at].process_id < process_id ||
+                                 (state->parts[at].process_id == process_id && state->parts[at].device < device))) {
         at++;
     }
     if (at < state->count && state->parts[at].process_id == process_id && state->parts[at].device == device) {
@@ -131,8 +126,7 @@ static struct segments_part *part_get(struct loader *loader, int64_t process_id,
     }
     state->parts = memory_resize(state->parts, (state->count + 1) * sizeof(state->parts[0]));
     memmove(&state->parts[at + 1], &state->parts[at], (state->count - at) * sizeof(state->parts[0]));
-    state->parts[at] =
-        (struct segments_part){.process_id = process_id, .device = device, .layout = varve_layout_new()};
+    state->parts[at] = (struct segments_part){.process_id = process_id, .device = device, .layout = varve_layout_new()};
     if (state->parts[at].layout == NULL) {
         memory_exhausted();
     }
@@ -145,8 +139,7 @@ static void load_threads(struct loader *loader)
     size_t bytes;
     struct cursor cursor;
 
-    loader->thread_limit =
-        database_number_limit(loader->database, "SELECT max(id), count(*) FROM thread WHERE id > 0");
+    loader->thread_limit = database_number_limit(loader->database, "SELECT max(id), count(*) FROM thread WHERE id > 0");
     bytes = (size_t)loader->thread_limit * sizeof(int64_t);
     loader->process_of = memory_resize(NULL, bytes);
     memset(loader->process_of, 0, bytes);
@@ -169,12 +162,11 @@ static void load_keyframes(struct loader *loader, int64_t seq)
 {
     struct cursor cursor;
 
-    cursor_open(
-        &cursor, loader->database,
-        "SELECT k.process_id, k.device, k.data FROM keyframe k JOIN (SELECT process_id, device, max(seq) AS "
-        "seq FROM keyframe WHERE seq <= ?1 GROUP BY process_id, device) USING (process_id, device, seq) "
-        "LEFT JOIN process p ON p.id = k.process_id "
-        "WHERE k.data IS NOT NULL AND (?2 < 0 OR k.device = ?2) AND (?3 = 0 OR p.pid = ?3)");
+    cursor_open(&cursor, loader->database,
+                "SELECT k.process_id, k.device, k.data FROM keyframe k JOIN (SELECT process_id, device, max(seq) AS "
+                "seq FROM keyframe WHERE seq <= ?1 GROUP BY process_id, device) USING (process_id, device, seq) "
+                "LEFT JOIN process p ON p.id = k.process_id "
+                "WHERE k.data IS NOT NULL AND (?2 < 0 OR k.device = ?2) AND (?3 = 0 OR p.pid = ?3)");
     cursor_bind_integer(&cursor, 1, seq);
     cursor_bind_integer(&cursor, 2, loader->device);
     cursor_bind_integer(&cursor, 3, loader->pid);
@@ -182,11 +174,10 @@ static void load_keyframes(struct loader *loader, int64_t seq)
         struct segments_part *part = part_get(loader, cursor_integer(&cursor, 0), cursor_integer(&cursor, 1));
         struct value data = cursor_value(&cursor, 2);
 
-        loader->error = data.type == VALUE_BLOB ? varve_layout_decode(part->layout, data.text, data.bytes)
-                                                : VARVE_ERROR_CORRUPT;
+        loader->error =
+            data.type == VALUE_BLOB ? varve_layout_decode(part->layout, data.text, data.bytes) : VARVE_ERROR_CORRUPT;
         if (loader->error != VARVE_OK) {
-            varve_message_set(loader->message, loader->error,
-                              "%s: a keyframe of device %" PRId64 " is damaged",
+            varve_message_set(loader->message, loader->error, "%s: a keyframe of device %" PRId64 " is damaged",
                               database_path(loader->database), part->device);
         }
     }
@@ -237,16 +228,15 @@ static void load_events(struct loader *loader, int64_t from, int64_t to)
 static void load_pids(struct segments_state *state, struct database *database)
 {
     for (size_t i = 0; i < state->count; i++) {
-        state->parts[i].pid = database_integer_of(database, "SELECT pid FROM process WHERE id = ?1",
-                                                  state->parts[i].process_id);
+        state->parts[i].pid =
+            database_integer_of(database, "SELECT pid FROM process WHERE id = ?1", state->parts[i].process_id);
     }
 }
 
 int segments_state_load(struct segments_state *state, struct database *database, int64_t seq, int64_t device,
                         int64_t pid, struct varve_message *message)
 {
-    struct loader loader = {
-        .state = state, .database = database, .device = device, .pid = pid, .message = message};
+    struct loader loader = {.state = state, .database = database, .device = device, .pid = pid, .message = message};
     int64_t from;
 
     *state = (struct segments_state){.seq = seq, .ts_ns = event_time_ns(database, seq)};
@@ -299,8 +289,7 @@ static void item_take(struct segment_item *item, const struct varve_layout_block
     item->allocated += block->state == VARVE_LAYOUT_USED ? block->size : 0;
 }
 
-bool segment_next(const struct varve_layout *layout, uint64_t *from, bool whole,
-                  struct segment_item *item_out)
+bool segment_next(const struct varve_layout *layout, uint64_t *from, bool whole, struct segment_item *item_out)
 {
     struct varve_layout_block block;
 
@@ -333,8 +322,7 @@ static char cell_of(const struct varve_layout *layout, uint64_t start, uint64_t 
     struct varve_layout_block block;
     int most = 3;
 
-    for (uint64_t at = start; at < end && varve_layout_block(layout, at, &block);
-         at = block.addr + block.extent) {
+    for (uint64_t at = start; at < end && varve_layout_block(layout, at, &block); at = block.addr + block.extent) {
         uint64_t share = overlap(block.addr, block.extent, start, end);
 
         bytes[block.state] += share;
@@ -347,8 +335,7 @@ static char cell_of(const struct varve_layout *layout, uint64_t start, uint64_t 
     return letters[most];
 }
 
-void segment_map(const struct varve_layout *layout, const struct segment_item *item, char *line,
-                 size_t columns)
+void segment_map(const struct varve_layout *layout, const struct segment_item *item, char *line, size_t columns)
 {
     uint64_t bytes = item->end - item->addr;
     size_t count = bytes / 512 < columns ? (size_t)(bytes / 512) : columns;

@@ -32,8 +32,7 @@ static int check_domain(const char *domain, struct database *database, struct va
     }
     cursor_close(&cursor);
     if (used == 0 && database_error(database, NULL) == VARVE_OK) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT,
-                                 "%s lacks a part of a trace database (no rows in domain)",
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s lacks a part of a trace database (no rows in domain)",
                                  database_path(database));
     }
     if (!is_known && database_error(database, NULL) == VARVE_OK) {
@@ -106,10 +105,9 @@ int selection_make(struct selection *selection, struct database *database, const
         return VARVE_OK;
     }
     /* exec gives one pid several images: the one that needed most is the one people mean */
-    cursor_open(
-        &cursor, database,
-        "SELECT p.id FROM process p LEFT JOIN total_process t ON t.process_id = p.id AND t.domain = ?2 "
-        "WHERE p.pid = ?1 ORDER BY coalesce(t.peak_bytes, -1) DESC, p.id LIMIT 1");
+    cursor_open(&cursor, database,
+                "SELECT p.id FROM process p LEFT JOIN total_process t ON t.process_id = p.id AND t.domain = ?2 "
+                "WHERE p.pid = ?1 ORDER BY coalesce(t.peak_bytes, -1) DESC, p.id LIMIT 1");
     cursor_bind_integer(&cursor, 1, pid);
     cursor_bind_text(&cursor, 2, domain);
     if (cursor_next(&cursor)) {
@@ -145,8 +143,7 @@ bool selection_total(const struct selection *selection, struct database *databas
 
     report_totals_load(&totals, database, selection->process_id);
     for (size_t i = 0; i < totals.count && !is_found; i++) {
-        if (strcmp(totals.rows[i].domain, selection->domain) == 0 &&
-            totals.rows[i].device == selection->device) {
+        if (strcmp(totals.rows[i].domain, selection->domain) == 0 && totals.rows[i].device == selection->device) {
             *total = totals.rows[i];
             total->domain = NULL; /* the list's */
             is_found = true;

@@ -112,8 +112,7 @@ static bool is_startup(const char *function)
     };
 
     for (size_t i = 0; function != NULL && i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strncmp(function, names[i], strcspn(function, "@")) == 0 &&
-            strlen(names[i]) == strcspn(function, "@")) {
+        if (strncmp(function, names[i], strcspn(function, "@")) == 0 && strlen(names[i]) == strcspn(function, "@")) {
             return true;
         }
     }
@@ -238,8 +237,7 @@ static size_t find_callers(const struct stack *stack, size_t at, struct link *li
         if (frame->function == NULL || frame->is_python != own->is_python || is_plumbing(frame, own)) {
             continue;
         }
-        if (memory_same_text(before->function, frame->function) &&
-            memory_same_text(before->file, frame->file)) {
+        if (memory_same_text(before->function, frame->function) && memory_same_text(before->file, frame->file)) {
             if (count > 0) {
                 links[count - 1].times++;
             }

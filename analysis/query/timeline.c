@@ -91,9 +91,7 @@ void timeline_free(struct timeline *timeline)
 static int cell_eighths(const struct timeline_point *point, int row, int rows, int64_t highest)
 {
     double cells = (double)point->allocated_max * (double)rows / (double)highest;
-    int eighths = cells <= (double)row       ? 0
-                  : cells >= (double)row + 1 ? 8
-                                             : (int)((cells - (double)row) * 8.0 + 0.5);
+    int eighths = cells <= (double)row ? 0 : cells >= (double)row + 1 ? 8 : (int)((cells - (double)row) * 8.0 + 0.5);
 
     /* what is not nothing is seen */
     return row == 0 && eighths == 0 && point->allocated_max > 0 ? 1 : eighths;
@@ -139,6 +137,5 @@ void timeline_chart(FILE *out, const struct timeline *timeline, int rows)
     for (size_t i = 0; i < timeline->count; i++) {
         fputc('-', out);
     }
-    fprintf(out, "\n%*s 0%*s\n", LABEL_COLUMNS + 1, "", (int)timeline->count - 1,
-            format_duration(last->end_ns).text);
+    fprintf(out, "\n%*s 0%*s\n", LABEL_COLUMNS + 1, "", (int)timeline->count - 1, format_duration(last->end_ns).text);
 }

@@ -61,8 +61,8 @@ static int reserve(struct replay_releases *plan, size_t capacity)
 }
 
 /* How many of the first `count` releases of `plan` are the events from `index` on, one by one. */
-static size_t releases_equal(const struct replay *replay, size_t index, size_t end,
-                             const struct replay_releases *plan, size_t count)
+static size_t releases_equal(const struct replay *replay, size_t index, size_t end, const struct replay_releases *plan,
+                             size_t count)
 {
     const struct history_event *events = replay->trace->events;
     size_t equal = 0;
@@ -79,8 +79,8 @@ static size_t releases_equal(const struct replay *replay, size_t index, size_t e
 /* ---- what a request, or empty_cache, would release now ---- */
 
 /* Append what `stage` would release after the releases that the plan holds already. */
-static int add_stage(struct replay *replay, struct replay_releases *plan, enum varve_alloc_stage stage,
-                     uint64_t bytes, uint64_t stream, bool *success_out)
+static int add_stage(struct replay *replay, struct replay_releases *plan, enum varve_alloc_stage stage, uint64_t bytes,
+                     uint64_t stream, bool *success_out)
 {
     size_t count = 0;
     int result;
@@ -89,8 +89,8 @@ static int add_stage(struct replay *replay, struct replay_releases *plan, enum v
         size_t room = plan->capacity - plan->count;
 
         result = varve_alloc_forecast_release(replay->alloc, stage, bytes, stream, plan->items, plan->count,
-                                              plan->items == NULL ? NULL : plan->items + plan->count, room,
-                                              &count, success_out);
+                                              plan->items == NULL ? NULL : plan->items + plan->count, room, &count,
+                                              success_out);
         if (result != VARVE_OK || count <= room) {
             break;
         }
@@ -113,8 +113,7 @@ static uint64_t bytes_of(const struct replay_releases *plan)
     return bytes;
 }
 
-static int predict_in_pool(struct replay *replay, const struct replay_request *request,
-                           struct prediction *prediction)
+static int predict_in_pool(struct replay *replay, const struct replay_request *request, struct prediction *prediction)
 {
     uint64_t stream = replay->history->streams[request->stream];
     uint64_t reserved = (uint64_t)varve_alloc_memory_reserved(replay->alloc);
@@ -144,8 +143,7 @@ static int predict_in_pool(struct replay *replay, const struct replay_request *r
             prediction->counts[j] = plan->count;
         }
         left = reserved - bytes_of(plan) + forecast.segment_bytes;
-        prediction->exceeds_capacity |=
-            i == GC && replay->options->capacity > 0 && left > replay->options->capacity;
+        prediction->exceeds_capacity |= i == GC && replay->options->capacity > 0 && left > replay->options->capacity;
         fits = replay->limit > 0 && left <= replay->limit && (i == GC || success);
         if (result != VARVE_OK || fits) {
             return result;
@@ -155,8 +153,7 @@ static int predict_in_pool(struct replay *replay, const struct replay_request *r
 }
 
 /* Enters and leaves the request's pool; changes nothing else. */
-static int predict(struct replay *replay, const struct replay_request *request,
-                   struct prediction *prediction_out)
+static int predict(struct replay *replay, const struct replay_request *request, struct prediction *prediction_out)
 {
     int result = replay_pool_enter(replay, request->pool);
     int left;
@@ -308,8 +305,8 @@ static int count_pending(struct replay *replay, size_t *count_out)
 
 /* Late completions: the request released everything, and they come with its wait, not before its search.
  * `is_held`: the first of them is of a block still in use. What does not come out is tried the other way. */
-static int is_late(struct replay *replay, const struct run *run, const struct replay_request *request,
-                   bool is_held, bool *answer_out)
+static int is_late(struct replay *replay, const struct run *run, const struct replay_request *request, bool is_held,
+                   bool *answer_out)
 {
     unsigned next = replay->trace->events[run->next].action;
     bool is_oom = replay->trace->events[request->event].action == HISTORY_OOM;
@@ -368,8 +365,8 @@ static int is_interrupted(struct replay *replay, const struct run *run, struct r
     }
     result = predict(replay, request_out, &prediction);
     *answer_out = result == VARVE_OK && !prediction.is_hit && prediction.counts[AVAILABLE] == run->released &&
-                  releases_equal(replay, run->released_begin, run->released_end, &replay->predicted,
-                                 run->released) == run->released;
+                  releases_equal(replay, run->released_begin, run->released_end, &replay->predicted, run->released) ==
+                      run->released;
     return result;
 }
 
@@ -382,8 +379,7 @@ static bool is_own(const struct replay *replay, const struct run *run, const str
     if (prediction->is_hit) {
         return false;
     }
-    equal = releases_equal(replay, run->released_begin, run->released_end, &replay->predicted,
-                           prediction->counts[ALL]);
+    equal = releases_equal(replay, run->released_begin, run->released_end, &replay->predicted, prediction->counts[ALL]);
     if (equal != run->released) {
         return false;
     }
@@ -399,8 +395,7 @@ static bool prefers_empty_cache(const struct replay *replay, const struct replay
                                 const struct prediction *prediction)
 {
     return !prediction->is_certain && !prediction->exceeds_capacity &&
-           replay->trace->events[request->event].action != HISTORY_OOM &&
-           replay->cached.count > prediction->counts[GC];
+           replay->trace->events[request->event].action != HISTORY_OOM && replay->cached.count > prediction->counts[GC];
 }
 
 static int attribute(struct replay *replay, const struct run *run, const struct replay_request *request)
@@ -417,9 +412,8 @@ static int attribute(struct replay *replay, const struct run *run, const struct 
     if (result != VARVE_OK) {
         return result;
     }
-    is_all = replay->cached.count > 0 &&
-             releases_equal(replay, run->released_begin, run->released_end, &replay->cached,
-                            replay->cached.count) == replay->cached.count;
+    is_all = replay->cached.count > 0 && releases_equal(replay, run->released_begin, run->released_end, &replay->cached,
+                                                        replay->cached.count) == replay->cached.count;
     owns = is_own(replay, run, request, &prediction);
     if (owns && !(is_all && prefers_empty_cache(replay, request, &prediction))) {
         return replay_malloc(replay, request);
@@ -427,8 +421,7 @@ static int attribute(struct replay *replay, const struct run *run, const struct 
     if (is_all) {
         return empty_cache(replay, run, replay->cached.count);
     }
-    equal =
-        releases_equal(replay, run->released_begin, run->released_end, &replay->cached, replay->cached.count);
+    equal = releases_equal(replay, run->released_begin, run->released_end, &replay->cached, replay->cached.count);
     if (equal < replay->cached.count) {
         replay->landed = (struct replay_landing){.addr = replay->cached.items[equal].addr};
     }

@@ -24,8 +24,7 @@ struct replay_figures replay_figures_of(const struct replay_result *result)
 }
 
 /* Whether the history comes out again; `result` is then the allocator's. */
-static bool follows(const struct history *history, const struct replay_options *options,
-                    struct replay_result *result)
+static bool follows(const struct history *history, const struct replay_options *options, struct replay_result *result)
 {
     struct replay_inference *inference;
     struct varve_message ignored = {""};
@@ -104,8 +103,7 @@ static bool has_releases(const struct history *history)
         const struct history_device *device = &history->devices[i];
 
         for (size_t j = 0; j < device->event_count; j++) {
-            if (device->events[j].action == HISTORY_SEGMENT_FREE ||
-                device->events[j].action == HISTORY_SEGMENT_UNMAP) {
+            if (device->events[j].action == HISTORY_SEGMENT_FREE || device->events[j].action == HISTORY_SEGMENT_UNMAP) {
                 return true;
             }
         }

@@ -25,7 +25,7 @@ struct replay_figures {
 struct replay_before {
     struct replay_figures figures;
     bool is_reproduced; /* every decision came out again: the figures are the allocator's; else the events' */
-    uint64_t limit; /* of reserved bytes, which no history holds: with it the recorded retries and failures
+    uint64_t limit;     /* of reserved bytes, which no history holds: with it the recorded retries and failures
                            follow from the rules; 0: there was nothing to explain by one */
 };
 

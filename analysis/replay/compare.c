@@ -16,8 +16,7 @@
 
 #define SEGMENT_ALIGNMENT (UINT64_C(2) << 20)
 
-static void action_text(char *buffer, size_t bytes, unsigned action, uint64_t addr, uint64_t size,
-                        uint64_t stream)
+static void action_text(char *buffer, size_t bytes, unsigned action, uint64_t addr, uint64_t size, uint64_t stream)
 {
     if (action == HISTORY_OOM) {
         snprintf(buffer, bytes, "oom of %" PRIu64 " bytes on stream 0x%" PRIx64, size, stream);
@@ -36,8 +35,7 @@ void replay_event_text(const struct replay *replay, size_t index, char *buffer, 
         return;
     }
     event = &replay->trace->events[index];
-    action_text(buffer, bytes, event->action, event->addr, event->size,
-                replay->history->streams[event->stream]);
+    action_text(buffer, bytes, event->action, event->addr, event->size, replay->history->streams[event->stream]);
 }
 
 void replay_differs(struct replay *replay, const char *format, ...)
@@ -87,8 +85,8 @@ static size_t stream_of(struct replay *replay, unsigned number, uint64_t addr)
     return replay->stream_of[number] - 1U;
 }
 
-static void differ_by_record(struct replay *replay, const struct varve_record *record, unsigned action,
-                             uint64_t size, size_t stream)
+static void differ_by_record(struct replay *replay, const struct varve_record *record, unsigned action, uint64_t size,
+                             size_t stream)
 {
     char text[160];
 
@@ -150,9 +148,8 @@ static uint64_t count_up(struct replay *replay, uint64_t bytes)
 /* The device said no: not a memory limit, since that is tested before the device is asked. */
 static bool is_refused(const struct replay *replay, const struct history_event *event)
 {
-    return replay->limit == 0 &&
-           (event->action == HISTORY_SEGMENT_FREE || event->action == HISTORY_SEGMENT_UNMAP ||
-            event->action == HISTORY_FREE_COMPLETED || event->action == HISTORY_OOM);
+    return replay->limit == 0 && (event->action == HISTORY_SEGMENT_FREE || event->action == HISTORY_SEGMENT_UNMAP ||
+                                  event->action == HISTORY_FREE_COMPLETED || event->action == HISTORY_OOM);
 }
 
 int replay_segment_addr(void *context, uint64_t bytes, uint64_t stream,
@@ -231,8 +228,7 @@ int replay_reservation_addr(void *context, uint64_t bytes, uint64_t stream,
     return VARVE_ERROR_CORRUPT;
 }
 
-static bool differ(struct replay_result *result, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+static bool differ(struct replay_result *result, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static bool differ(struct replay_result *result, const char *format, ...)
 {
@@ -280,9 +276,8 @@ static bool equal_block(const struct replay *replay, const struct history_block 
         return true;
     }
     return differ(result,
-                  "block 0x%" PRIx64 ", %" PRIu64 " bytes (%" PRIu64
-                  " requested), %s; the replay has 0x%" PRIx64 ", %" PRIu64 " bytes (%" PRIu64
-                  " requested), %s",
+                  "block 0x%" PRIx64 ", %" PRIu64 " bytes (%" PRIu64 " requested), %s; the replay has 0x%" PRIx64
+                  ", %" PRIu64 " bytes (%" PRIu64 " requested), %s",
                   want->addr, want->size, want->requested, state_text(want->state), got->addr, got->bytes,
                   got->requested, state_text(state_of(got->state)));
 }
@@ -291,21 +286,20 @@ static bool equal_segment(const struct replay *replay, const struct history_segm
                           const struct varve_segment_info *got, const struct varve_alloc_snapshot *snapshot,
                           struct replay_result *result)
 {
-    if (want->addr != got->addr || want->size != got->bytes ||
-        replay->history->streams[want->stream] != got->stream || want->is_small != got->is_small ||
-        want->is_expandable != got->is_expandable) {
+    if (want->addr != got->addr || want->size != got->bytes || replay->history->streams[want->stream] != got->stream ||
+        want->is_small != got->is_small || want->is_expandable != got->is_expandable) {
         return differ(result,
                       "segment 0x%" PRIx64 ", %" PRIu64 " bytes; the replay has 0x%" PRIx64 ", %" PRIu64
                       " bytes there, or another stream or kind",
                       want->addr, want->size, got->addr, got->bytes);
     }
     if (want->block_count != got->block_count) {
-        return differ(result, "segment 0x%" PRIx64 ": %zu blocks; the replay has %zu", want->addr,
-                      want->block_count, got->block_count);
+        return differ(result, "segment 0x%" PRIx64 ": %zu blocks; the replay has %zu", want->addr, want->block_count,
+                      got->block_count);
     }
     for (size_t i = 0; i < want->block_count; i++) {
-        if (!equal_block(replay, &replay->trace->blocks[want->first_block + i],
-                         &snapshot->blocks[got->first_block + i], result)) {
+        if (!equal_block(replay, &replay->trace->blocks[want->first_block + i], &snapshot->blocks[got->first_block + i],
+                         result)) {
             return false;
         }
     }
@@ -326,8 +320,7 @@ int replay_final(struct replay *replay, struct replay_result *result)
         is_equal = equal_segment(replay, &trace->segments[i], &snapshot.segments[i], &snapshot, result);
     }
     if (is_equal && trace->segment_count != snapshot.segment_count) {
-        is_equal =
-            differ(result, "%zu segments; the replay has %zu", trace->segment_count, snapshot.segment_count);
+        is_equal = differ(result, "%zu segments; the replay has %zu", trace->segment_count, snapshot.segment_count);
     }
     result->segments_equal &= is_equal;
     varve_alloc_snapshot_free(&snapshot);

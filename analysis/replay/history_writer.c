@@ -45,8 +45,7 @@ struct history_writer *history_writer_new(struct varve_writer *database, const s
     size_t bytes = (history->stack_count + 1) * sizeof(*writer->callsites);
     size_t depth = 0;
 
-    *writer =
-        (struct history_writer){.database = database, .history = history, .begin_us = first_time(history)};
+    *writer = (struct history_writer){.database = database, .history = history, .begin_us = first_time(history)};
     writer->callsites = memory_resize(NULL, bytes);
     memset(writer->callsites, 0, bytes);
     for (size_t i = 0; i < history->stack_count; i++) {
@@ -133,11 +132,9 @@ static void write_pool(struct replay *replay, const struct varve_record *record)
 
     writer->pools[record->pool] = 1;
     if (record->pool > 1) {
-        id = replay->is_starting ? pool_id_at_start(replay, record->addr)
-                                 : replay->inferred->pools.ids[replay->pool];
+        id = replay->is_starting ? pool_id_at_start(replay, record->addr) : replay->inferred->pools.ids[replay->pool];
     }
-    varve_writer_pool(writer->database, replay->index, record->pool, id.capture, id.user,
-                      record->pool % 2 != 0);
+    varve_writer_pool(writer->database, replay->index, record->pool, id.capture, id.user, record->pool % 2 != 0);
 }
 
 void history_writer_record(struct replay *replay, const struct varve_record *record)

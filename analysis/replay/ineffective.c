@@ -91,8 +91,7 @@ static bool check_gc(const struct facts *facts, char *reason)
     }
     if (facts->limit > 0 && facts->history->device_count == 1 && peak >= 0 && (uint64_t)peak <= bytes) {
         snprintf(reason, REPLAY_REASON_BYTES, "at most %s was reserved, and it acts above %s of %s",
-                 format_bytes(peak).text, format_bytes((int64_t)bytes).text,
-                 format_bytes((int64_t)facts->limit).text);
+                 format_bytes(peak).text, format_bytes((int64_t)bytes).text, format_bytes((int64_t)facts->limit).text);
         return true;
     }
     return false;
@@ -107,8 +106,7 @@ static bool check_max_split(const struct facts *facts, char *reason)
         facts->largest_segment >= facts->config.max_split_size) {
         return false;
     }
-    snprintf(reason, REPLAY_REASON_BYTES,
-             "no block can be that large: the largest segment that a request needs is %s",
+    snprintf(reason, REPLAY_REASON_BYTES, "no block can be that large: the largest segment that a request needs is %s",
              format_bytes((int64_t)facts->largest_segment).text);
     return true;
 }
@@ -169,15 +167,13 @@ static bool check_non_split_rounding(const struct facts *facts, char *reason)
     if (facts->config.max_split_size != VARVE_ALLOC_UNLIMITED) {
         return false;
     }
-    snprintf(reason, REPLAY_REASON_BYTES,
-             "it is about requests of max_split_size_mb and more, and that is not set");
+    snprintf(reason, REPLAY_REASON_BYTES, "it is about requests of max_split_size_mb and more, and that is not set");
     return true;
 }
 
 static bool was_refused(const struct facts *facts)
 {
-    return facts->result->stats.num_alloc_retries > 0 || facts->result->stats.num_ooms > 0 ||
-           facts->result->ooms > 0;
+    return facts->result->stats.num_alloc_retries > 0 || facts->result->stats.num_ooms > 0 || facts->result->ooms > 0;
 }
 
 static bool check_never_reached(const struct facts *facts, char *reason)
@@ -213,8 +209,7 @@ static bool check_research(const struct facts *facts, char *reason)
 static bool check_lock(const struct facts *facts, char *reason)
 {
     (void)facts;
-    snprintf(reason, REPLAY_REASON_BYTES,
-             "it is about threads that wait for each other: decisions are the same");
+    snprintf(reason, REPLAY_REASON_BYTES, "it is about threads that wait for each other: decisions are the same");
     return true;
 }
 
@@ -228,8 +223,7 @@ static bool check_backend(const struct facts *facts, char *reason)
 static bool check_pinned(const struct facts *facts, char *reason)
 {
     (void)facts;
-    snprintf(reason, REPLAY_REASON_BYTES,
-             "it is about pinned memory of the host, which is not in the history");
+    snprintf(reason, REPLAY_REASON_BYTES, "it is about pinned memory of the host, which is not in the history");
     return true;
 }
 
@@ -266,8 +260,8 @@ static bool is_set(const char *conf, const char *name)
     return false;
 }
 
-static size_t add(const struct facts *facts, const char *name, check_function check,
-                  struct replay_ineffective *items, size_t count)
+static size_t add(const struct facts *facts, const char *name, check_function check, struct replay_ineffective *items,
+                  size_t count)
 {
     if (count < REPLAY_INEFFECTIVE_MAX && check(facts, items[count].reason)) {
         items[count++].setting = name;
@@ -276,8 +270,7 @@ static size_t add(const struct facts *facts, const char *name, check_function ch
 }
 
 size_t replay_ineffective(const struct history *history, const struct replay_options *options,
-                          const struct replay_result *result,
-                          struct replay_ineffective items[REPLAY_INEFFECTIVE_MAX])
+                          const struct replay_result *result, struct replay_ineffective items[REPLAY_INEFFECTIVE_MAX])
 {
     struct facts facts = {.history = history, .options = options, .result = result};
     size_t count = 0;

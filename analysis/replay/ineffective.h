@@ -22,8 +22,7 @@ struct replay_ineffective {
 
 /// Those of `options` that had no effect on the replay that gave `result`; their number.
 size_t replay_ineffective(const struct history *history, const struct replay_options *options,
-                          const struct replay_result *result,
-                          struct replay_ineffective items[REPLAY_INEFFECTIVE_MAX]);
+                          const struct replay_result *result, struct replay_ineffective items[REPLAY_INEFFECTIVE_MAX]);
 
 #ifdef __cplusplus
 }

@@ -17,8 +17,8 @@ bool replay_choose(struct replay *replay, size_t completion, size_t request, boo
     bool answer = known != NULL ? *known != 0 : likely;
 
     if (known == NULL) {
-        replay->choice = (struct replay_choice){
-            .is_open = true, .completion = completion, .request = request, .answer = answer};
+        replay->choice =
+            (struct replay_choice){.is_open = true, .completion = completion, .request = request, .answer = answer};
     }
     return answer;
 }
@@ -56,8 +56,7 @@ static bool learn_choice(const struct replay *replay, struct replay_hints *hints
 {
     const struct replay_choice *choice = &replay->choice;
 
-    if (!choice->is_open || replay->mismatch.event < choice->completion ||
-        replay->mismatch.event > choice->request) {
+    if (!choice->is_open || replay->mismatch.event < choice->completion || replay->mismatch.event > choice->request) {
         return false;
     }
     map_put(&hints->choices, choice->completion, !choice->answer);
@@ -108,8 +107,7 @@ static bool learn_apart(const struct replay *replay, struct replay_hints *hints)
     struct replay_apart apart = {0, 0};
 
     if (pools->segment_count == 0 || replay->landed.found == 0 ||
-        !replay_request_at(replay, replay->mismatch.event, &request) ||
-        pools->segment_of[request.event] == 0) {
+        !replay_request_at(replay, replay->mismatch.event, &request) || pools->segment_of[request.event] == 0) {
         return false;
     }
     apart.a = pools->segment_of[request.event] - 1;

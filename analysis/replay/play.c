@@ -69,8 +69,7 @@ bool replay_request_at(const struct replay *replay, size_t index, struct replay_
 static int fail_call(struct replay *replay, const char *call, int error, const struct varve_message *message)
 {
     if (!replay->mismatch.is_set) {
-        replay_differs(replay, "%s: %s", call,
-                       message->text[0] != '\0' ? message->text : varve_strerror(error));
+        replay_differs(replay, "%s: %s", call, message->text[0] != '\0' ? message->text : varve_strerror(error));
     }
     return VARVE_OK;
 }
@@ -189,11 +188,11 @@ static int make_pending(struct replay *replay, const uint64_t *addr_of, struct v
             continue;
         }
         completion = map_find(&completions, start->blocks[i].addr);
-        result = varve_alloc_record_stream(replay->alloc, addr,
-                                           completion != NULL
-                                               ? replay_completion_stream(*completion)
-                                               : PSEUDO_NEVER + replay->inferred->scan.deferred_count + i,
-                                           message);
+        result =
+            varve_alloc_record_stream(replay->alloc, addr,
+                                      completion != NULL ? replay_completion_stream(*completion)
+                                                         : PSEUDO_NEVER + replay->inferred->scan.deferred_count + i,
+                                      message);
         if (result == VARVE_OK) {
             result = varve_alloc_raw_delete(replay->alloc, addr, message);
         }
@@ -290,8 +289,8 @@ static int request(struct whatif *whatif, const struct history_event *event, siz
     if (result != VARVE_OK) {
         return result;
     }
-    result = varve_alloc_raw_alloc_with_stream(replay->alloc, event->size,
-                                               replay->history->streams[event->stream], &addr, &message);
+    result = varve_alloc_raw_alloc_with_stream(replay->alloc, event->size, replay->history->streams[event->stream],
+                                               &addr, &message);
     left = replay_pool_leave(replay, pool);
     if (replay->options->observe != NULL) {
         replay->options->observe(replay->options->observe_context, replay->alloc, result != VARVE_OK);
@@ -326,8 +325,8 @@ static int give_back(struct whatif *whatif, const struct history_event *event, s
         return VARVE_OK;
     }
     if (!is_immediate) {
-        result = varve_alloc_record_stream(replay->alloc, addr, replay_pseudo_stream(replay, deferred),
-                                           whatif->message);
+        result =
+            varve_alloc_record_stream(replay->alloc, addr, replay_pseudo_stream(replay, deferred), whatif->message);
         if (result != VARVE_OK) {
             return result;
         }
@@ -392,8 +391,8 @@ static int play_failed(struct whatif *whatif, size_t index)
     const struct history_event *events = replay->trace->events;
     int result = replay->options->served_only ? VARVE_OK : request(whatif, &events[index], index);
 
-    for (size_t i = index; i > 0 && result == VARVE_OK &&
-                           (events[i - 1].action == HISTORY_FREE_COMPLETED || is_release(&events[i - 1]));
+    for (size_t i = index;
+         i > 0 && result == VARVE_OK && (events[i - 1].action == HISTORY_FREE_COMPLETED || is_release(&events[i - 1]));
          i--) {
         if (events[i - 1].action == HISTORY_FREE_COMPLETED) {
             result = varve_sim_stream_complete(replay->device, replay_completion_stream(i - 1));
@@ -432,8 +431,7 @@ static int request_segment(struct whatif *whatif, const struct varve_segment_inf
     struct replay *replay = whatif->replay;
     const struct varve_alloc_snapshot *start = &replay->inferred->start;
     bool is_private = segment->pool.capture != 0 || segment->pool.user != 0;
-    int result =
-        is_private ? varve_alloc_begin_allocate_to_pool(replay->alloc, segment->pool, NULL, NULL) : VARVE_OK;
+    int result = is_private ? varve_alloc_begin_allocate_to_pool(replay->alloc, segment->pool, NULL, NULL) : VARVE_OK;
 
     for (size_t i = 0; i < segment->block_count && result == VARVE_OK; i++) {
         const struct varve_block_info *block = &start->blocks[segment->first_block + i];
@@ -442,8 +440,8 @@ static int request_segment(struct whatif *whatif, const struct varve_segment_inf
         if (block->state == VARVE_BLOCK_INACTIVE) {
             continue;
         }
-        result = varve_alloc_raw_alloc_with_stream(replay->alloc, block->requested, segment->stream, addr,
-                                                   whatif->message);
+        result =
+            varve_alloc_raw_alloc_with_stream(replay->alloc, block->requested, segment->stream, addr, whatif->message);
         if (result == VARVE_ERROR_NO_MEMORY) {
             whatif->result->ooms++;
             result = VARVE_OK;

@@ -74,8 +74,8 @@ static int play_session(struct replay *replay, struct replay_result *result, str
 
 /* `result` gets this device's figures only; the session is for the caller to look at, and to close. */
 static int play_device(const struct history *history, unsigned index, const struct replay_device *inferred,
-                       const struct replay_options *options, struct replay *replay,
-                       struct replay_result *result, struct varve_message *message)
+                       const struct replay_options *options, struct replay *replay, struct replay_result *result,
+                       struct varve_message *message)
 {
     int error = replay_session_open(replay, history, index, inferred, options, message);
 
@@ -107,8 +107,7 @@ static const char *advice_of(const struct history *history, const struct replay_
     if (replay_config(history, options->conf, &config, NULL) != VARVE_OK) {
         return NULL;
     }
-    if (config.garbage_collection_threshold > 0 && options->memory_limit == 0 &&
-        config.memory_fraction >= 1) {
+    if (config.garbage_collection_threshold > 0 && options->memory_limit == 0 && config.memory_fraction >= 1) {
         return "garbage_collection_threshold acts on a memory limit, which no snapshot holds: give "
                "--memory-limit BYTES, the process's memory fraction times the device's total memory";
     }
@@ -128,8 +127,8 @@ static void keep_calls(struct replay *replay, struct replay_calls *calls)
 }
 
 /* A history that contradicts itself is no history; the event at fault is worth more than where it showed. */
-static int explain(const struct history *history, const struct replay_options *options, unsigned index,
-                   int error, struct replay_result *result, struct varve_message *message)
+static int explain(const struct history *history, const struct replay_options *options, unsigned index, int error,
+                   struct replay_result *result, struct varve_message *message)
 {
     struct varve_message reason;
 
@@ -156,8 +155,8 @@ static int search(const struct history *history, const struct replay_options *op
         struct replay replay = {0};
         struct replay_result latest = {.segments_equal = true};
         struct varve_message reason = {""};
-        int outcome = replay_infer_device(history, index, options->conf, options->capacity, options->follow,
-                                          inferred, &reason);
+        int outcome =
+            replay_infer_device(history, index, options->conf, options->capacity, options->follow, inferred, &reason);
 
         latest.events = history->devices[index].event_count;
         latest.starts_late = inferred->scan.reserved_start > 0;
@@ -204,8 +203,8 @@ static void add_device(struct replay_result *sum, const struct replay_result *de
 }
 
 /* The reason, with the device if there are several. */
-static int fail_device(const struct history *history, size_t index, int error,
-                       const struct varve_message *reason, struct varve_message *message)
+static int fail_device(const struct history *history, size_t index, int error, const struct varve_message *reason,
+                       struct varve_message *message)
 {
     const char *text = reason->text[0] != '\0' ? reason->text : varve_strerror(error);
 
@@ -240,8 +239,8 @@ static int infer_requests(const struct history *history, const struct replay_opt
     return replay_infer_device(history, index, NULL, options->capacity, false, inferred, message);
 }
 
-static int infer_devices(struct replay_inference *inference, const struct replay_options *options,
-                         bool derives_pools, struct replay_result *result, struct varve_message *message)
+static int infer_devices(struct replay_inference *inference, const struct replay_options *options, bool derives_pools,
+                         struct replay_result *result, struct varve_message *message)
 {
     const struct history *history = inference->history;
     int error = VARVE_OK;
@@ -280,8 +279,7 @@ static void infer_again_with_pools(struct replay_inference *inference, const str
 }
 
 int replay_infer(const struct history *history, const struct replay_options *options,
-                 struct replay_inference **inference_out, struct replay_result *result,
-                 struct varve_message *message)
+                 struct replay_inference **inference_out, struct replay_result *result, struct varve_message *message)
 {
     struct replay_options silent = *options;
     struct replay_inference *inference = calloc(1, sizeof(*inference));
@@ -347,8 +345,8 @@ int replay_play(const struct replay_inference *inference, const struct replay_op
         struct replay_result device;
         struct varve_message reason = {""};
 
-        error = play_device(inference->history, (unsigned)i, &inference->devices[i], options, &replay,
-                            &device, &reason);
+        error =
+            play_device(inference->history, (unsigned)i, &inference->devices[i], options, &replay, &device, &reason);
         replay_session_close(&replay);
         add_device(result, &device);
         if (error != VARVE_OK) {
@@ -359,8 +357,8 @@ int replay_play(const struct replay_inference *inference, const struct replay_op
     return error;
 }
 
-int replay_run(const struct history *history, const struct replay_options *options,
-               struct replay_result *result, struct varve_message *message)
+int replay_run(const struct history *history, const struct replay_options *options, struct replay_result *result,
+               struct varve_message *message)
 {
     struct replay_inference *inference;
     double begin = monotonic_seconds();

@@ -85,8 +85,7 @@ static int open_allocator(struct replay *replay, struct varve_message *message)
     alloc.policy = options->policy;
     alloc.plan = options->plans != NULL ? &options->plans[replay->index] : NULL;
     alloc.memory_limit = replay->limit;
-    alloc.recorder =
-        options->follow || options->writer != NULL || options->emit != NULL ? &replay->recorder : NULL;
+    alloc.recorder = options->follow || options->writer != NULL || options->emit != NULL ? &replay->recorder : NULL;
     return varve_alloc_open(&alloc, &replay->alloc, message);
 }
 
@@ -96,11 +95,8 @@ int replay_session_open(struct replay *replay, const struct history *history, un
 {
     int result;
 
-    *replay = (struct replay){.history = history,
-                              .index = index,
-                              .inferred = inferred,
-                              .trace = &inferred->trace,
-                              .options = options};
+    *replay = (struct replay){
+        .history = history, .index = index, .inferred = inferred, .trace = &inferred->trace, .options = options};
     result = make_tables(replay);
     return result == VARVE_OK ? open_allocator(replay, message) : result;
 }

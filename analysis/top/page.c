@@ -27,19 +27,17 @@
 
 const char *const page_order_names[] = {"live", "allocated", "rate", NULL};
 static const char *const order_keys[] = {"live_bytes", "bytes", "bytes_per_s"};
-static const char *const order_titles[] = {"by live bytes", "by bytes allocated",
-                                           "by bytes allocated per second"};
+static const char *const order_titles[] = {"by live bytes", "by bytes allocated", "by bytes allocated per second"};
 
 struct page_column {
     const char *title;
     const char *sql;
-    char kind; /* c count, b bytes, C and B per second, n number, % share, t text, s the user's line, last */
+    char kind;   /* c count, b bytes, C and B per second, n number, % share, t text, s the user's line, last */
     size_t from; /* shown on screens at least so wide */
 };
 
 static const struct page_column total_columns[] = {
-    {"domain", "domain || iif(device > 0 OR domain IN ('device', 'block', 'managed'), ' ' || device, '')",
-     't', ALWAYS},
+    {"domain", "domain || iif(device > 0 OR domain IN ('device', 'block', 'managed'), ' ' || device, '')", 't', ALWAYS},
     {"live", "live_bytes", 'b', ALWAYS},
     {"peak", "peak_bytes", 'b', ALWAYS},
     {"allocated", "bytes", 'b', 90},
@@ -241,8 +239,7 @@ static void recording_print(FILE *out, struct database *database, const struct p
         snprintf(text, sizeof(text), "%.30s  %s  %.1500s", format_duration(cursor_integer(&cursor, 2)).text,
                  page->state, cursor_name(&cursor, 0));
         line_print(out, page, text);
-        snprintf(text, sizeof(text), "%s events, %s/s; %s lost%s%s%s",
-                 format_count(cursor_integer(&cursor, 3)).text,
+        snprintf(text, sizeof(text), "%s events, %s/s; %s lost%s%s%s", format_count(cursor_integer(&cursor, 3)).text,
                  cursor_is_null(&cursor, 4) ? "-" : format_count(cursor_integer(&cursor, 4)).text,
                  format_count(cursor_integer(&cursor, 6)).text, waiting > 0 ? "; " : "",
                  waiting > 0 ? format_count(waiting).text : "", waiting > 0 ? " behind" : "");
@@ -264,8 +261,7 @@ static void recording_print(FILE *out, struct database *database, const struct p
 void page_head(FILE *out, struct database *database, const struct page *page)
 {
     static const struct section totals = {total_columns, COUNT(total_columns), "", TOTAL_FROM};
-    static const struct section allocators = {allocator_columns, COUNT(allocator_columns), "",
-                                              ALLOCATOR_FROM};
+    static const struct section allocators = {allocator_columns, COUNT(allocator_columns), "", ALLOCATOR_FROM};
     const int64_t all = database_integer(database, "SELECT count(*) FROM allocator", 0);
     const int64_t most = (int64_t)page->allocators;
 
@@ -286,8 +282,8 @@ void page_head(FILE *out, struct database *database, const struct page *page)
 static void sites_from(char *text, size_t bytes, const char *view, enum page_order order)
 {
     snprintf(text, bytes,
-             "%s WHERE ?2 IS NULL OR domain = ?2 ORDER BY %s DESC, live_bytes DESC, bytes DESC, callsite_id",
-             view, order_keys[order]);
+             "%s WHERE ?2 IS NULL OR domain = ?2 ORDER BY %s DESC, live_bytes DESC, bytes DESC, callsite_id", view,
+             order_keys[order]);
 }
 
 void page_list(FILE *out, struct database *database, const struct page *page)

@@ -262,8 +262,7 @@ static int draw(struct show *show, struct varve_message *message)
         }
     }
     if (lines > 1) {
-        put_line(show, lines - 1, show->is_paused ? paused : keys,
-                 show->is_paused ? SCREEN_BOLD : SCREEN_PLAIN);
+        put_line(show, lines - 1, show->is_paused ? paused : keys, show->is_paused ? SCREEN_BOLD : SCREEN_PLAIN);
     }
     screen_show();
     return VARVE_OK;
@@ -374,8 +373,7 @@ static int loop(struct show *show, int64_t every_ns, struct varve_message *messa
     return error;
 }
 
-int top_show(struct top *top, struct page *page, int64_t every_ns, int *signal_out,
-             struct varve_message *message)
+int top_show(struct top *top, struct page *page, int64_t every_ns, int *signal_out, struct varve_message *message)
 {
     struct show show = {.top = top, .page = page};
     int error = screen_begin(message);

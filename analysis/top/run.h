@@ -34,8 +34,7 @@ int top_wait(struct top *top, struct varve_message *message);
 void top_state(const struct top *top, char *text, size_t bytes);
 /// On the terminal, until the user ends it. `*signal_out`: by this signal, which is due once more; 0: by a key. `every_ns`: between
 /// two pictures. Errors: those of screen_begin and top_refresh.
-int top_show(struct top *top, struct page *page, int64_t every_ns, int *signal_out,
-             struct varve_message *message);
+int top_show(struct top *top, struct page *page, int64_t every_ns, int *signal_out, struct varve_message *message);
 void top_close(struct top *top);
 
 #ifdef __cplusplus

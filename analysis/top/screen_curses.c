@@ -134,8 +134,8 @@ static bool keyboard_is_gone(void)
     if (poll(&keyboard, 1, 0) <= 0) {
         return false;
     }
-    return (keyboard.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0 ||
-           ioctl(STDIN_FILENO, FIONREAD, &bytes) != 0 || bytes == 0;
+    return (keyboard.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0 || ioctl(STDIN_FILENO, FIONREAD, &bytes) != 0 ||
+           bytes == 0;
 }
 
 int screen_wait(int64_t ns)

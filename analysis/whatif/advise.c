@@ -45,8 +45,7 @@ static void add_trial(struct advice *advice, const struct candidate *wanted)
             return;
         }
     }
-    advice->trials =
-        memory_grow(advice->trials, &advice->trial_capacity, advice->trial_count, sizeof(*advice->trials));
+    advice->trials = memory_grow(advice->trials, &advice->trial_capacity, advice->trial_count, sizeof(*advice->trials));
     trial = &advice->trials[advice->trial_count++];
     *trial = (struct advise_trial){.candidate = candidate};
     memcpy(trial->text, text, sizeof(text));
@@ -104,8 +103,7 @@ static void add_singles(struct advice *advice, const struct history *history, co
 {
     add_trial(advice, base);
     for (int option = 0; option < CANDIDATE_OPTIONS; option++) {
-        struct candidate_range range =
-            candidate_range(history, (enum candidate_option)option, is_open(advice, option));
+        struct candidate_range range = candidate_range(history, (enum candidate_option)option, is_open(advice, option));
         struct candidate candidate = *base;
 
         if (!is_open(advice, option)) {
@@ -132,9 +130,8 @@ static bool is_less(const struct advise_trial *left, const struct advise_trial *
     if (a->ooms != b->ooms) {
         return a->ooms < b->ooms;
     }
-    return a->peak_reserved != b->peak_reserved
-               ? a->peak_reserved < b->peak_reserved
-               : left->outcome.result.device_ns < right->outcome.result.device_ns;
+    return a->peak_reserved != b->peak_reserved ? a->peak_reserved < b->peak_reserved
+                                                : left->outcome.result.device_ns < right->outcome.result.device_ns;
 }
 
 /* The best value of an option among the trials so far; NULL: none was tried. */
@@ -229,9 +226,8 @@ bool advise_helps(const struct advice *advice, const struct advise_trial *trial)
     if (before->ooms != after->ooms) {
         return after->ooms < before->ooms;
     }
-    return peak - after->peak_reserved >= least ||
-           (after->peak_reserved <= peak && after->retries <= before->retries &&
-            time_before - time_before / TIME_SHARE > time_after);
+    return peak - after->peak_reserved >= least || (after->peak_reserved <= peak && after->retries <= before->retries &&
+                                                    time_before - time_before / TIME_SHARE > time_after);
 }
 
 typedef bool (*may_be_picked)(const struct advice *advice, const struct advise_trial *trial);
@@ -284,11 +280,9 @@ static struct advise_trial *pick(const struct advice *advice, may_be_picked may)
 }
 
 /* Settings that have no effect may look better: blocks of equal size lie elsewhere than recorded, and others are taken. */
-static bool has_effect(const struct advice *advice, const struct history *history,
-                       const struct advise_trial *trial)
+static bool has_effect(const struct advice *advice, const struct history *history, const struct advise_trial *trial)
 {
-    struct replay_options options = {
-        .conf = trial->text, .memory_limit = advice->limit, .capacity = advice->capacity};
+    struct replay_options options = {.conf = trial->text, .memory_limit = advice->limit, .capacity = advice->capacity};
 
     return !replay_changes_nothing(history, &options, &advice->before);
 }
@@ -312,12 +306,10 @@ static void pick_all(struct advice *advice, const struct history *history)
             is_new = is_new && advice->picks[j].trial != trial;
         }
         /* what fails more than the best is none to choose instead */
-        is_new =
-            is_new && trial != NULL &&
-            (advice->pick_count == 0 || figures_of(trial)->ooms <= figures_of(advice->picks[0].trial)->ooms);
+        is_new = is_new && trial != NULL &&
+                 (advice->pick_count == 0 || figures_of(trial)->ooms <= figures_of(advice->picks[0].trial)->ooms);
         if (is_new) {
-            advice->picks[advice->pick_count++] =
-                (struct advise_pick){.trial = trial, .reason = (enum advise_reason)i};
+            advice->picks[advice->pick_count++] = (struct advise_pick){.trial = trial, .reason = (enum advise_reason)i};
         }
     }
 }

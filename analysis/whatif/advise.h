@@ -47,7 +47,7 @@ struct advise_pick {
 struct advice {
     struct replay_before before;
     uint64_t limit, capacity; /* that all were tried under; 0: none */
-    bool is_given_room; /* limit and capacity are the caller's: they may differ from those of the recording */
+    bool is_given_room;       /* limit and capacity are the caller's: they may differ from those of the recording */
     /* What the others are compared with: the history's own setting. `text` may lack what no candidate holds. If is_followed every
      * decision is the recorded one; else these are its requests made again, like those of the trials. */
     struct advise_trial own;

@@ -103,8 +103,7 @@ static void add_figures(const struct history_settings *settings, struct candidat
                  (uint64_t)settings->max_split_size / MIB);
     }
     if (is_uniform && settings->divisions[0] != 0) {
-        snprintf(out->values[CANDIDATE_ROUNDUP].text, sizeof(out->values[0].text), "%" PRIu64,
-                 settings->divisions[0]);
+        snprintf(out->values[CANDIDATE_ROUNDUP].text, sizeof(out->values[0].text), "%" PRIu64, settings->divisions[0]);
     }
     if (settings->garbage_collection_threshold > 0) {
         snprintf(out->values[CANDIDATE_GC].text, sizeof(out->values[0].text), "%g",
@@ -133,8 +132,7 @@ bool candidate_of_history(const struct history *history, struct candidate *out)
 
 /* ---- values ---- */
 
-static void add_value(struct candidate_range *range, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+static void add_value(struct candidate_range *range, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static void add_value(struct candidate_range *range, const char *format, ...)
 {
@@ -230,8 +228,7 @@ static struct candidate_range max_split_range(const struct history *history)
     return range;
 }
 
-struct candidate_range candidate_range(const struct history *history, enum candidate_option option,
-                                       bool has_limit)
+struct candidate_range candidate_range(const struct history *history, enum candidate_option option, bool has_limit)
 {
     static const char *const divisions[] = {"2", "4", "8", "16", "32"};
     static const char *const thresholds[] = {"0.6", "0.7", "0.8", "0.9"};
@@ -267,8 +264,8 @@ void candidate_text(const struct candidate *candidate, char text[CANDIDATE_TEXT_
 
     for (size_t i = 0; i < CANDIDATE_OPTIONS; i++) {
         if (candidate->values[i].text[0] != '\0' && used < CANDIDATE_TEXT_BYTES) {
-            used += (size_t)snprintf(text + used, CANDIDATE_TEXT_BYTES - used, "%s%s:%s", used > 0 ? "," : "",
-                                     names[i], candidate->values[i].text);
+            used += (size_t)snprintf(text + used, CANDIDATE_TEXT_BYTES - used, "%s%s:%s", used > 0 ? "," : "", names[i],
+                                     candidate->values[i].text);
         }
     }
 }

@@ -50,8 +50,7 @@ struct candidate_range {
 /// version's words); `out` then has no `rest`.
 bool candidate_of_history(const struct history *history, struct candidate *out);
 /// Values of `option` that can change something. GC is a share of a limit: none without `has_limit`. FRACTION has none here.
-struct candidate_range candidate_range(const struct history *history, enum candidate_option option,
-                                       bool has_limit);
+struct candidate_range candidate_range(const struct history *history, enum candidate_option option, bool has_limit);
 /// In PyTorch's syntax; "" for its defaults.
 void candidate_text(const struct candidate *candidate, char text[CANDIDATE_TEXT_BYTES]);
 /// How many options it sets, those of `rest` not counted.

@@ -56,8 +56,7 @@ static size_t package_length(const char *file)
     return end != NULL ? (size_t)(end - file) + 1 : 0;
 }
 
-static bool same_package(const struct history *history, const struct history_frame *a,
-                         const struct history_frame *b)
+static bool same_package(const struct history *history, const struct history_frame *a, const struct history_frame *b)
 {
     const char *file = history->texts[a->file];
     size_t length = package_length(file);
@@ -83,8 +82,7 @@ static void name_site(const struct history *history, const struct history_stack 
         }
         if (rank != VARVE_FRAME_PLUMBING && innermost == NULL) {
             innermost = &frames[i];
-        } else if (rank != VARVE_FRAME_PLUMBING && caller == NULL &&
-                   !same_package(history, innermost, &frames[i])) {
+        } else if (rank != VARVE_FRAME_PLUMBING && caller == NULL && !same_package(history, innermost, &frames[i])) {
             caller = &frames[i];
         }
     }
@@ -190,8 +188,7 @@ static void sweep_device(const struct history_device *device, size_t end, struct
             if (i + 1 < end && map_remove(&sweep->live, NOWHERE - i, &number)) {
                 sweep->bytes -= event->size;
             }
-        } else if (event->action == HISTORY_FREE_REQUESTED &&
-                   map_remove(&sweep->live, event->addr, &number)) {
+        } else if (event->action == HISTORY_FREE_REQUESTED && map_remove(&sweep->live, event->addr, &number)) {
             sweep->bytes -= sweep->blocks.items[number].size;
         }
     }
@@ -214,8 +211,7 @@ static int compare_sites(const void *left_untyped, const void *right_untyped)
 }
 
 /* What is live at the moment of the load, by call site. */
-static void add_sites(const struct history *history, const struct varve_plumbing *plumbing,
-                      struct capacity_load *load)
+static void add_sites(const struct history *history, const struct varve_plumbing *plumbing, struct capacity_load *load)
 {
     struct map numbers = {0}; /* key → number of the site */
     struct sweep sweep;
@@ -297,8 +293,8 @@ static bool is_gone(void *context, const struct history_event *event)
     return map_find(&gone->keys, site_key(gone->history, event->stack, event->size)) != NULL;
 }
 
-static bool runs_without(struct whatif *whatif, const struct history *history,
-                         const struct capacity_load *load, size_t count, const struct whatif_setting *setting)
+static bool runs_without(struct whatif *whatif, const struct history *history, const struct capacity_load *load,
+                         size_t count, const struct whatif_setting *setting)
 {
     struct gone gone = {.history = history};
     struct whatif_setting alone = *setting;

@@ -74,8 +74,7 @@ static void add_events(const struct history_device *device, struct map *sizes, u
     demand->events += device->event_count;
 }
 
-int whatif_demand_load(const struct history *history, struct whatif_demand *demand_out,
-                       struct varve_message *message)
+int whatif_demand_load(const struct history *history, struct whatif_demand *demand_out, struct varve_message *message)
 {
     int error = VARVE_OK;
 

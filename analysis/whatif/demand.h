@@ -22,8 +22,7 @@ struct whatif_demand {
 };
 
 /// Errors: VARVE_ERROR_FORMAT, UNSUPPORTED (the state before the first event can't be worked out).
-int whatif_demand_load(const struct history *history, struct whatif_demand *demand_out,
-                       struct varve_message *message);
+int whatif_demand_load(const struct history *history, struct whatif_demand *demand_out, struct varve_message *message);
 
 #ifdef __cplusplus
 }

@@ -79,15 +79,13 @@ static void note_request(void *context, struct varve_alloc *alloc, bool has_fail
         play->request = 0;
     }
     if (has_failed) {
-        play->failed =
-            memory_grow(play->failed, &play->failed_capacity, play->failed_count, sizeof(play->failed[0]));
+        play->failed = memory_grow(play->failed, &play->failed_capacity, play->failed_count, sizeof(play->failed[0]));
         play->failed[play->failed_count++] = (struct failed){device, play->request};
     }
     play->request++;
 }
 
-static struct play *find_play(const struct explain *explain, size_t setting, uint64_t limit,
-                              bool counts_addresses)
+static struct play *find_play(const struct explain *explain, size_t setting, uint64_t limit, bool counts_addresses)
 {
     for (size_t i = 0; i < explain->play_count; i++) {
         struct play *play = explain->plays[i];
@@ -105,8 +103,8 @@ static void want_play(struct explain *explain, size_t setting, uint64_t limit, b
         struct play *play = memory_resize(NULL, sizeof(*play));
 
         *play = (struct play){.setting = setting, .limit = limit, .counts_addresses = counts_addresses};
-        explain->plays = memory_grow(explain->plays, &explain->play_capacity, explain->play_count,
-                                     sizeof(explain->plays[0]));
+        explain->plays =
+            memory_grow(explain->plays, &explain->play_capacity, explain->play_count, sizeof(explain->plays[0]));
         explain->plays[explain->play_count++] = play;
     }
 }
@@ -138,8 +136,7 @@ static void play_wanted(struct explain *explain, size_t begin)
     for (size_t i = 0; i < count; i++) {
         settings[i] = as_whatif(explain, explain->plays[begin + i]);
     }
-    whatif_play(explain->whatif, settings, count, explain->options.threads, outcomes,
-                explain->options.progress);
+    whatif_play(explain->whatif, settings, count, explain->options.threads, outcomes, explain->options.progress);
     for (size_t i = 0; i < count; i++) {
         explain->plays[begin + i]->error = outcomes[i].error;
         explain->plays[begin + i]->figures = outcomes[i].figures;
@@ -173,15 +170,13 @@ static bool has_failed(const struct play *play, unsigned device, size_t request)
             high = middle;
         }
     }
-    return low < play->failed_count && play->failed[low].device == device &&
-           play->failed[low].request == request;
+    return low < play->failed_count && play->failed[low].device == device && play->failed[low].request == request;
 }
 
 static bool was_recorded(const struct explain *explain, const struct failed *failed)
 {
     for (size_t i = 0; i < explain->facts.failure_count; i++) {
-        if (explain->failures[i].device == failed->device &&
-            explain->failures[i].request == failed->request) {
+        if (explain->failures[i].device == failed->device && explain->failures[i].request == failed->request) {
             return true;
         }
     }
@@ -199,8 +194,7 @@ static bool serves(const struct explain *explain, const struct play *play, size_
     for (size_t i = 0; i < play->failed_count; i++) {
         const struct failed *failed = &play->failed[i];
 
-        if (failed->device == target->device && failed->request < target->request &&
-            !was_recorded(explain, failed)) {
+        if (failed->device == target->device && failed->request < target->request && !was_recorded(explain, failed)) {
             return false;
         }
     }
@@ -231,8 +225,7 @@ static void add_candidate(struct explain *explain, unsigned family, const struct
 }
 
 /* Each value of one option, and none if one is recorded. */
-static void add_option(struct explain *explain, const struct candidate *recorded,
-                       enum candidate_option option)
+static void add_option(struct explain *explain, const struct candidate *recorded, enum candidate_option option)
 {
     struct candidate_range range = candidate_range(explain->history, option, true);
 
@@ -416,9 +409,8 @@ static int compare_answers(const void *a_untyped, const void *b_untyped)
     order = order != 0 ? order : compare_numbers(a->failures, b->failures);
     order = order != 0 ? order : compare_numbers(complexity(a->change), complexity(b->change));
     order = order != 0 ? order : compare_numbers(a->device_ns, b->device_ns);
-    order = order != 0
-                ? order
-                : compare_numbers((uint64_t)a->figures.peak_reserved, (uint64_t)b->figures.peak_reserved);
+    order =
+        order != 0 ? order : compare_numbers((uint64_t)a->figures.peak_reserved, (uint64_t)b->figures.peak_reserved);
     return order != 0 ? order : compare_numbers(a->number, b->number);
 }
 
@@ -454,8 +446,7 @@ static void play_all(struct explain *explain, size_t failure)
     play_wanted(explain, begin);
     begin = explain->play_count;
     for (size_t i = 1; i < explain->setting_count; i++) {
-        if (is_about(explain->settings[i], failure) &&
-            serves(explain, find_play(explain, i, limit, false), failure)) {
+        if (is_about(explain->settings[i], failure) && serves(explain, find_play(explain, i, limit, false), failure)) {
             want_play(explain, i, limit, true);
         }
     }
@@ -480,8 +471,8 @@ static size_t take_answer(const struct explain *explain, const struct explain_an
     return count;
 }
 
-static size_t collect(const struct explain *explain, size_t failure,
-                      struct explain_answer answers[EXPLAIN_ANSWERS_MAX], size_t *tried_out)
+static size_t collect(const struct explain *explain, size_t failure, struct explain_answer answers[EXPLAIN_ANSWERS_MAX],
+                      size_t *tried_out)
 {
     uint64_t limit = explain->facts.limit;
     size_t count = 0;
@@ -505,8 +496,8 @@ static size_t collect(const struct explain *explain, size_t failure,
     return count;
 }
 
-size_t explain_find(struct explain *explain, size_t failure,
-                    struct explain_answer answers[EXPLAIN_ANSWERS_MAX], size_t *tried_out)
+size_t explain_find(struct explain *explain, size_t failure, struct explain_answer answers[EXPLAIN_ANSWERS_MAX],
+                    size_t *tried_out)
 {
     size_t count;
 
@@ -541,13 +532,11 @@ static bool passes(struct explain *explain, size_t failure, size_t setting, uint
 {
     const struct play *play = play_one(explain, setting, limit);
 
-    return failure == EXPLAIN_ALL ? play->error == VARVE_OK && play->failed_count == 0
-                                  : serves(explain, play, failure);
+    return failure == EXPLAIN_ALL ? play->error == VARVE_OK && play->failed_count == 0 : serves(explain, play, failure);
 }
 
 /* Two limits of the grid, the lower of which fails; false if there are none. */
-static bool bracket(struct explain *explain, size_t failure, size_t setting, uint64_t *low_out,
-                    uint64_t *high_out)
+static bool bracket(struct explain *explain, size_t failure, size_t setting, uint64_t *low_out, uint64_t *high_out)
 {
     uint64_t low = explain->facts.limit / GRID * GRID;
     uint64_t high = low + GRID;
@@ -631,16 +620,15 @@ static int find_limit(struct explain *explain, struct varve_message *message)
     } else if (before->figures.peak_reserved > 0) {
         explain->facts.limit = (uint64_t)before->figures.peak_reserved;
     } else {
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "the trace does not say how much was reserved, so not under which limit it failed; "
-            "--memory-limit gives it");
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "the trace does not say how much was reserved, so not under which limit it failed; "
+                                 "--memory-limit gives it");
     }
     return VARVE_OK;
 }
 
-int explain_open(const struct history *history, const struct explain_options *options,
-                 struct explain **explain_out, struct varve_message *message)
+int explain_open(const struct history *history, const struct explain_options *options, struct explain **explain_out,
+                 struct varve_message *message)
 {
     struct explain *explain = memory_resize(NULL, sizeof(*explain));
     int error;

@@ -52,10 +52,8 @@ static void want(struct search *search, uint64_t step, bool served_only, struct 
         return;
     }
     search->verdicts[step - search->first] = WANTED;
-    round->settings =
-        memory_grow(round->settings, &round->setting_capacity, round->count, sizeof(*round->settings));
-    round->searches =
-        memory_grow(round->searches, &round->search_capacity, round->count, sizeof(struct search *));
+    round->settings = memory_grow(round->settings, &round->setting_capacity, round->count, sizeof(*round->settings));
+    round->searches = memory_grow(round->searches, &round->search_capacity, round->count, sizeof(struct search *));
     round->steps = memory_grow(round->steps, &round->step_capacity, round->count, sizeof(*round->steps));
     round->settings[round->count] = *search->setting;
     round->settings[round->count].memory_limit = step * FRONTIER_STEP;
@@ -145,8 +143,7 @@ static void next_probes(struct search *search, const struct frontier_options *op
     if (search->checked != pass) {
         search->checked = pass;
         want_between(search, search->first - 1, below, checks < below ? checks : below, served_only, round);
-        want_between(search, pass, search->last, checks < search->last ? checks : search->last, served_only,
-                     round);
+        want_between(search, pass, search->last, checks < search->last ? checks : search->last, served_only, round);
         return;
     }
     above = highest_failure(search, pass, search->last);
@@ -217,8 +214,8 @@ static void begin_search(struct search *search, const struct whatif_demand *dema
     search->first = (load + FRONTIER_STEP - 1) / FRONTIER_STEP;
     search->first = search->first == 0 ? 1 : search->first;
     if (frontier->error == VARVE_OK && frontier->free.result.ooms > 0) {
-        frontier->error = varve_message_set(&frontier->message, VARVE_ERROR_NO_MEMORY,
-                                            "a request fails even without a limit");
+        frontier->error =
+            varve_message_set(&frontier->message, VARVE_ERROR_NO_MEMORY, "a request fails even without a limit");
     }
     search->is_done = frontier->error != VARVE_OK;
     if (!search->is_done) {
@@ -252,9 +249,8 @@ static void play_unlimited(struct whatif *whatif, const struct whatif_setting *s
     free(outcomes);
 }
 
-void frontier_find(struct whatif *whatif, const struct whatif_demand *demand,
-                   const struct whatif_setting *settings, size_t count,
-                   const struct frontier_options *options, struct frontier *frontiers)
+void frontier_find(struct whatif *whatif, const struct whatif_demand *demand, const struct whatif_setting *settings,
+                   size_t count, const struct frontier_options *options, struct frontier *frontiers)
 {
     struct search *searches = memory_resize(NULL, (count + 1) * sizeof(*searches));
     uint64_t rounds = 0;

@@ -82,8 +82,7 @@ static size_t find_period(const struct requests *requests)
         border[i] = length + (are_alike(from_end(requests, i), from_end(requests, length)) ? 1 : 0);
         found = i + 1 - border[i];
         if (found >= ITERATION_MIN && border[i] >= found && found != refused) {
-            period =
-                (requests->count - find_begin(requests, found)) * COVERED_PART >= requests->count ? found : 0;
+            period = (requests->count - find_begin(requests, found)) * COVERED_PART >= requests->count ? found : 0;
             refused = found;
         }
     }
@@ -118,8 +117,8 @@ static void make_buffers(const struct requests *requests, size_t first, size_t c
     }
 }
 
-static int make_plan(const struct history *history, const struct requests *requests,
-                     struct varve_alloc_plan *plan, bool *is_whole, struct varve_message *message)
+static int make_plan(const struct history *history, const struct requests *requests, struct varve_alloc_plan *plan,
+                     bool *is_whole, struct varve_message *message)
 {
     size_t period = find_period(requests);
     size_t begin = period > 0 ? find_begin(requests, period) : 0;
@@ -153,8 +152,7 @@ bool whatif_needs_profile(const char *policy)
     return policy != NULL && (strcmp(policy, "plan") == 0 || strncmp(policy, "plan:", 5) == 0);
 }
 
-int whatif_profile_make(const struct history *history, struct whatif_profile *profile,
-                        struct varve_message *message)
+int whatif_profile_make(const struct history *history, struct whatif_profile *profile, struct varve_message *message)
 {
     int error = VARVE_OK;
 

@@ -23,8 +23,7 @@ struct whatif_profile {
 /// Whether a setting's policy needs a profile.
 bool whatif_needs_profile(const char *policy);
 /// Owner: the caller, by whatif_profile_free. Threads: any. Errors: those of placement_solve.
-int whatif_profile_make(const struct history *history, struct whatif_profile *profile,
-                        struct varve_message *message);
+int whatif_profile_make(const struct history *history, struct whatif_profile *profile, struct varve_message *message);
 void whatif_profile_free(struct whatif_profile *profile);
 
 #ifdef __cplusplus

@@ -135,18 +135,14 @@ static void play_setting(void *context, size_t index)
 void whatif_play(struct whatif *whatif, const struct whatif_setting *settings, size_t count, unsigned threads,
                  struct whatif_outcome *outcomes, struct progress *progress)
 {
-    struct plays plays = {.profile = &whatif->profile,
-                          .settings = settings,
-                          .outcomes = outcomes,
-                          .count = count,
-                          .progress = progress};
+    struct plays plays = {
+        .profile = &whatif->profile, .settings = settings, .outcomes = outcomes, .count = count, .progress = progress};
 
     plays.inferences = memory_resize(NULL, (count + 1) * sizeof(struct replay_inference *));
     for (size_t i = 0; i < count; i++) {
         outcomes[i] = (struct whatif_outcome){.error = VARVE_OK};
         plays.inferences[i] = infer(whatif, settings[i].capacity, &outcomes[i].error, &outcomes[i].message);
-        if (plays.inferences[i] != NULL && whatif_needs_profile(settings[i].policy) &&
-            whatif->profile.count == 0) {
+        if (plays.inferences[i] != NULL && whatif_needs_profile(settings[i].policy) && whatif->profile.count == 0) {
             outcomes[i].error = whatif_profile_make(whatif->history, &whatif->profile, &outcomes[i].message);
             plays.inferences[i] = outcomes[i].error == VARVE_OK ? plays.inferences[i] : NULL;
         }

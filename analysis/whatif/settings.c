@@ -51,8 +51,7 @@ static int check_policy(const char *policy, struct varve_message *message)
     for (const char *const *known = varve_alloc_policies(); strcmp(name, *known) != 0;) {
         if (*++known == NULL) {
             list_policies(list, sizeof(list), ", ");
-            return varve_message_set(message, VARVE_ERROR_INVALID, "there is no policy '%s'; there are %s",
-                                     name, list);
+            return varve_message_set(message, VARVE_ERROR_INVALID, "there is no policy '%s'; there are %s", name, list);
         }
     }
     varve_alloc_options_init(&options);
@@ -66,15 +65,13 @@ static int check_policy(const char *policy, struct varve_message *message)
         varve_alloc_close(alloc);
     }
     options.device->ops->close(options.device);
-    return error == VARVE_OK
-               ? VARVE_OK
-               : varve_message_set(message, VARVE_ERROR_INVALID, "policy '%s': %s", policy,
-                                   reason.text[0] != '\0' ? reason.text : varve_strerror(error));
+    return error == VARVE_OK ? VARVE_OK
+                             : varve_message_set(message, VARVE_ERROR_INVALID, "policy '%s': %s", policy,
+                                                 reason.text[0] != '\0' ? reason.text : varve_strerror(error));
 }
 
 /* Split `names` at its commas into `policies`; the usual one comes first. */
-static int split_policies(char *names, const char ***policies_out, size_t *count_out,
-                          struct varve_message *message)
+static int split_policies(char *names, const char ***policies_out, size_t *count_out, struct varve_message *message)
 {
     size_t count = 0, capacity = 0, usual = strlen(usual_policy());
     const char **policies = NULL;
@@ -178,16 +175,14 @@ void whatif_settings_free(struct whatif_settings *settings)
 
 void whatif_setting_name(const struct whatif_setting *setting, char *buffer, size_t buffer_bytes)
 {
-    int used =
-        snprintf(buffer, buffer_bytes, "%s%s%s", setting->policy != NULL ? setting->policy : usual_policy(),
-                 setting->conf != NULL ? " " : "", setting->conf != NULL ? setting->conf : "");
+    int used = snprintf(buffer, buffer_bytes, "%s%s%s", setting->policy != NULL ? setting->policy : usual_policy(),
+                        setting->conf != NULL ? " " : "", setting->conf != NULL ? setting->conf : "");
 
     if (setting->memory_limit != 0 && used >= 0 && (size_t)used < buffer_bytes) {
         used += snprintf(buffer + used, buffer_bytes - (size_t)used, ", limit %s",
                          format_bytes((int64_t)setting->memory_limit).text);
     }
     if (setting->capacity != 0 && used >= 0 && (size_t)used < buffer_bytes) {
-        snprintf(buffer + used, buffer_bytes - (size_t)used, ", on %s",
-                 format_bytes((int64_t)setting->capacity).text);
+        snprintf(buffer + used, buffer_bytes - (size_t)used, ", on %s", format_bytes((int64_t)setting->capacity).text);
     }
 }

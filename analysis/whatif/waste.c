@@ -18,17 +18,16 @@ static int folder_make(char folder[PATH_BYTES], struct varve_message *message)
 {
     const char *parent = getenv("TMPDIR");
 
-    if (snprintf(folder, PATH_BYTES, "%s/varve-XXXXXX",
-                 parent != NULL && parent[0] != '\0' ? parent : "/tmp") >= PATH_BYTES - 16 ||
+    if (snprintf(folder, PATH_BYTES, "%s/varve-XXXXXX", parent != NULL && parent[0] != '\0' ? parent : "/tmp") >=
+            PATH_BYTES - 16 ||
         mkdtemp(folder) == NULL) {
         return varve_message_set(message, VARVE_ERROR_IO, "no temporary folder: %s", strerror(errno));
     }
     return VARVE_OK;
 }
 
-static int write_database(const char *path, const struct history *history,
-                          const struct whatif_setting *setting, uint64_t recorded_limit, bool follow,
-                          struct varve_message *message)
+static int write_database(const char *path, const struct history *history, const struct whatif_setting *setting,
+                          uint64_t recorded_limit, bool follow, struct varve_message *message)
 {
     struct replay_options options = {
         .policy = setting->policy,
@@ -89,9 +88,8 @@ static int read_database(const char *path, struct whatif_waste *out, struct varv
     return error;
 }
 
-int whatif_waste_at_peak(const struct history *history, const struct whatif_setting *setting,
-                         uint64_t recorded_limit, bool follow, struct whatif_waste *out,
-                         struct varve_message *message)
+int whatif_waste_at_peak(const struct history *history, const struct whatif_setting *setting, uint64_t recorded_limit,
+                         bool follow, struct whatif_waste *out, struct varve_message *message)
 {
     char folder[PATH_BYTES], path[PATH_BYTES + 16];
     int error = folder_make(folder, message);

@@ -33,8 +33,8 @@ static int refuse_axis(const struct varve_geometry *geometry, int axis, struct v
                              geometry->ndim);
 }
 
-static int refuse_shape(const struct varve_geometry *geometry, const char *what, unsigned ndim,
-                        const int64_t *shape, struct varve_message *message)
+static int refuse_shape(const struct varve_geometry *geometry, const char *what, unsigned ndim, const int64_t *shape,
+                        struct varve_message *message)
 {
     char from[VARVE_SHAPE_TEXT_BYTES];
     char to[VARVE_SHAPE_TEXT_BYTES];
@@ -145,14 +145,13 @@ int varve_shape_check(unsigned ndim, const int64_t *shape, struct varve_message 
     }
     for (unsigned i = 0; i < ndim; i++) {
         if (shape[i] < 0) {
-            return varve_message_set(message, VARVE_ERROR_INVALID, "size %" PRId64 " of axis %u is negative",
-                                     shape[i], i);
+            return varve_message_set(message, VARVE_ERROR_INVALID, "size %" PRId64 " of axis %u is negative", shape[i],
+                                     i);
         }
     }
-    return count_fits(ndim, shape)
-               ? VARVE_OK
-               : varve_message_set(message, VARVE_ERROR_INVALID, "shape %s has too many elements",
-                                   varve_shape_text(ndim, shape, text, sizeof(text)));
+    return count_fits(ndim, shape) ? VARVE_OK
+                                   : varve_message_set(message, VARVE_ERROR_INVALID, "shape %s has too many elements",
+                                                       varve_shape_text(ndim, shape, text, sizeof(text)));
 }
 
 int varve_geometry_contiguous(unsigned ndim, const int64_t *shape, struct varve_geometry *geometry_out,
@@ -188,8 +187,7 @@ static bool reach_add(int64_t size, int64_t stride, uint64_t *below, uint64_t *a
     return true;
 }
 
-int varve_geometry_check(const struct varve_geometry *geometry, uint64_t elements,
-                         struct varve_message *message)
+int varve_geometry_check(const struct varve_geometry *geometry, uint64_t elements, struct varve_message *message)
 {
     char text[VARVE_SHAPE_TEXT_BYTES];
     uint64_t below = 0, above = 0, offset = (uint64_t)geometry->offset;
@@ -202,12 +200,10 @@ int varve_geometry_check(const struct varve_geometry *geometry, uint64_t element
     for (unsigned i = 0; i < geometry->ndim; i++) {
         reaches = reaches && reach_add(geometry->shape[i], geometry->strides[i], &below, &above);
     }
-    if (!reaches || geometry->offset < 0 || offset >= elements || below > offset ||
-        above > elements - 1 - offset) {
+    if (!reaches || geometry->offset < 0 || offset >= elements || below > offset || above > elements - 1 - offset) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "elements of shape %s lie outside of the %" PRIu64 " that there are",
-                                 varve_shape_text(geometry->ndim, geometry->shape, text, sizeof(text)),
-                                 elements);
+                                 varve_shape_text(geometry->ndim, geometry->shape, text, sizeof(text)), elements);
     }
     return VARVE_OK;
 }
@@ -264,8 +260,7 @@ static void axis_remove(struct varve_geometry *geometry, unsigned axis)
     }
 }
 
-int varve_geometry_select(struct varve_geometry *geometry, int axis, int64_t index,
-                          struct varve_message *message)
+int varve_geometry_select(struct varve_geometry *geometry, int axis, int64_t index, struct varve_message *message)
 {
     int64_t size, at;
     unsigned number;
@@ -277,16 +272,15 @@ int varve_geometry_select(struct varve_geometry *geometry, int axis, int64_t ind
     at = index < 0 ? index + size : index;
     if (at < 0 || at >= size) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "index %" PRId64 " is out of bounds for axis %u with size %" PRId64, index,
-                                 number, size);
+                                 "index %" PRId64 " is out of bounds for axis %u with size %" PRId64, index, number,
+                                 size);
     }
     geometry->offset += at * geometry->strides[number];
     axis_remove(geometry, number);
     return VARVE_OK;
 }
 
-int varve_geometry_transpose(struct varve_geometry *geometry, int axis, int other,
-                             struct varve_message *message)
+int varve_geometry_transpose(struct varve_geometry *geometry, int axis, int other, struct varve_message *message)
 {
     unsigned one, two;
     int64_t size, stride;
@@ -338,8 +332,7 @@ int varve_geometry_expand(struct varve_geometry *geometry, unsigned ndim, const 
     unsigned more = ndim - geometry->ndim;
 
     if (ndim < geometry->ndim || ndim > VARVE_DIMS_MAX) {
-        return refuse_shape(geometry, "expanded to", ndim < VARVE_DIMS_MAX ? ndim : VARVE_DIMS_MAX, shape,
-                            message);
+        return refuse_shape(geometry, "expanded to", ndim < VARVE_DIMS_MAX ? ndim : VARVE_DIMS_MAX, shape, message);
     }
     for (unsigned i = 0; i < ndim; i++) {
         bool is_new = i < more;
@@ -439,8 +432,7 @@ int varve_geometry_reshape(struct varve_geometry *geometry, unsigned ndim, const
     char text[VARVE_SHAPE_TEXT_BYTES];
 
     if (ndim > VARVE_DIMS_MAX || !shape_complete(varve_geometry_count(geometry), ndim, shape, result.shape)) {
-        return refuse_shape(geometry, "reshaped to", ndim < VARVE_DIMS_MAX ? ndim : VARVE_DIMS_MAX, shape,
-                            message);
+        return refuse_shape(geometry, "reshaped to", ndim < VARVE_DIMS_MAX ? ndim : VARVE_DIMS_MAX, shape, message);
     }
     if (varve_geometry_count(geometry) == 0) {
         strides_fill(&result);
@@ -457,9 +449,8 @@ int varve_geometry_reshape(struct varve_geometry *geometry, unsigned ndim, const
     return VARVE_OK;
 }
 
-int varve_shape_broadcast(unsigned ndim, const int64_t *shape, unsigned other_ndim,
-                          const int64_t *other_shape, unsigned *ndim_out, int64_t *shape_out,
-                          struct varve_message *message)
+int varve_shape_broadcast(unsigned ndim, const int64_t *shape, unsigned other_ndim, const int64_t *other_shape,
+                          unsigned *ndim_out, int64_t *shape_out, struct varve_message *message)
 {
     char one[VARVE_SHAPE_TEXT_BYTES];
     char two[VARVE_SHAPE_TEXT_BYTES];

@@ -35,12 +35,10 @@ static int lanes_order(struct lanes *lanes, struct varve_message *message)
         }
         device->ops->event_destroy(device, event);
     }
-    return error == VARVE_OK ? VARVE_OK
-                             : gpu_device_error(device, error, "streams for a batch of copies", message);
+    return error == VARVE_OK ? VARVE_OK : gpu_device_error(device, error, "streams for a batch of copies", message);
 }
 
-static int lanes_open(struct lanes *lanes, struct varve_memory *memory, unsigned streams,
-                      struct varve_message *message)
+static int lanes_open(struct lanes *lanes, struct varve_memory *memory, unsigned streams, struct varve_message *message)
 {
     int error = VARVE_OK;
 

@@ -68,21 +68,18 @@ static bool is_apart(const struct varve_array *target, const struct varve_array 
     return !elements_overlap(target, source) || elements_are_same(target, source);
 }
 
-static int copy_plainly(struct varve_device *device, enum varve_copy_direction direction,
-                        const struct array_in *target, const struct array_in *source, struct copy_order order,
-                        struct varve_message *message)
+static int copy_plainly(struct varve_device *device, enum varve_copy_direction direction, const struct array_in *target,
+                        const struct array_in *source, struct copy_order order, struct varve_message *message)
 {
     uint64_t to = array_addr(target->array), from = array_addr(source->array);
     uint64_t bytes = array_bytes(target->array);
     int error = VARVE_OK;
 
     if (!order.is_asynchronous && direction == VARVE_COPY_HOST_TO_DEVICE) {
-        return transfer_bytes(target->memory, to, (void *)(uintptr_t)from, bytes, false, order.stream,
-                              message);
+        return transfer_bytes(target->memory, to, (void *)(uintptr_t)from, bytes, false, order.stream, message);
     }
     if (!order.is_asynchronous && direction == VARVE_COPY_DEVICE_TO_HOST) {
-        return transfer_bytes(source->memory, from, (void *)(uintptr_t)to, bytes, true, order.stream,
-                              message);
+        return transfer_bytes(source->memory, from, (void *)(uintptr_t)to, bytes, true, order.stream, message);
     }
     if (to == from && direction == VARVE_COPY_WITHIN) {
         return VARVE_OK;
@@ -102,19 +99,17 @@ static int copy_plainly(struct varve_device *device, enum varve_copy_direction d
 /* ---- kernels ---- */
 
 /* Elements of a block, expanded to the target's shape. */
-static int copy_from_block(struct gpu *gpu, const struct varve_array *target, struct varve_array block,
-                           uint64_t stream, struct varve_message *message)
+static int copy_from_block(struct gpu *gpu, const struct varve_array *target, struct varve_array block, uint64_t stream,
+                           struct varve_message *message)
 {
-    int error =
-        varve_geometry_expand(&block.geometry, target->geometry.ndim, target->geometry.shape, message);
+    int error = varve_geometry_expand(&block.geometry, target->geometry.ndim, target->geometry.shape, message);
 
     return error == VARVE_OK ? gpu_copy(gpu, target, &block, stream, message) : error;
 }
 
 /* Both in one device's memory. What overlaps is set aside first. */
 static int copy_within(struct gpu *gpu, const struct array_in *target, const struct array_in *source,
-                       const struct varve_array *expanded, struct copy_order order,
-                       struct varve_message *message)
+                       const struct varve_array *expanded, struct copy_order order, struct varve_message *message)
 {
     const struct varve_array *to = target->array;
     struct memory_piece piece;
@@ -122,12 +117,10 @@ static int copy_within(struct gpu *gpu, const struct array_in *target, const str
     int error;
 
     if (!elements_overlap(to, expanded) ||
-        (elements_are_same(to, expanded) &&
-         varve_dtype_bytes(to->dtype) == varve_dtype_bytes(expanded->dtype))) {
+        (elements_are_same(to, expanded) && varve_dtype_bytes(to->dtype) == varve_dtype_bytes(expanded->dtype))) {
         return gpu_copy(gpu, to, expanded, order.stream, message);
     }
-    error = memory_array(target->memory, source->array, source->array->dtype, order.stream, &block, &piece,
-                         message);
+    error = memory_array(target->memory, source->array, source->array->dtype, order.stream, &block, &piece, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -146,8 +139,8 @@ static int copy_to_device(struct gpu *gpu, const struct array_in *target, const 
     struct varve_array packed = *source->array, block;
     struct memory_piece piece;
     void *memory = NULL;
-    int error = memory_array(target->memory, source->array, source->array->dtype, order.stream, &block,
-                             &piece, message);
+    int error =
+        memory_array(target->memory, source->array, source->array->dtype, order.stream, &block, &piece, message);
 
     if (error != VARVE_OK) {
         return error;
@@ -170,8 +163,7 @@ static int copy_to_device(struct gpu *gpu, const struct array_in *target, const 
 
 /* The device packs and converts elements into a block, which is fetched. `expanded` has the target's shape. */
 static int copy_from_device(struct gpu *gpu, const struct array_in *target, const struct array_in *source,
-                            const struct varve_array *expanded, struct copy_order order,
-                            struct varve_message *message)
+                            const struct varve_array *expanded, struct copy_order order, struct varve_message *message)
 {
     const struct varve_array *to = target->array;
     struct varve_array block, packed;
@@ -187,9 +179,8 @@ static int copy_from_device(struct gpu *gpu, const struct array_in *target, cons
     if (error == VARVE_OK && !varve_geometry_is_contiguous(&to->geometry)) {
         packed = block;
         packed.data = memory = malloc(array_bytes(&block));
-        error = memory != NULL
-                    ? VARVE_OK
-                    : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to copy through");
+        error =
+            memory != NULL ? VARVE_OK : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to copy through");
     }
     if (error == VARVE_OK) {
         error = transfer_bytes(source->memory, array_addr(&block), (void *)(uintptr_t)array_addr(&packed),
@@ -205,8 +196,7 @@ static int copy_from_device(struct gpu *gpu, const struct array_in *target, cons
 
 /* VARVE_ERROR_UNSUPPORTED where no kernel can do it. */
 static int copy_by_kernel(const struct array_in *target, const struct array_in *source,
-                          const struct varve_array *expanded, struct copy_order order,
-                          struct varve_message *message)
+                          const struct varve_array *expanded, struct copy_order order, struct varve_message *message)
 {
     struct varve_memory *memory = target->memory->is_addressable ? source->memory : target->memory;
     struct gpu *gpu = memory_gpu(memory);
@@ -244,16 +234,14 @@ static int stage_open(const struct varve_array *array, struct staged *staged, st
     staged->array = *array;
     staged->array.data = staged->host;
     staged->array.geometry.offset -= first;
-    return staged->host != NULL
-               ? VARVE_OK
-               : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to copy through");
+    return staged->host != NULL ? VARVE_OK
+                                : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to copy through");
 }
 
-static int stage_move(const struct staged *staged, struct varve_memory *memory, bool is_fetch,
-                      uint64_t stream, struct varve_message *message)
+static int stage_move(const struct staged *staged, struct varve_memory *memory, bool is_fetch, uint64_t stream,
+                      struct varve_message *message)
 {
-    return transfer_bytes(memory, staged->device_addr, staged->host, staged->bytes, is_fetch, stream,
-                          message);
+    return transfer_bytes(memory, staged->device_addr, staged->host, staged->bytes, is_fetch, stream, message);
 }
 
 /* From host memory into a device's: what lies between the target's elements comes back as it was. */
@@ -287,8 +275,7 @@ static int stage_source(const struct array_in *target, const struct array_in *so
     if (error == VARVE_OK && is_other && stream != 0) {
         error = memory_wait(target->memory, stream, message);
     }
-    return error == VARVE_OK ? stage_move(staged, source->memory, true, is_other ? 0 : stream, message)
-                             : error;
+    return error == VARVE_OK ? stage_move(staged, source->memory, true, is_other ? 0 : stream, message) : error;
 }
 
 static int copy_by_host(const struct array_in *target, const struct array_in *source, uint64_t stream,
@@ -311,8 +298,8 @@ static int copy_by_host(const struct array_in *target, const struct array_in *so
 /* ---- whichever does ---- */
 
 int copy_elements(struct varve_memory *target_memory, const struct varve_array *target,
-                  struct varve_memory *source_memory, const struct varve_array *source,
-                  struct copy_order order, struct varve_message *message)
+                  struct varve_memory *source_memory, const struct varve_array *source, struct copy_order order,
+                  struct varve_message *message)
 {
     const struct array_in to = {target_memory, target}, from = {source_memory, source};
     enum varve_copy_direction direction;
@@ -341,8 +328,8 @@ int copy_elements(struct varve_memory *target_memory, const struct varve_array *
 
 /* ---- storages ---- */
 
-static int storage_copy(struct varve_storage *target, const struct varve_storage *source,
-                        struct copy_order order, struct varve_message *message)
+static int storage_copy(struct varve_storage *target, const struct varve_storage *source, struct copy_order order,
+                        struct varve_message *message)
 {
     int error = object_check_writable(target, message);
 
@@ -357,8 +344,7 @@ static int storage_copy(struct varve_storage *target, const struct varve_storage
     return error;
 }
 
-int varve_storage_copy(struct varve_storage *target, const struct varve_storage *source,
-                       struct varve_message *message)
+int varve_storage_copy(struct varve_storage *target, const struct varve_storage *source, struct varve_message *message)
 {
     return storage_copy(target, source, (struct copy_order){0, false}, message);
 }
@@ -370,8 +356,8 @@ int varve_storage_copy_on(struct varve_storage *target, const struct varve_stora
 }
 
 /* `one` has the value as it lies in memory. */
-static int device_fill(struct varve_memory *memory, const struct varve_array *array,
-                       const struct varve_array *one, struct copy_order order, struct varve_message *message)
+static int device_fill(struct varve_memory *memory, const struct varve_array *array, const struct varve_array *one,
+                       struct copy_order order, struct varve_message *message)
 {
     struct varve_device *device = memory->device;
     struct gpu *gpu = memory_gpu(memory);
@@ -426,8 +412,7 @@ static int storage_fill(struct varve_storage *storage, struct varve_scalar value
     return fill_elements(storage->memory, &storage->array, value, order, message);
 }
 
-int varve_storage_fill(struct varve_storage *storage, struct varve_scalar value,
-                       struct varve_message *message)
+int varve_storage_fill(struct varve_storage *storage, struct varve_scalar value, struct varve_message *message)
 {
     return storage_fill(storage, value, (struct copy_order){0, false}, message);
 }
@@ -443,8 +428,8 @@ static int copy_as(const struct varve_storage *storage, const struct varve_stora
                    enum varve_dtype dtype, struct varve_storage **storage_out, struct varve_message *message)
 {
     struct varve_storage *copy;
-    int error = varve_storage_empty(options, dtype, storage->array.geometry.ndim,
-                                    storage->array.geometry.shape, &copy, message);
+    int error = varve_storage_empty(options, dtype, storage->array.geometry.ndim, storage->array.geometry.shape, &copy,
+                                    message);
 
     if (error != VARVE_OK) {
         return error;
@@ -471,8 +456,8 @@ int varve_storage_clone(const struct varve_storage *storage, const struct varve_
     const struct varve_storage_options same = {.memory = storage->memory, .name = storage->name};
 
     return object_created(
-        copy_as(storage, options != NULL ? options : &same, storage->array.dtype, storage_out, message),
-        storage_out, __builtin_return_address(0));
+        copy_as(storage, options != NULL ? options : &same, storage->array.dtype, storage_out, message), storage_out,
+        __builtin_return_address(0));
 }
 
 int varve_storage_to(struct varve_storage *storage, struct varve_memory *memory, enum varve_dtype dtype,

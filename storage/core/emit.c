@@ -8,8 +8,8 @@ static bool is_wanted(void)
     return varve_records_wanted(UINT32_MAX);
 }
 
-static void emit(enum varve_kind kind, enum varve_cause cause, const struct varve_storage *storage,
-                 uint64_t requested, uint64_t arg, uint32_t callsite)
+static void emit(enum varve_kind kind, enum varve_cause cause, const struct varve_storage *storage, uint64_t requested,
+                 uint64_t arg, uint32_t callsite)
 {
     const struct varve_device *device = storage->memory->device;
     const struct varve_record record = {
@@ -58,8 +58,8 @@ void emit_leak(struct varve_storage *storage, enum varve_cause cause, uint64_t n
     }
 }
 
-void emit_copy(const struct varve_storage *target, struct varve_memory *source_memory,
-               const struct varve_array *source, uint64_t source_id)
+void emit_copy(const struct varve_storage *target, struct varve_memory *source_memory, const struct varve_array *source,
+               uint64_t source_id)
 {
     enum varve_kind kind = target->memory != source_memory        ? VARVE_KIND_TRANSFER
                            : target->array.dtype != source->dtype ? VARVE_KIND_CAST

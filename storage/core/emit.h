@@ -16,7 +16,7 @@ void emit_storage(enum varve_kind kind, struct varve_storage *storage, uint64_t 
 void emit_leak(struct varve_storage *storage, enum varve_cause cause, uint64_t now_ns);
 /// Elements of `source`, at an address, came to the target: copied, converted or brought from another memory. Its storage's
 /// id, or 0.
-void emit_copy(const struct varve_storage *target, struct varve_memory *source_memory,
-               const struct varve_array *source, uint64_t source_id);
+void emit_copy(const struct varve_storage *target, struct varve_memory *source_memory, const struct varve_array *source,
+               uint64_t source_id);
 
 #endif

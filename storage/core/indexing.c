@@ -49,8 +49,7 @@ static int device_allocate(const struct index_runner *runner, uint64_t bytes, vo
                            struct varve_message *message)
 {
     struct device_run *run = run_of(runner);
-    int error =
-        memory_allocate(run->plan->memory, bytes > 0 ? bytes : 1, 0, run->stream, &run->aside, message);
+    int error = memory_allocate(run->plan->memory, bytes > 0 ? bytes : 1, 0, run->stream, &run->aside, message);
 
     *data_out = error == VARVE_OK ? run->aside.data : NULL;
     return error;
@@ -67,12 +66,12 @@ static int device_copy(const struct index_runner *runner, const struct varve_arr
 {
     const struct device_run *run = run_of(runner);
 
-    return copy_elements(run->plan->memory, target, run->plan->memory, source,
-                         (struct copy_order){run->stream, true}, message);
+    return copy_elements(run->plan->memory, target, run->plan->memory, source, (struct copy_order){run->stream, true},
+                         message);
 }
 
-static int device_fill(const struct index_runner *runner, const struct varve_array *target,
-                       struct varve_scalar value, struct varve_message *message)
+static int device_fill(const struct index_runner *runner, const struct varve_array *target, struct varve_scalar value,
+                       struct varve_message *message)
 {
     const struct device_run *run = run_of(runner);
 
@@ -86,8 +85,7 @@ static int device_move(const struct index_runner *runner, const struct index_pla
     const struct device_run *run = run_of(runner);
     const struct gpu_kept kept = {(uint64_t)(uintptr_t)run->plan->kept.data, run->plan->positions};
 
-    return gpu_index_run(run->plan->gpu, plan, &kept, packed, indexed_data, indexed_offset, run->stream,
-                         message);
+    return gpu_index_run(run->plan->gpu, plan, &kept, packed, indexed_data, indexed_offset, run->stream, message);
 }
 
 static int kept_send(struct varve_storage_plan *plan, struct varve_message *message)
@@ -97,16 +95,14 @@ static int kept_send(struct varve_storage_plan *plan, struct varve_message *mess
     int error;
 
     if (host == NULL) {
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRIu64 " bytes of indices",
-                                 bytes);
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRIu64 " bytes of indices", bytes);
     }
     error = gpu_index_write(plan->plan, host, &plan->positions, message);
     if (error == VARVE_OK) {
         error = memory_allocate(plan->memory, bytes, 0, 0, &plan->kept, message);
     }
     if (error == VARVE_OK && bytes > 0) {
-        error = transfer_bytes(plan->memory, (uint64_t)(uintptr_t)plan->kept.data, host, bytes, false, 0,
-                               message);
+        error = transfer_bytes(plan->memory, (uint64_t)(uintptr_t)plan->kept.data, host, bytes, false, 0, message);
         if (error != VARVE_OK) {
             memory_free(plan->memory, &plan->kept);
         }
@@ -134,10 +130,9 @@ int varve_storage_plan_open(struct varve_memory *memory, const struct varve_inde
     opened->memory = memory;
     if (!memory->is_addressable) {
         opened->gpu = memory_gpu(memory);
-        error = opened->gpu == NULL
-                    ? varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                        "nothing runs plans in the memory of device '%s' here",
-                                        memory->device->ops->name)
+        error = opened->gpu == NULL ? varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                                        "nothing runs plans in the memory of device '%s' here",
+                                                        memory->device->ops->name)
                 : has_indices(plan) ? kept_send(opened, message)
                                     : VARVE_OK;
     }
@@ -175,8 +170,8 @@ static int run_by_device(struct varve_storage_plan *plan, const struct varve_arr
     int error = VARVE_OK;
 
     if (stream != 0 && plan->kept.data != NULL) { /* it goes back behind this run */
-        error = varve_alloc_record_stream(plan->memory->alloc, varve_allocation_addr(plan->kept.allocation),
-                                          stream, message);
+        error = varve_alloc_record_stream(plan->memory->alloc, varve_allocation_addr(plan->kept.allocation), stream,
+                                          message);
     }
     return error == VARVE_OK ? index_plan_run(&run.runner, plan->plan, target, source, message) : error;
 }
@@ -199,8 +194,7 @@ int varve_storage_plan_run(struct varve_storage_plan *plan, struct varve_storage
     }
     error = plan->gpu != NULL
                 ? run_by_device(plan, &target->array, source != NULL ? &source->array : NULL, stream, message)
-                : varve_index_plan_run(plan->plan, &target->array, source != NULL ? &source->array : NULL,
-                                       message);
+                : varve_index_plan_run(plan->plan, &target->array, source != NULL ? &source->array : NULL, message);
     if (error == VARVE_OK && source != NULL) {
         emit_copy(target, source->memory, &source->array, source->id);
     }
@@ -228,8 +222,7 @@ static int run_once(const struct varve_index_plan *plan, struct varve_storage *t
 /* ---- by way of host memory ---- */
 
 /* In host memory, a contiguous copy if need be. */
-static int host_of(const struct varve_storage *storage, struct varve_storage **host_out,
-                   struct varve_message *message)
+static int host_of(const struct varve_storage *storage, struct varve_storage **host_out, struct varve_message *message)
 {
     const struct varve_storage_options options = {.memory = varve_memory_host()};
 
@@ -266,8 +259,8 @@ static int gather_here(struct varve_storage *storage, const struct varve_index_p
 {
     const struct varve_storage_options options = {.memory = storage->memory};
     struct varve_storage *result;
-    int error = varve_storage_empty(&options, storage->array.dtype, plan->result.ndim, plan->result.shape,
-                                    &result, message);
+    int error =
+        varve_storage_empty(&options, storage->array.dtype, plan->result.ndim, plan->result.shape, &result, message);
 
     if (error != VARVE_OK) {
         return error;
@@ -308,8 +301,7 @@ struct value {
 };
 
 static int plan_value(const struct varve_array *target, const struct varve_index *indices, unsigned count,
-                      const struct value *value, struct varve_index_plan **plan_out,
-                      struct varve_message *message)
+                      const struct value *value, struct varve_index_plan **plan_out, struct varve_message *message)
 {
     return value->source != NULL
                ? varve_index_plan_set(target, indices, count, &value->source->array, plan_out, message)
@@ -341,8 +333,7 @@ static int set_here(struct varve_storage *storage, const struct varve_index *ind
     if (source == NULL || memory_is_beside(source->memory, storage->memory)) {
         return set_by_plan(storage, indices, count, value, message);
     }
-    error = varve_storage_clone(source, &(struct varve_storage_options){.memory = storage->memory}, &brought,
-                                message);
+    error = varve_storage_clone(source, &(struct varve_storage_options){.memory = storage->memory}, &brought, message);
     if (error == VARVE_OK) {
         moved.source = brought;
         error = set_by_plan(storage, indices, count, &moved, message);
@@ -364,8 +355,7 @@ static int set_elsewhere(struct varve_storage *storage, const struct varve_index
         error = host_of(value->source, &source, message);
     }
     if (error == VARVE_OK) {
-        error = set_by_plan(host, indices, count, &(struct value){.source = source, .number = value->number},
-                            message);
+        error = set_by_plan(host, indices, count, &(struct value){.source = source, .number = value->number}, message);
     }
     if (error == VARVE_OK) {
         error = varve_storage_copy(storage, host, message);

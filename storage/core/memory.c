@@ -16,8 +16,7 @@ struct varve_memory *varve_memory_host(void)
     return &host;
 }
 
-int varve_memory_open(struct varve_alloc *alloc, struct varve_memory **memory_out,
-                      struct varve_message *message)
+int varve_memory_open(struct varve_alloc *alloc, struct varve_memory **memory_out, struct varve_message *message)
 {
     struct varve_memory *memory = calloc(1, sizeof(*memory));
 
@@ -37,8 +36,7 @@ int varve_memory_close(struct varve_memory *memory, struct varve_message *messag
     uint64_t users = __atomic_load_n(&memory->users, __ATOMIC_ACQUIRE);
 
     if (users != 0) {
-        return varve_message_set(message, VARVE_ERROR_BUSY, "%" PRIu64 " storages still have memory of it",
-                                 users);
+        return varve_message_set(message, VARVE_ERROR_BUSY, "%" PRIu64 " storages still have memory of it", users);
     }
     gpu_close(memory->gpu);
     staging_close(memory->staging);
@@ -107,17 +105,14 @@ int memory_wait(struct varve_memory *memory, uint64_t stream, struct varve_messa
 {
     int error = memory->device->ops->stream_synchronize(memory->device, stream);
 
-    return error == VARVE_OK ? VARVE_OK
-                             : gpu_device_error(memory->device, error, "waiting for a stream", message);
+    return error == VARVE_OK ? VARVE_OK : gpu_device_error(memory->device, error, "waiting for a stream", message);
 }
 
-static int allocate_plain(uint64_t bytes, uint64_t alignment, struct memory_piece *piece,
-                          struct varve_message *message)
+static int allocate_plain(uint64_t bytes, uint64_t alignment, struct memory_piece *piece, struct varve_message *message)
 {
     if (posix_memalign(&piece->data, alignment, bytes) != 0) {
         piece->data = NULL;
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "the C library has no %" PRIu64 " bytes",
-                                 bytes);
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "the C library has no %" PRIu64 " bytes", bytes);
     }
     return VARVE_OK;
 }
@@ -152,8 +147,7 @@ int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignm
     alignment = alignment != 0 ? alignment : memory->alignment;
     if (bytes > 0) {
         error = memory->alloc == NULL
-                    ? allocate_plain(bytes, alignment < sizeof(void *) ? sizeof(void *) : alignment, &piece,
-                                     message)
+                    ? allocate_plain(bytes, alignment < sizeof(void *) ? sizeof(void *) : alignment, &piece, message)
                     : allocate_block(memory, bytes, alignment, stream, &piece, message);
     }
     if (error == VARVE_OK) {
@@ -163,13 +157,11 @@ int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignm
     return error;
 }
 
-int memory_array(struct varve_memory *memory, const struct varve_array *like, enum varve_dtype dtype,
-                 uint64_t stream, struct varve_array *array_out, struct memory_piece *piece_out,
-                 struct varve_message *message)
+int memory_array(struct varve_memory *memory, const struct varve_array *like, enum varve_dtype dtype, uint64_t stream,
+                 struct varve_array *array_out, struct memory_piece *piece_out, struct varve_message *message)
 {
     struct varve_array array = {.dtype = dtype};
-    int error =
-        varve_geometry_contiguous(like->geometry.ndim, like->geometry.shape, &array.geometry, message);
+    int error = varve_geometry_contiguous(like->geometry.ndim, like->geometry.shape, &array.geometry, message);
 
     if (error == VARVE_OK) {
         error = memory_allocate(memory, array_bytes(&array), 0, stream, piece_out, message);

@@ -28,8 +28,7 @@ struct varve_memory {
 /* Of element [0, 0, …], whether there is one or not. */
 static inline uint64_t array_addr(const struct varve_array *array)
 {
-    return (uint64_t)(uintptr_t)array->data +
-           (uint64_t)array->geometry.offset * varve_dtype_bytes(array->dtype);
+    return (uint64_t)(uintptr_t)array->data + (uint64_t)array->geometry.offset * varve_dtype_bytes(array->dtype);
 }
 
 /* Of all its elements. */
@@ -64,9 +63,8 @@ int memory_side_stream(struct varve_memory *memory, unsigned number, uint64_t *s
 int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignment, uint64_t stream,
                     struct memory_piece *piece_out, struct varve_message *message);
 /// A contiguous array of the shape of `like` and another type, its elements undefined, in such a piece. Errors: as memory_allocate.
-int memory_array(struct varve_memory *memory, const struct varve_array *like, enum varve_dtype dtype,
-                 uint64_t stream, struct varve_array *array_out, struct memory_piece *piece_out,
-                 struct varve_message *message);
+int memory_array(struct varve_memory *memory, const struct varve_array *like, enum varve_dtype dtype, uint64_t stream,
+                 struct varve_array *array_out, struct memory_piece *piece_out, struct varve_message *message);
 void memory_free(struct varve_memory *memory, const struct memory_piece *piece);
 /// The memory is in use, without a piece of it: by foreign memory of its kind.
 void memory_hold(struct varve_memory *memory);

@@ -171,8 +171,7 @@ static void detach_all(struct varve_storage *storage)
     }
 }
 
-int varve_storage_attach(struct varve_storage *storage, struct varve_storage *kept,
-                         struct varve_message *message)
+int varve_storage_attach(struct varve_storage *storage, struct varve_storage *kept, struct varve_message *message)
 {
     struct attachment *attachment = malloc(sizeof(*attachment));
 
@@ -184,8 +183,7 @@ int varve_storage_attach(struct varve_storage *storage, struct varve_storage *ke
     return VARVE_OK;
 }
 
-int varve_storage_detach(struct varve_storage *storage, struct varve_storage *kept,
-                         struct varve_message *message)
+int varve_storage_detach(struct varve_storage *storage, struct varve_storage *kept, struct varve_message *message)
 {
     for (struct attachment **place = &storage->attachments; *place != NULL; place = &(*place)->next) {
         struct attachment *attachment = *place;
@@ -196,9 +194,8 @@ int varve_storage_detach(struct varve_storage *storage, struct varve_storage *ke
             return varve_storage_release(kept, message);
         }
     }
-    return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                             "storage %" PRIu64 " is not attached to storage %" PRIu64, kept->id,
-                             storage->id);
+    return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "storage %" PRIu64 " is not attached to storage %" PRIu64,
+                             kept->id, storage->id);
 }
 
 static void dispose(struct varve_storage *storage)
@@ -231,11 +228,11 @@ int varve_storage_release(struct varve_storage *storage, struct varve_message *m
     count = __atomic_load_n(&storage->strong, __ATOMIC_RELAXED);
     do {
         if (count == 0) {
-            return varve_message_set(message, VARVE_ERROR_INVALID,
-                                     "storage %" PRIu64 " has been released already", storage->id);
+            return varve_message_set(message, VARVE_ERROR_INVALID, "storage %" PRIu64 " has been released already",
+                                     storage->id);
         }
-    } while (!__atomic_compare_exchange_n(&storage->strong, &count, count - 1, true, __ATOMIC_ACQ_REL,
-                                          __ATOMIC_RELAXED));
+    } while (
+        !__atomic_compare_exchange_n(&storage->strong, &count, count - 1, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
     if (count == 1) {
         dispose(storage);
         weak_drop(storage);
@@ -272,8 +269,8 @@ struct varve_storage *varve_storage_weak_lock(struct varve_storage_weak *weak)
         if (count == 0) {
             return NULL;
         }
-    } while (!__atomic_compare_exchange_n(&storage->strong, &count, count + 1, true, __ATOMIC_ACQUIRE,
-                                          __ATOMIC_RELAXED));
+    } while (
+        !__atomic_compare_exchange_n(&storage->strong, &count, count + 1, true, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED));
     return storage;
 }
 
@@ -294,9 +291,8 @@ void *object_data(const struct varve_storage *storage)
 
 int object_check_writable(const struct varve_storage *storage, struct varve_message *message)
 {
-    return storage->is_read_only
-               ? varve_message_set(message, VARVE_ERROR_PERMISSION, "the storage may only be read")
-               : VARVE_OK;
+    return storage->is_read_only ? varve_message_set(message, VARVE_ERROR_PERMISSION, "the storage may only be read")
+                                 : VARVE_OK;
 }
 
 void *varve_storage_data(const struct varve_storage *storage)

@@ -48,11 +48,10 @@ struct host_copies {
 };
 
 /* `array` becomes a contiguous one in host memory, of the same shape and type. */
-static int host_copy_open(struct host_copies *copies, struct varve_array *array,
-                          struct varve_message *message)
+static int host_copy_open(struct host_copies *copies, struct varve_array *array, struct varve_message *message)
 {
-    int error = memory_array(varve_memory_host(), array, array->dtype, 0, array,
-                             &copies->pieces[copies->count], message);
+    int error =
+        memory_array(varve_memory_host(), array, array->dtype, 0, array, &copies->pieces[copies->count], message);
 
     copies->count += error == VARVE_OK;
     return error;
@@ -76,9 +75,8 @@ static int host_copies_run(const struct call *call, struct host_copies *copies, 
     if (error == VARVE_OK) {
         error = operation_run(&operation, message);
     }
-    return error == VARVE_OK
-               ? copy_elements(memory, &call->operation.out, host, &operation.out, order, message)
-               : error;
+    return error == VARVE_OK ? copy_elements(memory, &call->operation.out, host, &operation.out, order, message)
+                             : error;
 }
 
 static int run_by_host(const struct call *call, struct varve_message *message)
@@ -137,17 +135,16 @@ static int run(struct call *call, struct varve_message *message)
 #define CALL_UNARY .storages = {out, a}
 #define CALL_REDUCTION .storages = {out, a}, .operation.axis = axis
 #define CALL_SEQUENCE .storages = {out}, .operation.start = start, .operation.step = step
-#define CALL_RANDOM                                                                              \
-    .storages = {out}, .operation.seed = seed, .operation.sequence = sequence, .operation.a = a, \
-    .operation.b = b
+#define CALL_RANDOM \
+    .storages = {out}, .operation.seed = seed, .operation.sequence = sequence, .operation.a = a, .operation.b = b
 
-#define FUNCTION(NAME, name, KIND)                                                                   \
-    int varve_storage_op_##name(struct varve_storage *out, VARVE_STORAGE_OPERATOR_ARGUMENTS_##KIND,  \
-                                uint64_t stream, struct varve_message *message)                      \
-    {                                                                                                \
-        struct call call = {CALL_##KIND, .operation.code = VARVE_OPERATOR_##NAME, .stream = stream}; \
-                                                                                                     \
-        return run(&call, message);                                                                  \
+#define FUNCTION(NAME, name, KIND)                                                                                   \
+    int varve_storage_op_##name(struct varve_storage *out, VARVE_STORAGE_OPERATOR_ARGUMENTS_##KIND, uint64_t stream, \
+                                struct varve_message *message)                                                       \
+    {                                                                                                                \
+        struct call call = {CALL_##KIND, .operation.code = VARVE_OPERATOR_##NAME, .stream = stream};                 \
+                                                                                                                     \
+        return run(&call, message);                                                                                  \
     }
 
 #define FUNCTION_BINARY(NAME, name) FUNCTION(NAME, name, BINARY)
@@ -155,11 +152,11 @@ static int run(struct call *call, struct varve_message *message)
 #define FUNCTION_REDUCTION(NAME, name) FUNCTION(NAME, name, REDUCTION)
 #define FUNCTION_SEQUENCE(NAME, name) FUNCTION(NAME, name, SEQUENCE)
 #define FUNCTION_RANDOM(NAME, name) FUNCTION(NAME, name, RANDOM)
-#define FUNCTION_SETTER(NAME, name)                                                                 \
-    int varve_storage_op_##name(struct varve_storage *out, VARVE_STORAGE_OPERATOR_ARGUMENTS_SETTER, \
-                                uint64_t stream, struct varve_message *message)                     \
-    {                                                                                               \
-        return varve_storage_##name##_on(out, value, stream, message);                              \
+#define FUNCTION_SETTER(NAME, name)                                                                                  \
+    int varve_storage_op_##name(struct varve_storage *out, VARVE_STORAGE_OPERATOR_ARGUMENTS_SETTER, uint64_t stream, \
+                                struct varve_message *message)                                                       \
+    {                                                                                                                \
+        return varve_storage_##name##_on(out, value, stream, message);                                               \
     }
 #define FUNCTION_OF_LIST(code, NAME, name, KIND) FUNCTION_##KIND(NAME, name)
 VARVE_OPERATOR_LIST(FUNCTION_OF_LIST)

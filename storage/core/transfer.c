@@ -93,8 +93,8 @@ static struct staging *staging_of(struct varve_memory *memory)
         return staging;
     }
     opened = staging_open(memory->device);
-    if (opened != NULL && !__atomic_compare_exchange_n(&memory->staging, &staging, opened, false,
-                                                       __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    if (opened != NULL &&
+        !__atomic_compare_exchange_n(&memory->staging, &staging, opened, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
         staging_close(opened); /* another thread came first */
         return staging;
     }
@@ -112,8 +112,7 @@ static uint64_t piece_bytes(const struct transfer *transfer, uint64_t number)
 
 static int piece_wait(struct staging *staging, struct piece *piece)
 {
-    int error =
-        piece->is_used ? staging->device->ops->event_synchronize(staging->device, piece->event) : VARVE_OK;
+    int error = piece->is_used ? staging->device->ops->event_synchronize(staging->device, piece->event) : VARVE_OK;
 
     piece->is_used = piece->is_used && error != VARVE_OK;
     return error;
@@ -146,8 +145,7 @@ static int send(const struct transfer *transfer)
 
         error = piece_wait(staging, piece);
         if (error == VARVE_OK) {
-            memcpy((void *)(uintptr_t)piece->host_addr, transfer->host + i * PIECE_BYTES,
-                   piece_bytes(transfer, i));
+            memcpy((void *)(uintptr_t)piece->host_addr, transfer->host + i * PIECE_BYTES, piece_bytes(transfer, i));
             error = piece_copy(transfer, i);
         }
     }
@@ -157,8 +155,8 @@ static int send(const struct transfer *transfer)
 
 /* ---- whole transfers ---- */
 
-int transfer_bytes(struct varve_memory *memory, uint64_t device_addr, void *host, uint64_t bytes,
-                   bool is_fetch, uint64_t stream, struct varve_message *message)
+int transfer_bytes(struct varve_memory *memory, uint64_t device_addr, void *host, uint64_t bytes, bool is_fetch,
+                   uint64_t stream, struct varve_message *message)
 {
     struct varve_device *device = memory->device;
     uint64_t host_addr = (uint64_t)(uintptr_t)host;
@@ -166,17 +164,14 @@ int transfer_bytes(struct varve_memory *memory, uint64_t device_addr, void *host
     int error;
 
     if (device->ops->copy == NULL) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "device '%s' can't copy",
-                                 device->ops->name);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "device '%s' can't copy", device->ops->name);
     }
     staging = !is_fetch && bytes >= STAGED_MIN ? staging_of(memory) : NULL;
     error = staging != NULL ? send(&(struct transfer){staging, device_addr, bytes, stream, host})
-            : is_fetch
-                ? device->ops->copy(device, host_addr, device_addr, bytes, VARVE_COPY_DEVICE_TO_HOST, stream)
-                : device->ops->copy(device, device_addr, host_addr, bytes, VARVE_COPY_HOST_TO_DEVICE, stream);
+            : is_fetch ? device->ops->copy(device, host_addr, device_addr, bytes, VARVE_COPY_DEVICE_TO_HOST, stream)
+                       : device->ops->copy(device, device_addr, host_addr, bytes, VARVE_COPY_HOST_TO_DEVICE, stream);
     if (error == VARVE_OK) {
         error = device->ops->stream_synchronize(device, stream);
     }
-    return error == VARVE_OK ? VARVE_OK
-                             : gpu_device_error(device, error, "the device failed to copy", message);
+    return error == VARVE_OK ? VARVE_OK : gpu_device_error(device, error, "the device failed to copy", message);
 }

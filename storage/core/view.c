@@ -59,11 +59,11 @@ int varve_storage_view(struct varve_storage *storage, const struct varve_geometr
 }
 
 /* What follows changes a geometry that lies within the base, and leaves it there. */
-#define VIEW_BY(change)                                                                              \
-    struct varve_storage *view = view_begin(storage, message);                                       \
-                                                                                                     \
-    return object_created(view != NULL ? view_end(view, (change), view_out) : VARVE_ERROR_NO_MEMORY, \
-                          view_out, __builtin_return_address(0))
+#define VIEW_BY(change)                                                                                        \
+    struct varve_storage *view = view_begin(storage, message);                                                 \
+                                                                                                               \
+    return object_created(view != NULL ? view_end(view, (change), view_out) : VARVE_ERROR_NO_MEMORY, view_out, \
+                          __builtin_return_address(0))
 
 int varve_storage_slice(struct varve_storage *storage, int axis, int64_t start, int64_t stop, int64_t step,
                         struct varve_storage **view_out, struct varve_message *message)
@@ -71,14 +71,14 @@ int varve_storage_slice(struct varve_storage *storage, int axis, int64_t start, 
     VIEW_BY(varve_geometry_slice(&view->array.geometry, axis, start, stop, step, message));
 }
 
-int varve_storage_select(struct varve_storage *storage, int axis, int64_t index,
-                         struct varve_storage **view_out, struct varve_message *message)
+int varve_storage_select(struct varve_storage *storage, int axis, int64_t index, struct varve_storage **view_out,
+                         struct varve_message *message)
 {
     VIEW_BY(varve_geometry_select(&view->array.geometry, axis, index, message));
 }
 
-int varve_storage_transpose(struct varve_storage *storage, int axis, int other,
-                            struct varve_storage **view_out, struct varve_message *message)
+int varve_storage_transpose(struct varve_storage *storage, int axis, int other, struct varve_storage **view_out,
+                            struct varve_message *message)
 {
     VIEW_BY(varve_geometry_transpose(&view->array.geometry, axis, other, message));
 }

@@ -56,8 +56,8 @@ struct order {
 
 static int launch(const struct order *order, uint64_t blocks, void *argument)
 {
-    return gpu_launch_blocks(order->gpu, GPU_PROGRAM_COPY, names, order->kernel, blocks, argument,
-                             order->stream, order->message);
+    return gpu_launch_blocks(order->gpu, GPU_PROGRAM_COPY, names, order->kernel, blocks, argument, order->stream,
+                             order->message);
 }
 
 static uint64_t blocks_for(uint64_t count)
@@ -248,9 +248,8 @@ static int cast(struct order *order, const struct elements_loop *loop)
     uint64_t target = (uint64_t)(uintptr_t)loop->data[TARGET];
     uint64_t source = (uint64_t)(uintptr_t)loop->data[SOURCE];
 
-    if (loop->ndim == 1 && loop->strides[TARGET][0] == (ptrdiff_t)to &&
-        loop->strides[SOURCE][0] == (ptrdiff_t)from && target % (vector * to) == 0 &&
-        source % (vector * from) == 0) {
+    if (loop->ndim == 1 && loop->strides[TARGET][0] == (ptrdiff_t)to && loop->strides[SOURCE][0] == (ptrdiff_t)from &&
+        target % (vector * to) == 0 && source % (vector * from) == 0) {
         struct copy_cast argument = {target, source, (uint64_t)loop->shape[0]};
 
         order->kernel = KERNEL_CAST + order->target_dtype * VARVE_DTYPE_LIMIT + order->source_dtype;
@@ -261,16 +260,15 @@ static int cast(struct order *order, const struct elements_loop *loop)
 
         if ((uint64_t)(uintptr_t)loop->data[i] % bytes != 0) {
             return varve_message_set(order->message, VARVE_ERROR_UNSUPPORTED,
-                                     "elements of %u bytes to be converted at %p", bytes,
-                                     (void *)loop->data[i]);
+                                     "elements of %u bytes to be converted at %p", bytes, (void *)loop->data[i]);
         }
     }
     order->kernel = KERNEL_CAST_STRIDED;
     return walk_each(loop, move_visit, order);
 }
 
-int gpu_copy(struct gpu *gpu, const struct varve_array *target, const struct varve_array *source,
-             uint64_t stream, struct varve_message *message)
+int gpu_copy(struct gpu *gpu, const struct varve_array *target, const struct varve_array *source, uint64_t stream,
+             struct varve_message *message)
 {
     const struct varve_array *arrays[2] = {[TARGET] = target, [SOURCE] = source};
     struct order order = {
@@ -318,8 +316,8 @@ int gpu_fill(struct gpu *gpu, const struct varve_array *target, uint64_t pattern
         return VARVE_OK;
     }
     if ((uint64_t)(uintptr_t)loop.data[TARGET] % bytes != 0) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "elements of %u bytes to be set at %p",
-                                 bytes, (void *)loop.data[TARGET]);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "elements of %u bytes to be set at %p", bytes,
+                                 (void *)loop.data[TARGET]);
     }
     return walk_each(&loop, fill_visit, &order);
 }

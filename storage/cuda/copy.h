@@ -48,8 +48,8 @@ struct copy_fill {
 /// Copy between two arrays of one shape in the device's memory that share no memory, converted where the types differ, behind
 /// what `stream` has. Errors: VARVE_ERROR_UNSUPPORTED (addresses that are no multiples of the element's size, for elements that are
 /// converted or lie in VARVE_DIMS_MAX axes that can't be joined), the device's.
-int gpu_copy(struct gpu *gpu, const struct varve_array *target, const struct varve_array *source,
-             uint64_t stream, struct varve_message *message);
+int gpu_copy(struct gpu *gpu, const struct varve_array *target, const struct varve_array *source, uint64_t stream,
+             struct varve_message *message);
 /// Set all elements to the lowest bytes of `pattern`. Errors: VARVE_ERROR_UNSUPPORTED (an address that is no multiple of the element's
 /// size), the device's.
 int gpu_fill(struct gpu *gpu, const struct varve_array *target, uint64_t pattern, uint64_t stream,

@@ -28,8 +28,7 @@ static const unsigned char *const images[GPU_PROGRAM_LIMIT] = {
 #undef GPU_PROGRAM_ROW
 };
 
-int gpu_device_error(const struct varve_device *device, int error, const char *what,
-                     struct varve_message *message)
+int gpu_device_error(const struct varve_device *device, int error, const char *what, struct varve_message *message)
 {
     struct varve_message reason = {""};
 
@@ -82,8 +81,7 @@ int gpu_open(struct varve_device *device, struct gpu **gpu_out, struct varve_mes
     int error;
 
     if (device->ops->program_load == NULL) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "device '%s' runs no programs",
-                                 device->ops->name);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "device '%s' runs no programs", device->ops->name);
     }
     if (images[0][0] == '\0') {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,

@@ -31,8 +31,7 @@ GPU_PROGRAM_LIST(GPU_PROGRAM_IMAGE)
 #undef GPU_PROGRAM_IMAGE
 
 /// `what` went wrong on any device, with its reason or what the error stands for; returns the error.
-int gpu_device_error(const struct varve_device *device, int error, const char *what,
-                     struct varve_message *message);
+int gpu_device_error(const struct varve_device *device, int error, const char *what, struct varve_message *message);
 
 struct gpu;
 

@@ -26,8 +26,7 @@ enum kernel {
 };
 
 #define LIST_NAMES(way, bytes) way "_" bytes "_32", way "_" bytes "_64"
-#define LIST_NAMES_8(way) \
-    LIST_NAMES(way, "1"), LIST_NAMES(way, "2"), LIST_NAMES(way, "4"), LIST_NAMES(way, "8")
+#define LIST_NAMES_8(way) LIST_NAMES(way, "1"), LIST_NAMES(way, "2"), LIST_NAMES(way, "4"), LIST_NAMES(way, "8")
 #define MASK_NAMES(way) way "_mask_1", way "_mask_2", way "_mask_4", way "_mask_8"
 
 static const char *const names[KERNEL_LIMIT] = {
@@ -213,8 +212,8 @@ static bool is_rows(const struct order *order, const struct walk *walk)
     const struct walk_axis *unit = &walk->axes[0], *row = &walk->axes[1];
 
     return order->rows_kernel != 0 && walk->axis_count == 2 && unit->size >= INDEX_ROW_UNITS_MIN &&
-           unit->strides[0] == 16 && unit->strides[1] == 16 && unit->strides[2] == 0 &&
-           row->strides[1] == 0 && row->strides[2] == (ptrdiff_t)order->position_bytes;
+           unit->strides[0] == 16 && unit->strides[1] == 16 && unit->strides[2] == 0 && row->strides[1] == 0 &&
+           row->strides[2] == (ptrdiff_t)order->position_bytes;
 }
 
 static int rows_launch(const struct order *order, const struct walk *walk)
@@ -229,8 +228,7 @@ static int rows_launch(const struct order *order, const struct walk *walk)
     };
 
     return gpu_launch_blocks(order->gpu, GPU_PROGRAM_INDEX, names, order->rows_kernel,
-                             (uint64_t)walk->axes[1].size * argument.parts, &argument, order->stream,
-                             order->message);
+                             (uint64_t)walk->axes[1].size * argument.parts, &argument, order->stream, order->message);
 }
 
 static int list_visit(const struct walk *walk, void *context)
@@ -242,13 +240,12 @@ static int list_visit(const struct walk *walk, void *context)
     if (is_rows(order, walk)) {
         return rows_launch(order, walk);
     }
-    return gpu_launch_blocks(order->gpu, GPU_PROGRAM_INDEX, names, order->kernel, blocks, &argument,
-                             order->stream, order->message);
+    return gpu_launch_blocks(order->gpu, GPU_PROGRAM_INDEX, names, order->kernel, blocks, &argument, order->stream,
+                             order->message);
 }
 
 /* The axes of the result in the indexed array (those of positions do not move there) and in the list (the others do not). */
-static void sides_make(const struct index_plan *inner, struct varve_geometry *indexed,
-                       struct varve_geometry *list)
+static void sides_make(const struct index_plan *inner, struct varve_geometry *indexed, struct varve_geometry *list)
 {
     const struct index_positions *positions = &inner->positions;
     struct varve_geometry order;
@@ -271,8 +268,7 @@ static int list_run(struct order *order, const struct index_plan *inner, const s
                     const struct varve_array *packed, void *indexed_data, int64_t indexed_offset)
 {
     const struct varve_array *arrays[3];
-    struct varve_array own = *packed, other = {.data = indexed_data},
-                       list = {.data = (void *)(uintptr_t)kept->addr};
+    struct varve_array own = *packed, other = {.data = indexed_data}, list = {.data = (void *)(uintptr_t)kept->addr};
     unsigned bytes = (unsigned)varve_dtype_bytes(inner->plan.dtype), unit;
     struct elements_loop loop;
 
@@ -286,8 +282,8 @@ static int list_run(struct order *order, const struct index_plan *inner, const s
     elements_loop_init(&loop, 3, arrays);
     unit = inner->is_number ? bytes : gpu_widen(&loop, 2, bytes, kept->positions);
     if (unit == 0 || (uint64_t)(uintptr_t)loop.data[1] % unit != 0) {
-        return varve_message_set(order->message, VARVE_ERROR_UNSUPPORTED,
-                                 "elements of %u bytes to be indexed at %p", bytes, (void *)loop.data[1]);
+        return varve_message_set(order->message, VARVE_ERROR_UNSUPPORTED, "elements of %u bytes to be indexed at %p",
+                                 bytes, (void *)loop.data[1]);
     }
     order->kernel = (inner->is_number ? KERNEL_SET
                      : is_put(inner)  ? KERNEL_PUT
@@ -324,13 +320,12 @@ static int mask_run(struct order *order, const struct index_plan *inner, const s
                                  (unsigned long long)bytes);
     }
     return gpu_launch_blocks(order->gpu, GPU_PROGRAM_INDEX, names, way + (unsigned)__builtin_ctzll(bytes),
-                             divide_up(parts_of(inner), GPU_BLOCK / 32), &argument, order->stream,
-                             order->message);
+                             divide_up(parts_of(inner), GPU_BLOCK / 32), &argument, order->stream, order->message);
 }
 
 int gpu_index_run(struct gpu *gpu, const struct index_plan *inner, const struct gpu_kept *kept,
-                  const struct varve_array *packed, void *indexed_data, int64_t indexed_offset,
-                  uint64_t stream, struct varve_message *message)
+                  const struct varve_array *packed, void *indexed_data, int64_t indexed_offset, uint64_t stream,
+                  struct varve_message *message)
 {
     struct order order = {.gpu = gpu, .stream = stream, .number = number_of(inner), .message = message};
 

@@ -57,8 +57,8 @@ int gpu_index_write(const struct varve_index_plan *plan, void *bytes_out, uint64
 /// Run a GATHER or SCATTER behind what `stream` has. `packed` has the result's shape and the plan's type, or is anything where the plan
 /// sets a number; what is indexed is given as to index_move. They do not overlap. Errors: VARVE_ERROR_UNSUPPORTED (units that the GPU can't address), the device's.
 int gpu_index_run(struct gpu *gpu, const struct index_plan *plan, const struct gpu_kept *kept,
-                  const struct varve_array *packed, void *indexed_data, int64_t indexed_offset,
-                  uint64_t stream, struct varve_message *message);
+                  const struct varve_array *packed, void *indexed_data, int64_t indexed_offset, uint64_t stream,
+                  struct varve_message *message);
 
 #endif
 

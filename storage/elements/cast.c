@@ -151,16 +151,14 @@ static inline int64_t i64_from_f32(float value)
 
 #if ELEMENTS_HAS_AVX2
 #define CAST_ONE(FROM, TO) CAST_PLAIN(FROM, TO) CAST_DEFINE(FROM, TO, _avx2, ELEMENTS_AVX2)
-#define CAST_NARROW(FROM, TO) \
-    CAST_NARROW_DEFINE(FROM, TO, _plain, ) CAST_NARROW_DEFINE(FROM, TO, _avx2, ELEMENTS_AVX2)
+#define CAST_NARROW(FROM, TO) CAST_NARROW_DEFINE(FROM, TO, _plain, ) CAST_NARROW_DEFINE(FROM, TO, _avx2, ELEMENTS_AVX2)
 #else
 #define CAST_ONE(FROM, TO) CAST_PLAIN(FROM, TO)
 #define CAST_NARROW(FROM, TO) CAST_NARROW_DEFINE(FROM, TO, _plain, )
 #endif
 #define CAST_PLAIN(FROM, TO) CAST_DEFINE(FROM, TO, _plain, )
 
-#define CAST_TARGETS_OTHER(X, FROM) \
-    X(FROM, F64) X(FROM, F32) X(FROM, F16) X(FROM, BF16) X(FROM, I64) X(FROM, BOOL)
+#define CAST_TARGETS_OTHER(X, FROM) X(FROM, F64) X(FROM, F32) X(FROM, F16) X(FROM, BF16) X(FROM, I64) X(FROM, BOOL)
 #define CAST_TARGETS_NARROW(X, FROM) X(FROM, I16) X(FROM, I8) X(FROM, U8)
 #define CAST_TARGETS(X, FROM) CAST_TARGETS_OTHER(X, FROM) X(FROM, I32) CAST_TARGETS_NARROW(X, FROM)
 
@@ -246,8 +244,7 @@ static elements_cast *const casts_avx2[VARVE_DTYPE_LIMIT][VARVE_DTYPE_LIMIT] = {
 
 elements_cast *elements_cast_find_plain(enum varve_dtype target, enum varve_dtype source)
 {
-    static elements_cast *const same[] = {
-        [1] = cast_same_1, [2] = cast_same_2, [4] = cast_same_4, [8] = cast_same_8};
+    static elements_cast *const same[] = {[1] = cast_same_1, [2] = cast_same_2, [4] = cast_same_4, [8] = cast_same_8};
 
     return target == source ? same[varve_dtype_bytes(target)] : casts_plain[source][target];
 }

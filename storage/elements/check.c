@@ -12,8 +12,7 @@ int elements_check_source(const struct varve_array *source, struct varve_message
     int error;
 
     if (varve_dtype_bytes(source->dtype) == 0) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "%d is no type of elements",
-                                 (int)source->dtype);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%d is no type of elements", (int)source->dtype);
     }
     error = varve_shape_check(geometry->ndim, geometry->shape, message);
     if (error != VARVE_OK) {

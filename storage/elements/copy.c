@@ -113,8 +113,7 @@ static void inner_move_plane(const struct elements_loop *loop, char *const *data
 #define PLANE_SIDE 32
 
 /* At most BUFFER_COUNT elements that follow each other, to strides. */
-static void cast_scatter(const struct copy *copy, char *target, ptrdiff_t stride, const char *source,
-                         int64_t count)
+static void cast_scatter(const struct copy *copy, char *target, ptrdiff_t stride, const char *source, int64_t count)
 {
     char buffer[BUFFER_BYTES] __attribute__((aligned(64)));
 
@@ -134,8 +133,7 @@ static void cast_part(const struct copy *copy, char *target, ptrdiff_t target_st
     if (source_stride == (ptrdiff_t)copy->source_bytes) {
         cast_scatter(copy, target, target_stride, source, count);
     } else {
-        elements_move(buffer, (ptrdiff_t)copy->source_bytes, source, source_stride, count,
-                      copy->source_bytes);
+        elements_move(buffer, (ptrdiff_t)copy->source_bytes, source, source_stride, count, copy->source_bytes);
         cast_scatter(copy, target, target_stride, buffer, count);
     }
 }
@@ -162,8 +160,7 @@ static void inner_cast(const struct elements_loop *loop, char *const *data, cons
 }
 
 /* A square of PLANE_SIDE or less: gathered as the target lies, converted in one run. */
-static void cast_square(const struct copy *copy, char *target, const char *source,
-                        const struct elements_plane *plane)
+static void cast_square(const struct copy *copy, char *target, const char *source, const struct elements_plane *plane)
 {
     char gathered[BUFFER_BYTES] __attribute__((aligned(64)));
     char converted[BUFFER_BYTES] __attribute__((aligned(64)));
@@ -221,8 +218,7 @@ int elements_set_aside(const struct varve_array *source, enum varve_dtype dtype,
 {
     struct varve_array copy = {.dtype = dtype};
     size_t bytes = (size_t)varve_geometry_count(&source->geometry) * varve_dtype_bytes(dtype);
-    int error =
-        varve_geometry_contiguous(source->geometry.ndim, source->geometry.shape, &copy.geometry, message);
+    int error = varve_geometry_contiguous(source->geometry.ndim, source->geometry.shape, &copy.geometry, message);
 
     if (error != 0) {
         return error;
@@ -253,8 +249,7 @@ bool elements_are_same(const struct varve_array *array, const struct varve_array
 }
 
 /* A source that overlaps its target is set aside as it was before it was expanded. */
-static int copy_aside(const struct varve_array *target, const struct varve_array *source,
-                      struct varve_message *message)
+static int copy_aside(const struct varve_array *target, const struct varve_array *source, struct varve_message *message)
 {
     struct varve_array aside = *source;
     int error = elements_set_aside(source, source->dtype, &aside, message);
@@ -262,8 +257,7 @@ static int copy_aside(const struct varve_array *target, const struct varve_array
     if (error == 0) {
         void *memory = aside.data;
 
-        error =
-            varve_geometry_expand(&aside.geometry, target->geometry.ndim, target->geometry.shape, message);
+        error = varve_geometry_expand(&aside.geometry, target->geometry.ndim, target->geometry.shape, message);
         if (error == 0) {
             elements_copy(target, &aside);
         }
@@ -282,12 +276,10 @@ int elements_copy_check(const struct varve_array *target, const struct varve_arr
     if (error == 0) {
         error = elements_check_source(source, message);
     }
-    return error == 0 ? varve_geometry_expand(&expanded_out->geometry, shape->ndim, shape->shape, message)
-                      : error;
+    return error == 0 ? varve_geometry_expand(&expanded_out->geometry, shape->ndim, shape->shape, message) : error;
 }
 
-int varve_array_copy(const struct varve_array *target, const struct varve_array *source,
-                     struct varve_message *message)
+int varve_array_copy(const struct varve_array *target, const struct varve_array *source, struct varve_message *message)
 {
     const struct varve_geometry *shape = &target->geometry;
     struct varve_array expanded;

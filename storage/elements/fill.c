@@ -22,8 +22,7 @@ static void inner_fill(const struct elements_loop *loop, char *const *data, cons
     elements_move(data[0], loop->strides[0][last], element->value, 0, loop->shape[last], element->bytes);
 }
 
-int varve_array_fill(const struct varve_array *target, struct varve_scalar value,
-                     struct varve_message *message)
+int varve_array_fill(const struct varve_array *target, struct varve_scalar value, struct varve_message *message)
 {
     struct element element = {.bytes = varve_dtype_bytes(target->dtype)};
     int error = elements_check_target(target, message);

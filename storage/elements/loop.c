@@ -95,8 +95,7 @@ static void axes_join_all(struct elements_loop *loop)
     loop->ndim = last + 1;
 }
 
-void elements_loop_init(struct elements_loop *loop, unsigned operands,
-                        const struct varve_array *const *arrays)
+void elements_loop_init(struct elements_loop *loop, unsigned operands, const struct varve_array *const *arrays)
 {
     const struct varve_geometry *first = &arrays[0]->geometry;
 

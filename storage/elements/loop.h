@@ -22,8 +22,7 @@ struct elements_loop {
 /// The element [0, 0, …] of an array.
 char *elements_begin(const struct varve_array *array);
 /// The loop over `arrays`, which all have the shape of the first one. `operands` is 1 to ELEMENTS_OPERANDS_MAX.
-void elements_loop_init(struct elements_loop *loop, unsigned operands,
-                        const struct varve_array *const *arrays);
+void elements_loop_init(struct elements_loop *loop, unsigned operands, const struct varve_array *const *arrays);
 
 uint64_t elements_loop_count(const struct elements_loop *loop);
 

@@ -28,8 +28,7 @@ int main(void)
     }
     if (error == VARVE_OK) {
         error = varve_storage_full(&place, VARVE_DTYPE_F32, 2, shape,
-                                   (struct varve_scalar){.kind = VARVE_SCALAR_REAL, .real = 0.5}, &tensor,
-                                   &message);
+                                   (struct varve_scalar){.kind = VARVE_SCALAR_REAL, .real = 0.5}, &tensor, &message);
     }
     if (error == VARVE_OK) {
         error = varve_storage_select(tensor, 1, 7, &column, &message); /* no copy: stride 256 */

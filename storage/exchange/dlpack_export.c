@@ -131,8 +131,8 @@ static int order(const struct varve_storage *storage, int64_t stream, struct var
 /* ---- tensors ---- */
 
 /* A storage for the tensor alone, with one reference: a view, or a copy. */
-static int share(struct varve_storage *storage, int64_t stream, bool copies,
-                 struct varve_storage **shared_out, struct varve_message *message)
+static int share(struct varve_storage *storage, int64_t stream, bool copies, struct varve_storage **shared_out,
+                 struct varve_message *message)
 {
     struct varve_array array;
     int error;
@@ -206,24 +206,22 @@ int varve_storage_to_dlpack(struct varve_storage *storage, int64_t stream, bool 
 }
 
 int varve_storage_to_dlpack_unversioned(struct varve_storage *storage, int64_t stream, bool copies,
-                                        struct varve_dlpack_managed **tensor_out,
-                                        struct varve_message *message)
+                                        struct varve_dlpack_managed **tensor_out, struct varve_message *message)
 {
     struct varve_dlpack_tensor tensor;
     struct exported *exported;
     int error;
 
     if (varve_storage_is_read_only(storage) && !copies) {
-        return varve_message_set(
-            message, VARVE_ERROR_PERMISSION,
-            "the storage may only be read, and a tensor of before DLPack 1.0 can't say so");
+        return varve_message_set(message, VARVE_ERROR_PERMISSION,
+                                 "the storage may only be read, and a tensor of before DLPack 1.0 can't say so");
     }
     error = export(storage, stream, copies, &exported, &tensor, message);
     if (error != VARVE_OK) {
         return error;
     }
-    exported->head.managed = (struct varve_dlpack_managed){
-        .tensor = tensor, .context = exported->shared, .deleter = managed_delete};
+    exported->head.managed =
+        (struct varve_dlpack_managed){.tensor = tensor, .context = exported->shared, .deleter = managed_delete};
     *tensor_out = &exported->head.managed;
     return VARVE_OK;
 }

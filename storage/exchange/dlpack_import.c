@@ -42,15 +42,14 @@ static int read_geometry(const struct varve_dlpack_tensor *tensor, struct varve_
     int error;
 
     if (tensor->ndim < 0 || tensor->ndim > VARVE_DIMS_MAX) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "%" PRId32 " dimensions; 0 to %d are possible", tensor->ndim,
-                                 VARVE_DIMS_MAX);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%" PRId32 " dimensions; 0 to %d are possible",
+                                 tensor->ndim, VARVE_DIMS_MAX);
     }
     if (tensor->ndim > 0 && tensor->shape == NULL) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "a tensor without a shape");
     }
-    error = varve_geometry_contiguous((unsigned)tensor->ndim, tensor->ndim > 0 ? tensor->shape : &none,
-                                      geometry, message);
+    error =
+        varve_geometry_contiguous((unsigned)tensor->ndim, tensor->ndim > 0 ? tensor->shape : &none, geometry, message);
     if (error != VARVE_OK || tensor->strides == NULL || varve_geometry_count(geometry) == 0) {
         return error;
     }
@@ -59,8 +58,7 @@ static int read_geometry(const struct varve_dlpack_tensor *tensor, struct varve_
 
 /* The foreign memory: from the first byte that the elements reach. */
 static int read_foreign(const struct varve_dlpack_tensor *tensor, enum varve_dtype dtype,
-                        struct varve_geometry *geometry, struct varve_foreign *foreign,
-                        struct varve_message *message)
+                        struct varve_geometry *geometry, struct varve_foreign *foreign, struct varve_message *message)
 {
     size_t element = varve_dtype_bytes(dtype);
     uint64_t addr = (uint64_t)(uintptr_t)tensor->data, first_byte;
@@ -68,8 +66,7 @@ static int read_foreign(const struct varve_dlpack_tensor *tensor, enum varve_dty
 
     varve_geometry_range(geometry, &first, &end);
     if (first <= -SPAN_LIMIT || end >= SPAN_LIMIT) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "the tensor's elements are up to 2^58 elements apart");
+        return varve_message_set(message, VARVE_ERROR_INVALID, "the tensor's elements are up to 2^58 elements apart");
     }
     if (first == end) {
         foreign->data = NULL;
@@ -91,8 +88,8 @@ static int read_foreign(const struct varve_dlpack_tensor *tensor, enum varve_dty
 }
 
 /* The memory that a tensor's device stands for. */
-static int find_memory(struct varve_dlpack_device device, struct varve_memory *memory,
-                       struct varve_memory **memory_out, struct varve_message *message)
+static int find_memory(struct varve_dlpack_device device, struct varve_memory *memory, struct varve_memory **memory_out,
+                       struct varve_message *message)
 {
     struct varve_dlpack_device own = {0, 0};
     int error = VARVE_OK;
@@ -116,8 +113,7 @@ static int find_memory(struct varve_dlpack_device device, struct varve_memory *m
     }
     if (own.type != device.type || own.id != device.id) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "a tensor on DLPack's device (2, %" PRId32
-                                 "); its storage wants the memory of an "
+                                 "a tensor on DLPack's device (2, %" PRId32 "); its storage wants the memory of an "
                                  "allocator on CUDA device %" PRId32 ", and was given %s",
                                  device.id, device.id, memory == NULL ? "none" : "that of another device");
     }
@@ -128,9 +124,8 @@ static int find_memory(struct varve_dlpack_device device, struct varve_memory *m
 /* ---- storages ---- */
 
 /* `foreign` has the release. */
-static int wrap(const struct varve_dlpack_tensor *tensor, struct varve_memory *memory,
-                struct varve_foreign *foreign, const char *name, struct varve_storage **storage_out,
-                struct varve_message *message)
+static int wrap(const struct varve_dlpack_tensor *tensor, struct varve_memory *memory, struct varve_foreign *foreign,
+                const char *name, struct varve_storage **storage_out, struct varve_message *message)
 {
     struct varve_geometry geometry;
     enum varve_dtype dtype = VARVE_DTYPE_LIMIT;
@@ -147,8 +142,7 @@ static int wrap(const struct varve_dlpack_tensor *tensor, struct varve_memory *m
         return error;
     }
     error = read_foreign(tensor, dtype, &geometry, foreign, message);
-    return error == VARVE_OK ? varve_storage_wrap(foreign, dtype, &geometry, name, storage_out, message)
-                             : error;
+    return error == VARVE_OK ? varve_storage_wrap(foreign, dtype, &geometry, name, storage_out, message) : error;
 }
 
 static void versioned_release(void *context, void *data)
@@ -171,9 +165,8 @@ static void managed_release(void *context, void *data)
     }
 }
 
-int varve_storage_from_dlpack(struct varve_dlpack_versioned *tensor, struct varve_memory *memory,
-                              const char *name, struct varve_storage **storage_out,
-                              struct varve_message *message)
+int varve_storage_from_dlpack(struct varve_dlpack_versioned *tensor, struct varve_memory *memory, const char *name,
+                              struct varve_storage **storage_out, struct varve_message *message)
 {
     struct varve_foreign foreign = {.release = versioned_release, .context = tensor};
     int error;

@@ -11,8 +11,7 @@
 /// Of a type of the list in array.h.
 struct varve_dlpack_dtype dlpack_dtype(enum varve_dtype dtype);
 /// Errors: VARVE_ERROR_UNSUPPORTED.
-int dlpack_dtype_find(struct varve_dlpack_dtype dlpack, enum varve_dtype *dtype_out,
-                      struct varve_message *message);
+int dlpack_dtype_find(struct varve_dlpack_dtype dlpack, enum varve_dtype *dtype_out, struct varve_message *message);
 /// Errors: VARVE_ERROR_UNSUPPORTED.
 int dlpack_device(const struct varve_memory *memory, struct varve_dlpack_device *device_out,
                   struct varve_message *message);

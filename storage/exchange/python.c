@@ -55,8 +55,7 @@ void varve_python_release(void *object, void *data)
     find("PyGILState_Ensure", &ensure);
     find("PyGILState_Release", &release);
     find("Py_DecRef", &decrement);
-    if (is_initialized == NULL || ensure == NULL || release == NULL || decrement == NULL ||
-        !is_initialized()) {
+    if (is_initialized == NULL || ensure == NULL || release == NULL || decrement == NULL || !is_initialized()) {
         return; /* with the interpreter all its objects have gone */
     }
     int state = ensure();

@@ -103,8 +103,7 @@ static void rows_read(const struct varve_geometry *mask, const char *data, uint6
     }
 }
 
-int index_bits_read(const struct varve_array *mask, struct index_bits *bits_out,
-                    struct varve_message *message)
+int index_bits_read(const struct varve_array *mask, struct index_bits *bits_out, struct varve_message *message)
 {
     struct index_bits bits = {.size = varve_geometry_count(&mask->geometry)};
     int64_t words = index_bits_words(&bits);

@@ -18,8 +18,7 @@ static bool is_integer_type(enum varve_dtype dtype)
 /* An array without axes is the integer in it. */
 static bool is_integer(const struct varve_index *index)
 {
-    return index->kind == VARVE_INDEX_INTEGER ||
-           (index->kind == VARVE_INDEX_ARRAY && index->array.geometry.ndim == 0);
+    return index->kind == VARVE_INDEX_INTEGER || (index->kind == VARVE_INDEX_ARRAY && index->array.geometry.ndim == 0);
 }
 
 static int64_t integer_of(const struct varve_index *index)
@@ -71,8 +70,7 @@ static int entry_check(const struct varve_index *index, struct varve_message *me
     bool is_array = index->kind == VARVE_INDEX_ARRAY || index->kind == VARVE_INDEX_MASK;
 
     if (is_array && index->array.geometry.ndim > VARVE_DIMS_MAX) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "an index of %u dimensions; at most %d are possible",
+        return varve_message_set(message, VARVE_ERROR_INVALID, "an index of %u dimensions; at most %d are possible",
                                  index->array.geometry.ndim, VARVE_DIMS_MAX);
     }
     switch (index->kind) {
@@ -99,8 +97,8 @@ static int entry_check(const struct varve_index *index, struct varve_message *me
 }
 
 /* How many axes the indices take all together. */
-static int entries_check(const struct varve_geometry *source, const struct varve_index *indices,
-                         unsigned count, unsigned *taken_out, struct varve_message *message)
+static int entries_check(const struct varve_geometry *source, const struct varve_index *indices, unsigned count,
+                         unsigned *taken_out, struct varve_message *message)
 {
     unsigned taken = 0, ellipses = 0;
     int error;
@@ -114,8 +112,7 @@ static int entries_check(const struct varve_geometry *source, const struct varve
         ellipses += indices[i].kind == VARVE_INDEX_ELLIPSIS;
     }
     if (ellipses > 1) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "an index can only have a single ellipsis ('...')");
+        return varve_message_set(message, VARVE_ERROR_INVALID, "an index can only have a single ellipsis ('...')");
     }
     if (taken > source->ndim) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
@@ -154,16 +151,15 @@ static int rest_push(struct varve_geometry *rest, int64_t size, int64_t stride, 
 {
     if (rest->ndim == VARVE_DIMS_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "the result has more than %d dimensions, the most that are possible",
-                                 VARVE_DIMS_MAX);
+                                 "the result has more than %d dimensions, the most that are possible", VARVE_DIMS_MAX);
     }
     rest->shape[rest->ndim] = size;
     rest->strides[rest->ndim++] = stride;
     return VARVE_OK;
 }
 
-static int rest_push_slice(struct index_expression *expression, unsigned axis,
-                           const struct varve_index *index, struct varve_message *message)
+static int rest_push_slice(struct index_expression *expression, unsigned axis, const struct varve_index *index,
+                           struct varve_message *message)
 {
     struct varve_geometry one = {.ndim = 1};
 
@@ -178,8 +174,7 @@ static int rest_push_whole(struct index_expression *expression, unsigned axis, u
                            struct varve_message *message)
 {
     for (unsigned i = axis; i < axis + count; i++) {
-        int error = rest_push(&expression->rest, expression->source->shape[i], expression->source->strides[i],
-                              message);
+        int error = rest_push(&expression->rest, expression->source->shape[i], expression->source->strides[i], message);
 
         if (error != VARVE_OK) {
             return error;
@@ -196,8 +191,8 @@ static int integer_apply(struct index_expression *expression, unsigned axis, int
 
     if (at < 0 || at >= size) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "index %" PRId64 " is out of bounds for axis %u with size %" PRId64, index,
-                                 axis, size);
+                                 "index %" PRId64 " is out of bounds for axis %u with size %" PRId64, index, axis,
+                                 size);
     }
     expression->rest.offset += at * expression->source->strides[axis];
     return VARVE_OK;
@@ -251,8 +246,8 @@ static bool any_advanced(const struct varve_index *indices, unsigned count)
     return false;
 }
 
-int index_expression_read(const struct varve_geometry *source, const struct varve_index *indices,
-                          unsigned count, struct index_expression *expression, struct varve_message *message)
+int index_expression_read(const struct varve_geometry *source, const struct varve_index *indices, unsigned count,
+                          struct index_expression *expression, struct varve_message *message)
 {
     enum { NONE_YET, INSIDE, BEHIND } group = NONE_YET; /* of the advanced indices */
     unsigned axis = 0, taken = 0, untaken;

@@ -48,8 +48,7 @@ static void axes_push(struct move_axes *axes, int64_t size, int64_t packed, int6
 }
 
 /* To the next entry of the first `count` axes; false: that was the last one. */
-static bool axes_next(const struct move_axes *axes, unsigned count, int64_t *at, char **packed,
-                      char **indexed)
+static bool axes_next(const struct move_axes *axes, unsigned count, int64_t *at, char **packed, char **indexed)
 {
     for (unsigned i = count; i-- > 0;) {
         *packed += axes->packed[i];
@@ -140,8 +139,8 @@ static void rows_move(const struct move *move, char *packed, char *indexed)
 
 /* ---- lists of positions ---- */
 
-static ALWAYS_INLINE void list_move_of(char *packed, int64_t step, char *indexed, const void *list,
-                                       bool is_wide, int64_t count, size_t bytes, bool is_put)
+static ALWAYS_INLINE void list_move_of(char *packed, int64_t step, char *indexed, const void *list, bool is_wide,
+                                       int64_t count, size_t bytes, bool is_put)
 {
     for (int64_t i = 0; i < count; i++) {
         int64_t position = is_wide ? ((const int64_t *)list)[i] : ((const int32_t *)list)[i];
@@ -150,8 +149,8 @@ static ALWAYS_INLINE void list_move_of(char *packed, int64_t step, char *indexed
     }
 }
 
-static ALWAYS_INLINE void list_move_sized(const struct move *move, char *packed, char *indexed,
-                                          const void *list, bool is_wide, int64_t count, size_t bytes)
+static ALWAYS_INLINE void list_move_sized(const struct move *move, char *packed, char *indexed, const void *list,
+                                          bool is_wide, int64_t count, size_t bytes)
 {
     if (move->is_put) {
         list_move_of(packed, move->list_step, indexed, list, is_wide, count, bytes, true);
@@ -160,8 +159,8 @@ static ALWAYS_INLINE void list_move_sized(const struct move *move, char *packed,
     }
 }
 
-static ALWAYS_INLINE void list_move_wide(const struct move *move, char *packed, char *indexed,
-                                         const void *list, bool is_wide, int64_t count)
+static ALWAYS_INLINE void list_move_wide(const struct move *move, char *packed, char *indexed, const void *list,
+                                         bool is_wide, int64_t count)
 {
     switch (move->block_bytes) {
     case 0:
@@ -206,8 +205,7 @@ static void list_move(const struct move *move, char *packed, char *indexed, cons
     }
 }
 
-static void lists_move(const struct move *move, const struct index_positions *positions, char *packed,
-                       char *indexed)
+static void lists_move(const struct move *move, const struct index_positions *positions, char *packed, char *indexed)
 {
     int64_t at[VARVE_DIMS_MAX] = {0};
     size_t width = positions->is_wide ? sizeof(int64_t) : sizeof(int32_t);
@@ -232,8 +230,8 @@ struct bits_run {
 };
 
 /* All 64 elements of a word. */
-static ALWAYS_INLINE void word_move_full(const struct bits_run *run, char *packed, char *indexed,
-                                         size_t bytes, bool is_put)
+static ALWAYS_INLINE void word_move_full(const struct bits_run *run, char *packed, char *indexed, size_t bytes,
+                                         bool is_put)
 {
     if (run->stride == (int64_t)bytes && run->step == (int64_t)bytes) {
         block_move(packed, indexed, 64 * bytes, is_put);
@@ -250,13 +248,12 @@ static ALWAYS_INLINE bool word_has_runs(uint64_t word, bool is_dense)
 
     eight &= eight >> 2;
     eight &= eight >> 4;
-    return eight != 0 &&
-           __builtin_popcountll(word) >= (is_dense ? 8 : 16) * __builtin_popcountll(word & ~(word << 1));
+    return eight != 0 && __builtin_popcountll(word) >= (is_dense ? 8 : 16) * __builtin_popcountll(word & ~(word << 1));
 }
 
 /* Picked elements that follow each other, all at once. */
-static ALWAYS_INLINE char *word_move_runs(const struct bits_run *run, char *packed, char *indexed,
-                                          uint64_t word, size_t bytes, bool is_put)
+static ALWAYS_INLINE char *word_move_runs(const struct bits_run *run, char *packed, char *indexed, uint64_t word,
+                                          size_t bytes, bool is_put)
 {
     bool is_dense = run->stride == (int64_t)bytes && run->step == (int64_t)bytes;
 
@@ -280,8 +277,8 @@ static ALWAYS_INLINE char *word_move_runs(const struct bits_run *run, char *pack
 
 /* Most of 64: all up to the last one are moved, but one that is not picked is overwritten by the next. Not for puts: what
  * is not picked may belong to another thread. */
-static ALWAYS_INLINE char *word_take_most(const struct bits_run *run, char *packed, char *indexed,
-                                          uint64_t word, size_t bytes)
+static ALWAYS_INLINE char *word_take_most(const struct bits_run *run, char *packed, char *indexed, uint64_t word,
+                                          size_t bytes)
 {
     for (; word != 0; word >>= 1) {
         block_move(packed, indexed, bytes, false);
@@ -314,8 +311,8 @@ static ALWAYS_INLINE void bits_move_of(const struct bits_run *run, char *packed,
     }
 }
 
-static ALWAYS_INLINE void bits_move_sized(const struct bits_run *run, char *packed, char *indexed,
-                                          size_t bytes, bool is_put)
+static ALWAYS_INLINE void bits_move_sized(const struct bits_run *run, char *packed, char *indexed, size_t bytes,
+                                          bool is_put)
 {
     if (is_put) {
         bits_move_of(run, packed, indexed, bytes, true);
@@ -327,8 +324,7 @@ static ALWAYS_INLINE void bits_move_sized(const struct bits_run *run, char *pack
 /* Blocks of any size, and inner axes that are no block. */
 static void bits_move_blocks(const struct move *move, const struct bits_run *run, char *packed, char *indexed)
 {
-    bool is_dense =
-        move->block_bytes != 0 && (int64_t)move->block_bytes == run->stride && run->step == run->stride;
+    bool is_dense = move->block_bytes != 0 && (int64_t)move->block_bytes == run->stride && run->step == run->stride;
 
     for (int64_t i = 0; i < run->count; i++, indexed += 64 * run->stride) {
         int64_t list[64], count = 0;
@@ -346,8 +342,7 @@ static void bits_move_blocks(const struct move *move, const struct bits_run *run
     }
 }
 
-static void bits_move(const struct move *move, const struct index_positions *positions, char *packed,
-                      char *indexed)
+static void bits_move(const struct move *move, const struct index_positions *positions, char *packed, char *indexed)
 {
     struct bits_run run = {
         .words = positions->bits.words,
@@ -397,8 +392,7 @@ static void move_plan(const struct index_plan *plan, const struct varve_geometry
         axes_push(&move->list, packed->shape[axis], packed->strides[axis] * bytes, 0);
     }
     for (unsigned i = plan->advanced_at; i < rest->ndim; i++) {
-        axes_push(&move->inner, rest->shape[i], packed->strides[i + behind] * bytes,
-                  rest->strides[i] * bytes);
+        axes_push(&move->inner, rest->shape[i], packed->strides[i + behind] * bytes, rest->strides[i] * bytes);
     }
     move->list_step = move->list.count > 0 ? move->list.packed[move->list.count - 1] : 0;
     if (inner->count == 0) {

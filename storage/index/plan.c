@@ -14,8 +14,7 @@
 static int source_check(const struct varve_array *source, struct varve_message *message)
 {
     if (varve_dtype_bytes(source->dtype) == 0) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "%d is no type of elements",
-                                 (int)source->dtype);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%d is no type of elements", (int)source->dtype);
     }
     if (source->geometry.ndim > VARVE_DIMS_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%u dimensions; at most %d are possible",
@@ -25,8 +24,7 @@ static int source_check(const struct varve_array *source, struct varve_message *
 }
 
 /* The result's shape: axes of arrays and masks among those that are left. */
-static int result_make(const struct index_plan *plan, struct varve_geometry *result_out,
-                       struct varve_message *message)
+static int result_make(const struct index_plan *plan, struct varve_geometry *result_out, struct varve_message *message)
 {
     const struct index_positions *positions = &plan->positions;
     unsigned ndim = plan->rest.ndim + positions->ndim, at = plan->advanced_at;
@@ -36,9 +34,8 @@ static int result_make(const struct index_plan *plan, struct varve_geometry *res
     memcpy(shape + at, positions->shape, positions->ndim * sizeof(*shape));
     memcpy(shape + at + positions->ndim, plan->rest.shape + at, (plan->rest.ndim - at) * sizeof(*shape));
     if (ndim > VARVE_DIMS_MAX) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "the result has %u dimensions; at most %d are possible", ndim,
-                                 VARVE_DIMS_MAX);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "the result has %u dimensions; at most %d are possible",
+                                 ndim, VARVE_DIMS_MAX);
     }
     return varve_geometry_contiguous(ndim, shape, result_out, message);
 }
@@ -56,9 +53,9 @@ static void plan_storage(struct index_plan *plan)
 }
 
 /* What every plan has; its kind is `basic` if nothing but integers, slices and new axes is there, else `advanced`. */
-static int plan_make(struct index_plan *plan, const struct varve_array *source,
-                     const struct varve_index *indices, unsigned count, enum varve_plan_kind basic,
-                     enum varve_plan_kind advanced, struct varve_message *message)
+static int plan_make(struct index_plan *plan, const struct varve_array *source, const struct varve_index *indices,
+                     unsigned count, enum varve_plan_kind basic, enum varve_plan_kind advanced,
+                     struct varve_message *message)
 {
     struct varve_index_plan *public = &plan->plan;
     int64_t bytes = (int64_t)varve_dtype_bytes(source->dtype);
@@ -107,8 +104,7 @@ static int plan_finish(struct index_plan *plan, int error, struct varve_index_pl
 static int plan_alloc(struct index_plan **plan_out, struct varve_message *message)
 {
     *plan_out = calloc(1, sizeof(**plan_out));
-    return *plan_out == NULL ? varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a plan")
-                             : VARVE_OK;
+    return *plan_out == NULL ? varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a plan") : VARVE_OK;
 }
 
 int varve_index_plan_get(const struct varve_array *source, const struct varve_index *indices, unsigned count,
@@ -205,8 +201,7 @@ int varve_index_plan_set(const struct varve_array *target, const struct varve_in
 }
 
 int varve_index_plan_fill(const struct varve_array *target, const struct varve_index *indices, unsigned count,
-                          struct varve_scalar value, struct varve_index_plan **plan_out,
-                          struct varve_message *message)
+                          struct varve_scalar value, struct varve_index_plan **plan_out, struct varve_message *message)
 {
     struct index_plan *plan;
     int error = plan_alloc(&plan, message);
@@ -260,8 +255,8 @@ static int indexed_check(const struct varve_index_plan *plan, const struct varve
     return VARVE_OK;
 }
 
-static int packed_check(const struct varve_array *array, enum varve_dtype dtype,
-                        const struct varve_geometry *shape, struct varve_message *message)
+static int packed_check(const struct varve_array *array, enum varve_dtype dtype, const struct varve_geometry *shape,
+                        struct varve_message *message)
 {
     char from[VARVE_SHAPE_TEXT_BYTES], to[VARVE_SHAPE_TEXT_BYTES];
 
@@ -309,8 +304,8 @@ static bool arrays_overlap(const struct varve_array *one, const struct varve_arr
 }
 
 /* A new array of that shape; owner of its data: the caller, by the runner's release(). */
-static int array_make(const struct index_runner *runner, const struct varve_geometry *shape,
-                      enum varve_dtype dtype, struct varve_array *array_out, struct varve_message *message)
+static int array_make(const struct index_runner *runner, const struct varve_geometry *shape, enum varve_dtype dtype,
+                      struct varve_array *array_out, struct varve_message *message)
 {
     struct varve_array array = {.dtype = dtype};
     int error = varve_geometry_contiguous(shape->ndim, shape->shape, &array.geometry, message);
@@ -326,8 +321,7 @@ static int array_make(const struct index_runner *runner, const struct varve_geom
 }
 
 static int run_gather(const struct index_runner *runner, const struct index_plan *plan,
-                      const struct varve_array *target, const struct varve_array *source,
-                      struct varve_message *message)
+                      const struct varve_array *target, const struct varve_array *source, struct varve_message *message)
 {
     int64_t offset = offset_in(source, &plan->plan, &plan->rest);
     struct varve_array aside;
@@ -373,8 +367,7 @@ static int run_scatter(const struct index_runner *runner, const struct index_pla
         error = value_expand(&values.geometry, &plan->plan.result, &values.geometry, message);
     }
     if (error == VARVE_OK) {
-        error = runner->move(runner, plan, &values, target->data, offset_in(target, &plan->plan, &plan->rest),
-                             message);
+        error = runner->move(runner, plan, &values, target->data, offset_in(target, &plan->plan, &plan->rest), message);
     }
     if (aside.data != NULL) {
         runner->release(runner, aside.data);
@@ -396,9 +389,8 @@ int varve_index_plan_view(const struct varve_index_plan *plan, const struct varv
     return error;
 }
 
-static int run_view(const struct index_runner *runner, const struct index_plan *plan,
-                    const struct varve_array *target, const struct varve_array *source,
-                    struct varve_message *message)
+static int run_view(const struct index_runner *runner, const struct index_plan *plan, const struct varve_array *target,
+                    const struct varve_array *source, struct varve_message *message)
 {
     struct varve_array view = indexed_view(source, &plan->plan);
 
@@ -422,8 +414,7 @@ static int run_view_set(const struct index_runner *runner, const struct index_pl
 }
 
 int index_plan_run(const struct index_runner *runner, const struct varve_index_plan *plan,
-                   const struct varve_array *target, const struct varve_array *source,
-                   struct varve_message *message)
+                   const struct varve_array *target, const struct varve_array *source, struct varve_message *message)
 {
     const struct index_plan *whole = (const struct index_plan *)plan;
     enum varve_plan_kind kind = plan->kind;
@@ -463,9 +454,9 @@ static int host_allocate(const struct index_runner *runner, uint64_t bytes, void
 {
     (void)runner;
     *data_out = malloc((size_t)bytes + 1);
-    return *data_out != NULL ? VARVE_OK
-                             : varve_message_set(message, VARVE_ERROR_NO_MEMORY,
-                                                 "no memory for %" PRIu64 " bytes set aside", bytes);
+    return *data_out != NULL
+               ? VARVE_OK
+               : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRIu64 " bytes set aside", bytes);
 }
 
 static void host_release(const struct index_runner *runner, void *data)
@@ -481,16 +472,15 @@ static int host_copy(const struct index_runner *runner, const struct varve_array
     return varve_array_copy(target, source, message);
 }
 
-static int host_fill(const struct index_runner *runner, const struct varve_array *target,
-                     struct varve_scalar value, struct varve_message *message)
+static int host_fill(const struct index_runner *runner, const struct varve_array *target, struct varve_scalar value,
+                     struct varve_message *message)
 {
     (void)runner;
     return varve_array_fill(target, value, message);
 }
 
-static int host_move(const struct index_runner *runner, const struct index_plan *plan,
-                     const struct varve_array *packed, void *indexed_data, int64_t indexed_offset,
-                     struct varve_message *message)
+static int host_move(const struct index_runner *runner, const struct index_plan *plan, const struct varve_array *packed,
+                     void *indexed_data, int64_t indexed_offset, struct varve_message *message)
 {
     (void)runner;
     (void)message;

@@ -25,11 +25,9 @@ static int list_alloc(struct index_positions *positions, struct varve_message *m
 {
     size_t bytes = positions->is_wide ? sizeof(int64_t) : sizeof(int32_t);
 
-    positions->list =
-        positions->count < INT64_C(1) << 58 ? malloc((size_t)positions->count * bytes + 1) : NULL;
+    positions->list = positions->count < INT64_C(1) << 58 ? malloc((size_t)positions->count * bytes + 1) : NULL;
     if (positions->list == NULL) {
-        varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRId64 " positions",
-                          positions->count);
+        varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRId64 " positions", positions->count);
         return VARVE_ERROR_NO_MEMORY;
     }
     return VARVE_OK;
@@ -262,8 +260,7 @@ static int array_read(struct array_reading *reading, struct varve_message *messa
 /* ---- masks ---- */
 
 /* The axes of a mask as one axis of the source. */
-static bool axes_are_one(const struct varve_geometry *source, const struct index_advanced *mask,
-                         int64_t *stride_out)
+static bool axes_are_one(const struct varve_geometry *source, const struct index_advanced *mask, int64_t *stride_out)
 {
     int64_t stride = 0, size = 1;
 
@@ -307,8 +304,8 @@ static void mask_rows_next(struct mask_rows *rows)
     }
 }
 
-static void mask_list(const struct varve_geometry *source, const struct index_advanced *mask,
-                      int64_t element_bytes, const struct index_bits *bits, struct index_positions *positions)
+static void mask_list(const struct varve_geometry *source, const struct index_advanced *mask, int64_t element_bytes,
+                      const struct index_bits *bits, struct index_positions *positions)
 {
     struct mask_rows rows = {
         .shape = source->shape + mask->axis,
@@ -371,8 +368,7 @@ const char *index_shape_text(unsigned ndim, const int64_t *shape, char *text, si
     return text;
 }
 
-static int components_refuse(const struct component *components, unsigned count,
-                             struct varve_message *message)
+static int components_refuse(const struct component *components, unsigned count, struct varve_message *message)
 {
     char shapes[256] = "", one[VARVE_SHAPE_TEXT_BYTES];
     size_t used = 0;
@@ -389,12 +385,11 @@ static int components_refuse(const struct component *components, unsigned count,
         }
     }
     return varve_message_set(message, VARVE_ERROR_INVALID,
-                             "shape mismatch: indexing arrays could not be broadcast together with shapes%s",
-                             shapes);
+                             "shape mismatch: indexing arrays could not be broadcast together with shapes%s", shapes);
 }
 
-static int components_broadcast(const struct component *components, unsigned count,
-                                struct index_positions *positions, struct varve_message *message)
+static int components_broadcast(const struct component *components, unsigned count, struct index_positions *positions,
+                                struct varve_message *message)
 {
     struct varve_geometry all;
     int error;
@@ -402,8 +397,7 @@ static int components_broadcast(const struct component *components, unsigned cou
     positions->ndim = 0;
     for (unsigned i = 0; i < count; i++) {
         if (varve_shape_broadcast(positions->ndim, positions->shape, components[i].geometry.ndim,
-                                  components[i].geometry.shape, &positions->ndim, positions->shape,
-                                  NULL) != VARVE_OK) {
+                                  components[i].geometry.shape, &positions->ndim, positions->shape, NULL) != VARVE_OK) {
             return components_refuse(components, count, message);
         }
     }
@@ -431,8 +425,8 @@ static int component_make(const struct index_advanced *advanced, struct componen
     return varve_geometry_contiguous(geometry->ndim, geometry->shape, &component->geometry, message);
 }
 
-static int components_make(const struct index_expression *expression, struct component *components,
-                           unsigned *count_out, struct varve_message *message)
+static int components_make(const struct index_expression *expression, struct component *components, unsigned *count_out,
+                           struct varve_message *message)
 {
     unsigned count = 0;
     int error = VARVE_OK;
@@ -450,8 +444,7 @@ static int components_make(const struct index_expression *expression, struct com
 
 /* The positions of one array or mask alone, `positions->count` of them. */
 static int component_list(const struct index_expression *expression, const struct component *component,
-                          int64_t element_bytes, struct index_positions *positions,
-                          struct varve_message *message)
+                          int64_t element_bytes, struct index_positions *positions, struct varve_message *message)
 {
     const struct index_advanced *advanced = component->advanced;
     struct array_reading reading = {
@@ -519,8 +512,7 @@ static void list_add(const struct index_positions *positions, const struct varve
 
 /* One of several, added to the positions of the others. */
 static int component_add(const struct index_expression *expression, const struct component *component,
-                         int64_t element_bytes, struct index_positions *positions,
-                         struct varve_message *message)
+                         int64_t element_bytes, struct index_positions *positions, struct varve_message *message)
 {
     struct varve_geometry geometry = component->geometry;
     struct index_positions own = {
@@ -542,9 +534,8 @@ static int component_add(const struct index_expression *expression, const struct
 
 /* A first one with all axes is read into the list at once, the others are added. If no position is left at all, NumPy
  * checks no value either, and this is not called. */
-static int components_add(const struct index_expression *expression, const struct component *components,
-                          unsigned count, int64_t element_bytes, struct index_positions *positions,
-                          struct varve_message *message)
+static int components_add(const struct index_expression *expression, const struct component *components, unsigned count,
+                          int64_t element_bytes, struct index_positions *positions, struct varve_message *message)
 {
     size_t width = positions->is_wide ? sizeof(int64_t) : sizeof(int32_t);
     bool is_begun = false;
@@ -554,8 +545,7 @@ static int components_add(const struct index_expression *expression, const struc
         if (components[i].advanced == NULL) {
             continue;
         }
-        if (!is_begun &&
-            varve_geometry_has_shape(&components[i].geometry, positions->ndim, positions->shape)) {
+        if (!is_begun && varve_geometry_has_shape(&components[i].geometry, positions->ndim, positions->shape)) {
             error = component_list(expression, &components[i], element_bytes, positions, message);
         } else {
             if (!is_begun) {

@@ -12,8 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define EXPONENTIAL_INLINED \
-    static inline __attribute__((always_inline)) /* into loops for several processors */
+#define EXPONENTIAL_INLINED static inline __attribute__((always_inline)) /* into loops for several processors */
 
 /* Adding this rounds to a whole number, which the lowest bits of the sum then hold with twice the bias of exponents added to it:
  * half of them is an exponent. What lies above them is shifted out. */

@@ -18,10 +18,10 @@
 #define BLAS_NAME "libopenblas.so.0"
 enum { CBLAS_ROW_MAJOR = 101, CBLAS_NO_TRANS = 111, CBLAS_TRANS = 112 };
 
-typedef void cblas_sgemm(int order, int turn_a, int turn_b, int m, int n, int k, float alpha, const float *a,
-                         int lda, const float *b, int ldb, float beta, float *c, int ldc);
-typedef void cblas_dgemm(int order, int turn_a, int turn_b, int m, int n, int k, double alpha,
-                         const double *a, int lda, const double *b, int ldb, double beta, double *c, int ldc);
+typedef void cblas_sgemm(int order, int turn_a, int turn_b, int m, int n, int k, float alpha, const float *a, int lda,
+                         const float *b, int ldb, float beta, float *c, int ldc);
+typedef void cblas_dgemm(int order, int turn_a, int turn_b, int m, int n, int k, double alpha, const double *a, int lda,
+                         const double *b, int ldb, double beta, double *c, int ldc);
 
 static struct {
     cblas_sgemm *sgemm;
@@ -59,8 +59,7 @@ bool gemm_takes_turned(enum varve_dtype dtype)
 static bool fits_blas(const struct gemm *gemm)
 {
     return gemm_takes_turned(gemm->dtype) && gemm->rows <= INT_MAX && gemm->columns <= INT_MAX &&
-           gemm->depth <= INT_MAX && gemm->lead[0] <= INT_MAX && gemm->lead[1] <= INT_MAX &&
-           gemm->out_lead <= INT_MAX;
+           gemm->depth <= INT_MAX && gemm->lead[0] <= INT_MAX && gemm->lead[1] <= INT_MAX && gemm->out_lead <= INT_MAX;
 }
 
 static void blas_run(const struct gemm *gemm, void *out, const void *a, const void *b)
@@ -71,11 +70,11 @@ static void blas_run(const struct gemm *gemm, void *out, const void *a, const vo
         turns[i] = gemm->is_turned[i] ? CBLAS_TRANS : CBLAS_NO_TRANS;
     }
     if (gemm->dtype == VARVE_DTYPE_F32) {
-        blas.sgemm(CBLAS_ROW_MAJOR, turns[0], turns[1], (int)gemm->rows, (int)gemm->columns, (int)gemm->depth,
-                   1, a, (int)gemm->lead[0], b, (int)gemm->lead[1], 0, out, (int)gemm->out_lead);
+        blas.sgemm(CBLAS_ROW_MAJOR, turns[0], turns[1], (int)gemm->rows, (int)gemm->columns, (int)gemm->depth, 1, a,
+                   (int)gemm->lead[0], b, (int)gemm->lead[1], 0, out, (int)gemm->out_lead);
     } else {
-        blas.dgemm(CBLAS_ROW_MAJOR, turns[0], turns[1], (int)gemm->rows, (int)gemm->columns, (int)gemm->depth,
-                   1, a, (int)gemm->lead[0], b, (int)gemm->lead[1], 0, out, (int)gemm->out_lead);
+        blas.dgemm(CBLAS_ROW_MAJOR, turns[0], turns[1], (int)gemm->rows, (int)gemm->columns, (int)gemm->depth, 1, a,
+                   (int)gemm->lead[0], b, (int)gemm->lead[1], 0, out, (int)gemm->out_lead);
     }
 }
 

@@ -28,8 +28,7 @@ struct generator {
     int64_t start, step; /* the former as integers */
 };
 
-static void generate_run(const struct generator *generator, char *target, enum varve_dtype dtype,
-                         int64_t count)
+static void generate_run(const struct generator *generator, char *target, enum varve_dtype dtype, int64_t count)
 {
     elements_cast *cast = elements_cast_find(dtype, generator->dtype);
     int64_t bytes = (int64_t)varve_dtype_bytes(dtype);
@@ -118,8 +117,8 @@ struct block {
 /* Philox 4x32-10: the constants are those of the paper. */
 static struct block philox(const struct generator *generator, uint64_t number)
 {
-    struct block block = {{(uint32_t)number, (uint32_t)(number >> 32), (uint32_t)generator->stream,
-                           (uint32_t)(generator->stream >> 32)}};
+    struct block block = {
+        {(uint32_t)number, (uint32_t)(number >> 32), (uint32_t)generator->stream, (uint32_t)(generator->stream >> 32)}};
     uint32_t key[2] = {(uint32_t)generator->seed, (uint32_t)(generator->seed >> 32)};
 
     for (int round = 0; round < 10; round++) {
@@ -194,14 +193,13 @@ int random_check(enum varve_operator operation, const struct varve_array *out, d
         return varve_message_set(message, VARVE_ERROR_INVALID, "uniform: [%g, %g) is no interval", a, b);
     }
     if (operation == VARVE_OPERATOR_NORMAL && (!isfinite(a) || !isfinite(b) || b < 0)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "normal: mean %g and standard deviation %g", a,
-                                 b);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "normal: mean %g and standard deviation %g", a, b);
     }
     return operands_check(operation, out, out->dtype, NULL, 0, true, message);
 }
 
-static int random_run(enum varve_operator operation, const struct generator *generator,
-                      const struct varve_array *out, struct varve_message *message)
+static int random_run(enum varve_operator operation, const struct generator *generator, const struct varve_array *out,
+                      struct varve_message *message)
 {
     int error = random_check(operation, out, generator->a, generator->b, message);
 
@@ -225,12 +223,8 @@ int varve_op_uniform(const struct varve_array *out, uint64_t seed, uint64_t stre
 int varve_op_normal(const struct varve_array *out, uint64_t seed, uint64_t stream, double a, double b,
                     struct varve_message *message)
 {
-    struct generator generator = {.generate = generate_normal,
-                                  .dtype = VARVE_DTYPE_F64,
-                                  .seed = seed,
-                                  .stream = stream,
-                                  .a = a,
-                                  .b = b};
+    struct generator generator = {
+        .generate = generate_normal, .dtype = VARVE_DTYPE_F64, .seed = seed, .stream = stream, .a = a, .b = b};
 
     return random_run(VARVE_OPERATOR_NORMAL, &generator, out, message);
 }

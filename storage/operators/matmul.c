@@ -23,8 +23,7 @@ static bool is_aligned(const struct varve_array *array)
     return (uintptr_t)elements_begin(array) % varve_dtype_bytes(array->dtype) == 0;
 }
 
-bool gemm_is_dense(const struct varve_geometry *geometry, unsigned row_axis, unsigned column_axis,
-                   int64_t *lead_out)
+bool gemm_is_dense(const struct varve_geometry *geometry, unsigned row_axis, unsigned column_axis, int64_t *lead_out)
 {
     int64_t rows = geometry->shape[row_axis];
     int64_t columns = geometry->shape[column_axis];
@@ -70,8 +69,8 @@ static int output_prepare(struct product *product, const struct varve_array *out
     int error;
 
     product->out = *out;
-    if (out->dtype == gemm->dtype && is_aligned(out) && !elements_overlap(out, a) &&
-        !elements_overlap(out, b) && gemm_is_dense(&out->geometry, last - 1, last, &gemm->out_lead)) {
+    if (out->dtype == gemm->dtype && is_aligned(out) && !elements_overlap(out, a) && !elements_overlap(out, b) &&
+        gemm_is_dense(&out->geometry, last - 1, last, &gemm->out_lead)) {
         return VARVE_OK;
     }
     product->out.dtype = gemm->dtype;
@@ -82,8 +81,7 @@ static int output_prepare(struct product *product, const struct varve_array *out
     product->memory[2] = malloc(bytes + 1);
     product->out.data = product->memory[2];
     if (product->memory[2] == NULL) {
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY,
-                                 "matmul: no memory for a result of %zu bytes", bytes);
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "matmul: no memory for a result of %zu bytes", bytes);
     }
     gemm_is_dense(&product->out.geometry, last - 1, last, &gemm->out_lead);
     return VARVE_OK;
@@ -96,8 +94,8 @@ static void inner_gemm(const struct elements_loop *loop, char *const *data, cons
 }
 
 /* The axes of the batch alone, expanded to those of the result. */
-static int batch_of(struct varve_array *batch, const struct varve_array *array,
-                    const struct varve_geometry *out, struct varve_message *message)
+static int batch_of(struct varve_array *batch, const struct varve_array *array, const struct varve_geometry *out,
+                    struct varve_message *message)
 {
     *batch = *array;
     batch->geometry.ndim -= 2;

@@ -45,9 +45,8 @@ int operands_check(enum varve_operator operation, const struct varve_array *out,
         return error;
     }
     if (wants_float && !dtype_is_float(count > 0 ? inputs[0]->dtype : out->dtype)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "%s: not supported for %s, only for floating point", name,
-                                 varve_dtype_name(count > 0 ? inputs[0]->dtype : out->dtype));
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: not supported for %s, only for floating point",
+                                 name, varve_dtype_name(count > 0 ? inputs[0]->dtype : out->dtype));
     }
     if (out->dtype != out_dtype) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: the result has type %s, not %s", name,
@@ -63,8 +62,7 @@ int operands_refuse_shape(enum varve_operator operation, const struct varve_arra
     char wanted[VARVE_SHAPE_TEXT_BYTES];
 
     return varve_message_set(message, VARVE_ERROR_INVALID, "%s: the result has shape %s, not %s",
-                             varve_operator_name(operation),
-                             varve_shape_text(ndim, shape, wanted, sizeof(wanted)),
+                             varve_operator_name(operation), varve_shape_text(ndim, shape, wanted, sizeof(wanted)),
                              varve_shape_text(out->geometry.ndim, out->geometry.shape, is, sizeof(is)));
 }
 
@@ -86,8 +84,8 @@ static int input_prepare(struct operands *operands, unsigned number, const struc
     return varve_geometry_expand(&prepared->geometry, shape->ndim, shape->shape, message);
 }
 
-int operands_prepare(struct operands *operands, const struct varve_array *out,
-                     const struct varve_array *const *inputs, unsigned count, struct varve_message *message)
+int operands_prepare(struct operands *operands, const struct varve_array *out, const struct varve_array *const *inputs,
+                     unsigned count, struct varve_message *message)
 {
     *operands = (struct operands){.count = count};
     for (unsigned i = 0; i < count; i++) {
@@ -124,8 +122,8 @@ static int matmul_shape(const struct varve_array *a, const struct varve_array *b
                                  varve_shape_text(left->ndim, left->shape, text, sizeof(text)),
                                  varve_shape_text(right->ndim, right->shape, other, sizeof(other)));
     }
-    error = varve_shape_broadcast(left->ndim - 2, left->shape, right->ndim - 2, right->shape, &ndim,
-                                  shape_out, message);
+    error =
+        varve_shape_broadcast(left->ndim - 2, left->shape, right->ndim - 2, right->shape, &ndim, shape_out, message);
     if (error == 0) {
         shape_out[ndim] = left->shape[left->ndim - 2];
         shape_out[ndim + 1] = right->shape[right->ndim - 1];
@@ -134,13 +132,12 @@ static int matmul_shape(const struct varve_array *a, const struct varve_array *b
     return error;
 }
 
-int varve_op_binary_shape(enum varve_operator operation, const struct varve_array *a,
-                          const struct varve_array *b, unsigned *ndim_out, int64_t *shape_out,
-                          struct varve_message *message)
+int varve_op_binary_shape(enum varve_operator operation, const struct varve_array *a, const struct varve_array *b,
+                          unsigned *ndim_out, int64_t *shape_out, struct varve_message *message)
 {
     if (operation == VARVE_OPERATOR_MATMUL) {
         return matmul_shape(a, b, ndim_out, shape_out, message);
     }
-    return varve_shape_broadcast(a->geometry.ndim, a->geometry.shape, b->geometry.ndim, b->geometry.shape,
-                                 ndim_out, shape_out, message);
+    return varve_shape_broadcast(a->geometry.ndim, a->geometry.shape, b->geometry.ndim, b->geometry.shape, ndim_out,
+                                 shape_out, message);
 }

@@ -37,16 +37,16 @@ int operands_refuse_shape(enum varve_operator operation, const struct varve_arra
 /// All that an operator asks of its operands and arguments, by the kind of the operator.
 int elementwise_check(enum varve_operator operation, const struct varve_array *out,
                       const struct varve_array *const *inputs, unsigned count, struct varve_message *message);
-int reduction_check(enum varve_operator operation, const struct varve_array *out, const struct varve_array *a,
-                    int axis, struct reduction_axes *axes, struct varve_message *message);
+int reduction_check(enum varve_operator operation, const struct varve_array *out, const struct varve_array *a, int axis,
+                    struct reduction_axes *axes, struct varve_message *message);
 int matmul_check(const struct varve_array *out, const struct varve_array *a, const struct varve_array *b,
                  struct varve_message *message);
 int random_check(enum varve_operator operation, const struct varve_array *out, double a, double b,
                  struct varve_message *message);
 /// Expand checked inputs to the shape of `out`; those that overlap it, and are not exactly it, are set aside first. Release
 /// with operands_release(), after errors too.
-int operands_prepare(struct operands *operands, const struct varve_array *out,
-                     const struct varve_array *const *inputs, unsigned count, struct varve_message *message);
+int operands_prepare(struct operands *operands, const struct varve_array *out, const struct varve_array *const *inputs,
+                     unsigned count, struct varve_message *message);
 void operands_release(struct operands *operands);
 
 #endif

@@ -40,8 +40,7 @@ int operation_check(const struct operation *operation, struct varve_message *mes
 #define RUN_REDUCTION(name) varve_op_##name(out, &operation->inputs[0], operation->axis, message)
 #define RUN_SETTER(name) varve_op_##name(out, operation->value, message)
 #define RUN_SEQUENCE(name) varve_op_##name(out, operation->start, operation->step, message)
-#define RUN_RANDOM(name) \
-    varve_op_##name(out, operation->seed, operation->sequence, operation->a, operation->b, message)
+#define RUN_RANDOM(name) varve_op_##name(out, operation->seed, operation->sequence, operation->a, operation->b, message)
 
 int operation_run(const struct operation *operation, struct varve_message *message)
 {

@@ -120,20 +120,20 @@ typedef void fold_eight(double *values, const void *source, ptrdiff_t apart, int
     (__builtin_isunordered(x0, x1) | __builtin_isunordered(x2, x3) | __builtin_isunordered(x4, x5) | \
      __builtin_isunordered(x6, x7))
 
-#define FOLD_EIGHT_DEFINE(name, TYPE, type, result, suffix, attributes)                                  \
-    attributes static void fold_eight_##name##_##TYPE##suffix(double *values, const void *source,        \
-                                                              ptrdiff_t apart, int64_t count)            \
-    {                                                                                                    \
-        const element_##TYPE *from = source;                                                             \
-                                                                                                         \
-        ELEMENTS_LOOP                                                                                    \
-        for (int64_t i = 0; i < count; i++) {                                                            \
-            type x0 = from[i], x1 = from[i + apart], x2 = from[i + 2 * apart], x3 = from[i + 3 * apart]; \
-            type x4 = from[i + 4 * apart], x5 = from[i + 5 * apart], x6 = from[i + 6 * apart];           \
-            type x7 = from[i + 7 * apart];                                                               \
-                                                                                                         \
-            values[i] = (result);                                                                        \
-        }                                                                                                \
+#define FOLD_EIGHT_DEFINE(name, TYPE, type, result, suffix, attributes)                                            \
+    attributes static void fold_eight_##name##_##TYPE##suffix(double *values, const void *source, ptrdiff_t apart, \
+                                                              int64_t count)                                       \
+    {                                                                                                              \
+        const element_##TYPE *from = source;                                                                       \
+                                                                                                                   \
+        ELEMENTS_LOOP                                                                                              \
+        for (int64_t i = 0; i < count; i++) {                                                                      \
+            type x0 = from[i], x1 = from[i + apart], x2 = from[i + 2 * apart], x3 = from[i + 3 * apart];           \
+            type x4 = from[i + 4 * apart], x5 = from[i + 5 * apart], x6 = from[i + 6 * apart];                     \
+            type x7 = from[i + 7 * apart];                                                                         \
+                                                                                                                   \
+            values[i] = (result);                                                                                  \
+        }                                                                                                          \
     }
 #define FOLD_EIGHTS(suffix, attributes)                                                                \
     FOLD_EIGHT_DEFINE(sum, F64, double, TREE(sum_f64), suffix, attributes)                             \
@@ -165,8 +165,8 @@ struct reduction;
 /* Values onto accumulators that are `step` apart; 0 along a reduced axis. */
 typedef void merge_f64(const struct reduction *reduction, double *accumulators, int64_t step, double *values,
                        int64_t count);
-typedef void merge_i64(const struct reduction *reduction, int64_t *accumulators, int64_t step,
-                       int64_t *values, int64_t count);
+typedef void merge_i64(const struct reduction *reduction, int64_t *accumulators, int64_t step, int64_t *values,
+                       int64_t count);
 
 struct reduction {
     elements_cast *cast; /* to the type of the accumulators */
@@ -178,41 +178,41 @@ struct reduction {
     int64_t lost; /* elements from a sum to what it has lost */
 };
 
-#define MERGES_DEFINE(suffix, attributes)                                                              \
-    attributes static void merge_f64##suffix(const struct reduction *reduction, double *accumulators,  \
-                                             int64_t step, double *values, int64_t count)              \
-    {                                                                                                  \
-        double *lost = accumulators + reduction->lost;                                                 \
-                                                                                                       \
-        if (step == 0) {                                                                               \
-            values[0] = reduction->is_max ? fold_max_f64(values, count) : fold_sum_f64(values, count); \
-            count = 1;                                                                                 \
-        }                                                                                              \
-        if (reduction->is_max && step == 1) {                                                          \
-            merge_max_f64(accumulators, 1, values, count);                                             \
-        } else if (reduction->is_max) {                                                                \
-            merge_max_f64(accumulators, step, values, count);                                          \
-        } else if (step == 1) {                                                                        \
-            merge_sum_f64(accumulators, lost, 1, values, count);                                       \
-        } else {                                                                                       \
-            merge_sum_f64(accumulators, lost, step, values, count);                                    \
-        }                                                                                              \
-    }                                                                                                  \
-                                                                                                       \
-    attributes static void merge_i64##suffix(const struct reduction *reduction, int64_t *accumulators, \
-                                             int64_t step, int64_t *values, int64_t count)             \
-    {                                                                                                  \
-        if (step == 0) {                                                                               \
-            values[0] = reduction->is_max ? fold_max_i64(values, count) : fold_sum_i64(values, count); \
-            count = 1;                                                                                 \
-        }                                                                                              \
-        if (reduction->is_max) {                                                                       \
-            merge_max_i64(accumulators, step, values, count);                                          \
-        } else if (step == 1) {                                                                        \
-            merge_sum_i64(accumulators, 1, values, count);                                             \
-        } else {                                                                                       \
-            merge_sum_i64(accumulators, step, values, count);                                          \
-        }                                                                                              \
+#define MERGES_DEFINE(suffix, attributes)                                                                            \
+    attributes static void merge_f64##suffix(const struct reduction *reduction, double *accumulators, int64_t step,  \
+                                             double *values, int64_t count)                                          \
+    {                                                                                                                \
+        double *lost = accumulators + reduction->lost;                                                               \
+                                                                                                                     \
+        if (step == 0) {                                                                                             \
+            values[0] = reduction->is_max ? fold_max_f64(values, count) : fold_sum_f64(values, count);               \
+            count = 1;                                                                                               \
+        }                                                                                                            \
+        if (reduction->is_max && step == 1) {                                                                        \
+            merge_max_f64(accumulators, 1, values, count);                                                           \
+        } else if (reduction->is_max) {                                                                              \
+            merge_max_f64(accumulators, step, values, count);                                                        \
+        } else if (step == 1) {                                                                                      \
+            merge_sum_f64(accumulators, lost, 1, values, count);                                                     \
+        } else {                                                                                                     \
+            merge_sum_f64(accumulators, lost, step, values, count);                                                  \
+        }                                                                                                            \
+    }                                                                                                                \
+                                                                                                                     \
+    attributes static void merge_i64##suffix(const struct reduction *reduction, int64_t *accumulators, int64_t step, \
+                                             int64_t *values, int64_t count)                                         \
+    {                                                                                                                \
+        if (step == 0) {                                                                                             \
+            values[0] = reduction->is_max ? fold_max_i64(values, count) : fold_sum_i64(values, count);               \
+            count = 1;                                                                                               \
+        }                                                                                                            \
+        if (reduction->is_max) {                                                                                     \
+            merge_max_i64(accumulators, step, values, count);                                                        \
+        } else if (step == 1) {                                                                                      \
+            merge_sum_i64(accumulators, 1, values, count);                                                           \
+        } else {                                                                                                     \
+            merge_sum_i64(accumulators, step, values, count);                                                        \
+        }                                                                                                            \
     }
 
 MERGES_DEFINE(_plain, )
@@ -322,8 +322,7 @@ static void inner_reduce(const struct elements_loop *loop, char *const *data, co
     ptrdiff_t apart = last > 0 ? loop->strides[0][last - 1] : 0;
     int64_t step = last > 0 ? loop->strides[1][last - 1] / 8 : 0;
 
-    if (reduction->fold_eight != NULL && step == 0 && run.step == 1 &&
-        run.stride == (ptrdiff_t)reduction->bytes) {
+    if (reduction->fold_eight != NULL && step == 0 && run.step == 1 && run.stride == (ptrdiff_t)reduction->bytes) {
         for (; i + EIGHT <= runs; i += EIGHT) {
             runs_fold(reduction, &run, apart);
             run.source += EIGHT * apart;
@@ -370,8 +369,7 @@ static int axes_find(enum varve_operator operation, const struct varve_geometry 
 
     *axes = (struct reduction_axes){.kept_ndim = geometry->ndim, .divisor = 1};
     if (axis != VARVE_OP_ALL_AXES && (number < 0 || number >= geometry->ndim)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "%s: axis %d is out of bounds for %u dimensions",
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: axis %d is out of bounds for %u dimensions",
                                  varve_operator_name(operation), axis, geometry->ndim);
     }
     for (unsigned i = 0; i < geometry->ndim; i++) {
@@ -389,8 +387,8 @@ static int axes_find(enum varve_operator operation, const struct varve_geometry 
 
 /* ---- operators ---- */
 
-int reduction_check(enum varve_operator operation, const struct varve_array *out, const struct varve_array *a,
-                    int axis, struct reduction_axes *axes, struct varve_message *message)
+int reduction_check(enum varve_operator operation, const struct varve_array *out, const struct varve_array *a, int axis,
+                    struct reduction_axes *axes, struct varve_message *message)
 {
     bool is_widened = operation == VARVE_OPERATOR_SUM && !dtype_is_float(a->dtype);
     int error = operands_check(operation, out, is_widened ? VARVE_DTYPE_I64 : a->dtype, &a, 1,
@@ -435,8 +433,8 @@ static int accumulate(enum varve_operator operation, const struct varve_array *a
     return error;
 }
 
-static int reduction_run(enum varve_operator operation, const struct varve_array *out,
-                         const struct varve_array *a, int axis, struct varve_message *message)
+static int reduction_run(enum varve_operator operation, const struct varve_array *out, const struct varve_array *a,
+                         int axis, struct varve_message *message)
 {
     struct varve_array accumulators = {.dtype = dtype_is_float(a->dtype) ? VARVE_DTYPE_F64 : VARVE_DTYPE_I64};
     int64_t count;
@@ -452,18 +450,15 @@ static int reduction_run(enum varve_operator operation, const struct varve_array
     count = varve_geometry_count(&accumulators.geometry);
     accumulators.data = malloc((size_t)count * 16 + 1);
     if (accumulators.data == NULL) {
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRId64 " accumulators",
-                                 count);
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRId64 " accumulators", count);
     }
     accumulators_begin(&accumulators, operation == VARVE_OPERATOR_MAX, count);
     error = accumulate(operation, &accumulators, a, message);
     if (error == 0) {
         if (accumulators.dtype == VARVE_DTYPE_F64 && operation != VARVE_OPERATOR_MAX) {
-            accumulators_end(accumulators.data, count,
-                             operation == VARVE_OPERATOR_MEAN ? (double)axes.divisor : 1.0);
+            accumulators_end(accumulators.data, count, operation == VARVE_OPERATOR_MEAN ? (double)axes.divisor : 1.0);
         }
-        error =
-            varve_geometry_reshape(&accumulators.geometry, out->geometry.ndim, out->geometry.shape, message);
+        error = varve_geometry_reshape(&accumulators.geometry, out->geometry.ndim, out->geometry.shape, message);
     }
     if (error == 0) {
         elements_copy(out, &accumulators);
@@ -472,20 +467,17 @@ static int reduction_run(enum varve_operator operation, const struct varve_array
     return error;
 }
 
-int varve_op_sum(const struct varve_array *out, const struct varve_array *a, int axis,
-                 struct varve_message *message)
+int varve_op_sum(const struct varve_array *out, const struct varve_array *a, int axis, struct varve_message *message)
 {
     return reduction_run(VARVE_OPERATOR_SUM, out, a, axis, message);
 }
 
-int varve_op_mean(const struct varve_array *out, const struct varve_array *a, int axis,
-                  struct varve_message *message)
+int varve_op_mean(const struct varve_array *out, const struct varve_array *a, int axis, struct varve_message *message)
 {
     return reduction_run(VARVE_OPERATOR_MEAN, out, a, axis, message);
 }
 
-int varve_op_max(const struct varve_array *out, const struct varve_array *a, int axis,
-                 struct varve_message *message)
+int varve_op_max(const struct varve_array *out, const struct varve_array *a, int axis, struct varve_message *message)
 {
     return reduction_run(VARVE_OPERATOR_MAX, out, a, axis, message);
 }

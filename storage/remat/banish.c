@@ -37,8 +37,7 @@ bool banish_evicted(struct varve_remat *remat, uint32_t storage)
     const struct remat_graph *graph = &remat->graph;
     bool is_done = true;
 
-    for (uint32_t t = graph->storages[storage].tensor_first; t != VARVE_REMAT_NONE;
-         t = graph->tensors[t].next) {
+    for (uint32_t t = graph->storages[storage].tensor_first; t != VARVE_REMAT_NONE; t = graph->tensors[t].next) {
         const struct remat_op *op = &graph->ops[graph->tensors[t].op];
 
         for (uint32_t i = 0; i < op->input_count; i++) {
@@ -77,8 +76,7 @@ static void detach_from_parents(struct varve_remat *remat, uint32_t storage)
 {
     struct remat_graph *graph = &remat->graph;
 
-    for (uint32_t t = graph->storages[storage].tensor_first; t != VARVE_REMAT_NONE;
-         t = graph->tensors[t].next) {
+    for (uint32_t t = graph->storages[storage].tensor_first; t != VARVE_REMAT_NONE; t = graph->tensors[t].next) {
         const struct remat_op *op = &graph->ops[graph->tensors[t].op];
 
         for (uint32_t i = 0; i < op->input_count; i++) {
@@ -101,8 +99,7 @@ void banish_try(struct varve_remat *remat, uint32_t number)
     }
     if (storage->is_resident) {
         if (storage->locks > 0) {
-            storage->locks =
-                0; /* whoever has locked it is past its use, or never needs it: V1 forces it open */
+            storage->locks = 0; /* whoever has locked it is past its use, or never needs it: V1 forces it open */
             remat->locked_bytes -= storage->size;
         }
         evict_storage(remat, number, VARVE_REMAT_CAUSE_BANISHED, NAN);

@@ -67,8 +67,7 @@ static int make_block(struct varve_remat_blocks *blocks, uint32_t storage, uint6
     }
     blocks->changes++;
     if (is_second) {
-        blocks->second[blocks->second_count++] =
-            (struct second_block){.storage = storage, .allocation = allocation};
+        blocks->second[blocks->second_count++] = (struct second_block){.storage = storage, .allocation = allocation};
         return VARVE_OK;
     }
     return own_block(blocks, storage, allocation);
@@ -97,8 +96,7 @@ static int run(void *context, struct varve_remat_run *run, struct varve_message 
     int error = VARVE_OK;
 
     if (!growth_reserve(&blocks->of, &blocks->of_capacity, graph->storage_count, sizeof(*blocks->of)) ||
-        !growth_reserve(&blocks->second, &blocks->second_capacity, run->output_count,
-                        sizeof(*blocks->second))) {
+        !growth_reserve(&blocks->second, &blocks->second_capacity, run->output_count, sizeof(*blocks->second))) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a table of blocks");
     }
     for (; made < run->output_count && error == VARVE_OK; made++) {
@@ -137,9 +135,8 @@ static uint64_t bytes_needed(void *context, uint32_t number)
     for (uint32_t i = 0; i < op->output_count; i++) {
         uint32_t output = remat_op_outputs(op)[i];
 
-        bytes += output == VARVE_REMAT_NONE
-                     ? 0
-                     : varve_alloc_rounded_size(blocks->alloc, graph->tensors[output].size, NULL);
+        bytes +=
+            output == VARVE_REMAT_NONE ? 0 : varve_alloc_rounded_size(blocks->alloc, graph->tensors[output].size, NULL);
     }
     return bytes;
 }
@@ -161,8 +158,8 @@ static uint32_t storage_at(struct varve_alloc *alloc, uint64_t addr)
 static bool add_pieces(struct varve_remat_blocks *blocks, const struct varve_alloc_snapshot *snapshot,
                        const struct varve_segment_info *segment)
 {
-    if (!growth_reserve(&blocks->pieces, &blocks->piece_capacity,
-                        (uint64_t)blocks->piece_count + segment->block_count, sizeof(*blocks->pieces))) {
+    if (!growth_reserve(&blocks->pieces, &blocks->piece_capacity, (uint64_t)blocks->piece_count + segment->block_count,
+                        sizeof(*blocks->pieces))) {
         return false;
     }
     for (size_t i = 0; i < segment->block_count; i++) {
@@ -223,8 +220,7 @@ static void find_free_beside(struct varve_remat_blocks *blocks)
     pieces = blocks->pieces;
     for (uint32_t i = 0; i < blocks->piece_count; i++) {
         bool has_left = i > 0 && !pieces[i].begins_segment && pieces[i - 1].is_free;
-        bool has_right =
-            i + 1 < blocks->piece_count && !pieces[i + 1].begins_segment && pieces[i + 1].is_free;
+        bool has_right = i + 1 < blocks->piece_count && !pieces[i + 1].begins_segment && pieces[i + 1].is_free;
 
         if (pieces[i].storage != VARVE_REMAT_NONE) {
             blocks->free_beside[pieces[i].storage] =
@@ -241,8 +237,7 @@ static uint64_t free_neighbours(void *context, uint32_t storage)
     if (blocks->version != blocks->changes) {
         find_free_beside(blocks);
     }
-    return storage < blocks->free_capacity && blocks->of[storage].block != NULL ? blocks->free_beside[storage]
-                                                                                : 0;
+    return storage < blocks->free_capacity && blocks->of[storage].block != NULL ? blocks->free_beside[storage] : 0;
 }
 
 /* ---- opening ---- */

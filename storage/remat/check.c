@@ -21,18 +21,16 @@ static int check_storage(const struct varve_remat *remat, uint32_t number, struc
                     ? "a tensor's operator has no outputs"
                     : wrong;
     }
-    wrong =
-        refs != storage->refs                                           ? "references do not add up"
-        : is_in_pool && (storage->locks > 0 || !storage->is_resident)   ? "locked or evicted, and in the pool"
-        : is_in_pool && remat->pool.slots[storage->pool_slot] != number ? "another is in its slot of the pool"
-        : storage->is_resident && storage->locks == 0 && !is_in_pool && !remat->options.ignores_small
-            ? "resident, not locked, and not in the pool"
-        : storage->compute != graph_compute_of(graph, number)                ? "costs do not add up"
-        : storage->is_pinned && storage->locks == 0 && !storage->is_banished ? "pinned without a lock"
-                                                                             : wrong;
-    return wrong == NULL
-               ? 0
-               : varve_message_set(message, VARVE_ERROR_CORRUPT, "storage %" PRIu32 ": %s", number, wrong);
+    wrong = refs != storage->refs                                           ? "references do not add up"
+            : is_in_pool && (storage->locks > 0 || !storage->is_resident)   ? "locked or evicted, and in the pool"
+            : is_in_pool && remat->pool.slots[storage->pool_slot] != number ? "another is in its slot of the pool"
+            : storage->is_resident && storage->locks == 0 && !is_in_pool && !remat->options.ignores_small
+                ? "resident, not locked, and not in the pool"
+            : storage->compute != graph_compute_of(graph, number)                ? "costs do not add up"
+            : storage->is_pinned && storage->locks == 0 && !storage->is_banished ? "pinned without a lock"
+                                                                                 : wrong;
+    return wrong == NULL ? 0
+                         : varve_message_set(message, VARVE_ERROR_CORRUPT, "storage %" PRIu32 ": %s", number, wrong);
 }
 
 static int check_sums(const struct varve_remat *remat, struct varve_message *message)

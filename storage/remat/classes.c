@@ -120,8 +120,7 @@ void classes_leave(struct remat_classes *classes, struct remat_storage *storage)
         return;
     }
     root = find_root(classes, storage->class_node);
-    classes->accesses +=
-        root == storage->class_node ? 1 : 2; /* the simulator looks it up again to write it */
+    classes->accesses += root == storage->class_node ? 1 : 2; /* the simulator looks it up again to write it */
     classes->nodes[root].cost -= storage->compute;
     drop_use(classes, storage->class_node);
     storage->class_node = VARVE_REMAT_NONE;
@@ -181,8 +180,7 @@ static int check_costs(const struct remat_classes *classes, const struct remat_g
 
         if (node != VARVE_REMAT_NONE && classes->nodes[node].parent == node &&
             classes->nodes[node].cost != costs[node]) {
-            error = varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                      "class of storage %u: a cost of %lld, not %lld", i,
+            error = varve_message_set(message, VARVE_ERROR_CORRUPT, "class of storage %u: a cost of %lld, not %lld", i,
                                       (long long)classes->nodes[node].cost, (long long)costs[node]);
         }
     }
@@ -219,8 +217,8 @@ int classes_check(const struct remat_classes *classes, const struct remat_graph 
     }
     for (uint32_t i = 0; i < classes->count && error == 0; i++) {
         if (uses[i] != UINT32_MAX && uses[i] != classes->nodes[i].uses) {
-            error = varve_message_set(message, VARVE_ERROR_CORRUPT, "class node %u: %u uses, not %u", i,
-                                      uses[i], classes->nodes[i].uses);
+            error = varve_message_set(message, VARVE_ERROR_CORRUPT, "class node %u: %u uses, not %u", i, uses[i],
+                                      classes->nodes[i].uses);
         }
     }
     free(uses);

@@ -16,8 +16,7 @@ extern "C" {
 #endif
 
 struct class_node {
-    int64_t
-        cost; /* of a root: of its class; may be negative, as storages' costs change while they are evicted */
+    int64_t cost;    /* of a root: of its class; may be negative, as storages' costs change while they are evicted */
     uint64_t stamp;  /* of a root: looked at already */
     uint32_t parent; /* itself: a root; of an unused node the next unused one */
     uint32_t uses;   /* children, and its storage */

@@ -31,14 +31,11 @@ static bool reserve(struct remat_graph *graph, const struct varve_remat_op *op)
     uint64_t storages = (uint64_t)graph->storage_count + op->output_count;
 
     return growth_reserve(&graph->storages, &graph->storage_capacity, storages, sizeof(*graph->storages)) &&
-           growth_reserve(&graph->stamps, &graph->stamp_capacity, graph->storage_capacity,
-                          sizeof(*graph->stamps)) &&
-           growth_reserve(&graph->tensors, &graph->tensor_capacity,
-                          (uint64_t)graph->tensor_count + op->output_count, sizeof(*graph->tensors)) &&
-           growth_reserve(&graph->ops, &graph->op_capacity, (uint64_t)graph->op_count + 1,
-                          sizeof(*graph->ops)) &&
-           growth_reserve(&graph->free_storages.numbers, &graph->free_storages.capacity, storages,
-                          sizeof(uint32_t)) &&
+           growth_reserve(&graph->stamps, &graph->stamp_capacity, graph->storage_capacity, sizeof(*graph->stamps)) &&
+           growth_reserve(&graph->tensors, &graph->tensor_capacity, (uint64_t)graph->tensor_count + op->output_count,
+                          sizeof(*graph->tensors)) &&
+           growth_reserve(&graph->ops, &graph->op_capacity, (uint64_t)graph->op_count + 1, sizeof(*graph->ops)) &&
+           growth_reserve(&graph->free_storages.numbers, &graph->free_storages.capacity, storages, sizeof(uint32_t)) &&
            growth_reserve(&graph->free_tensors.numbers, &graph->free_tensors.capacity,
                           (uint64_t)graph->tensor_count + op->output_count, sizeof(uint32_t)) &&
            growth_reserve(&graph->free_ops.numbers, &graph->free_ops.capacity, (uint64_t)graph->op_count + 1,
@@ -73,12 +70,10 @@ static uint32_t new_storage(struct remat_graph *graph, uint64_t size)
 }
 
 /* One of the operator's outputs, in a storage of its own or of the input that it is a view of. */
-static void add_output(struct remat_graph *graph, const struct varve_remat_op *op, uint32_t op_number,
-                       unsigned index)
+static void add_output(struct remat_graph *graph, const struct varve_remat_op *op, uint32_t op_number, unsigned index)
 {
     int32_t alias = op->aliases[index];
-    uint32_t storage =
-        alias >= 0 ? graph->tensors[op->inputs[alias]].storage : new_storage(graph, op->sizes[index]);
+    uint32_t storage = alias >= 0 ? graph->tensors[op->inputs[alias]].storage : new_storage(graph, op->sizes[index]);
     uint32_t number = new_number(&graph->free_tensors, &graph->tensor_count);
     struct remat_storage *in = &graph->storages[storage];
 
@@ -103,8 +98,7 @@ static void add_output(struct remat_graph *graph, const struct varve_remat_op *o
 }
 
 /* The distinct storages of `count` tensors, at `to`. */
-static uint32_t distinct_storages(struct remat_graph *graph, const uint32_t *tensors, uint32_t count,
-                                  uint32_t *to)
+static uint32_t distinct_storages(struct remat_graph *graph, const uint32_t *tensors, uint32_t count, uint32_t *to)
 {
     uint64_t stamp = ++graph->stamp;
     uint32_t found = 0;
@@ -183,8 +177,8 @@ int graph_add(struct remat_graph *graph, const struct varve_remat_op *op, uint32
     }
     added->input_storage_count =
         distinct_storages(graph, added->inputs, added->input_count, remat_op_input_storages(added));
-    added->output_storage_count = distinct_storages(graph, remat_op_outputs(added), added->output_count,
-                                                    remat_op_output_storages(added));
+    added->output_storage_count =
+        distinct_storages(graph, remat_op_outputs(added), added->output_count, remat_op_output_storages(added));
     graph->list_bytes += most * sizeof(*lists);
     return add_edges(graph, *op_out) ? 0 : VARVE_ERROR_NO_MEMORY;
 }
@@ -194,8 +188,7 @@ int64_t graph_compute_of(const struct remat_graph *graph, uint32_t storage)
     int64_t compute = 0;
     uint32_t last = VARVE_REMAT_NONE;
 
-    for (uint32_t t = graph->storages[storage].tensor_first; t != VARVE_REMAT_NONE;
-         t = graph->tensors[t].next) {
+    for (uint32_t t = graph->storages[storage].tensor_first; t != VARVE_REMAT_NONE; t = graph->tensors[t].next) {
         if (graph->tensors[t].op != VARVE_REMAT_NONE && graph->tensors[t].op != last) {
             last = graph->tensors[t].op;
             compute += (int64_t)graph->ops[last].cost_ns;

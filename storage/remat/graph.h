@@ -22,10 +22,10 @@ struct remat_storage {
     uint64_t size;
     int64_t last_access; /* clock; 0: never */
     uint64_t parent_visits,
-        child_visits; /* inputs of its tensors' operators, and outputs of the operators that use them: each as
+        child_visits;    /* inputs of its tensors' operators, and outputs of the operators that use them: each as
                                            * often as it occurs */
-    uint32_t pool_slot;                 /* VARVE_REMAT_NONE: not evictable */
-    uint32_t class_node;                /* while evicted; VARVE_REMAT_NONE */
+    uint32_t pool_slot;  /* VARVE_REMAT_NONE: not evictable */
+    uint32_t class_node; /* while evicted; VARVE_REMAT_NONE */
     uint32_t tensor_first, tensor_last; /* in the order of their making; the first is the root */
     uint32_t locks;                     /* a pin is one, for ever */
     uint32_t refs;                      /* of the program, to any of its tensors */
@@ -33,11 +33,10 @@ struct remat_storage {
     bool is_resident, is_pinned, is_banished;
     uint32_t banished_as; /* the how-manieth; UINT32_MAX: it is not */
     bool was_evicted;
-    bool was_released;            /* its last eviction was for the release of its last reference */
-    uint64_t evicted_at;          /* executions at its last eviction */
-    struct number_list consumers; /* distinct operators */
-    struct number_list
-        neighbours; /* distinct other storages at the end of an edge, unless they were pinned then */
+    bool was_released;             /* its last eviction was for the release of its last reference */
+    uint64_t evicted_at;           /* executions at its last eviction */
+    struct number_list consumers;  /* distinct operators */
+    struct number_list neighbours; /* distinct other storages at the end of an edge, unless they were pinned then */
     struct number_list dependents; /* banishing: tensors that are made from it and not defined */
 };
 

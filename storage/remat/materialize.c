@@ -56,10 +56,10 @@ static void begin_frame(struct varve_remat *remat, struct remat_frame *frame)
     remat->locked.count = frame->locked_first;
     frame->is_unlocked = false;
     for (uint32_t i = 0; i < op->input_count; i++) {
-        bool is_done = is_passed_over(remat, op->inputs[i]) ||
-                       (remat->graph.tensors[op->inputs[i]].is_defined
-                            ? lock_input(remat, op->inputs[i])
-                            : number_list_append(&remat->missing, op->inputs[i]));
+        bool is_done =
+            is_passed_over(remat, op->inputs[i]) ||
+            (remat->graph.tensors[op->inputs[i]].is_defined ? lock_input(remat, op->inputs[i])
+                                                            : number_list_append(&remat->missing, op->inputs[i]));
 
         remat->is_broken |= !is_done;
     }
@@ -178,12 +178,11 @@ static int make_room(struct varve_remat *remat, uint32_t op, struct varve_messag
         uint64_t kept = planner_kept(remat);
 
         report_blocked(remat, op, needed, kept);
-        return varve_message_set(
-            message, VARVE_ERROR_NO_MEMORY,
-            "%" PRIu64 " bytes are needed, and %" PRIu64
-            " can't be evicted (inputs of waiting operators, what is pinned): a budget of %" PRIu64
-            " bytes would do here, it is %" PRIu64,
-            needed, kept, kept + needed, budget);
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY,
+                                 "%" PRIu64 " bytes are needed, and %" PRIu64
+                                 " can't be evicted (inputs of waiting operators, what is pinned): a budget of %" PRIu64
+                                 " bytes would do here, it is %" PRIu64,
+                                 needed, kept, kept + needed, budget);
     }
     remat->counters.wasted_bytes += evicted > missing ? evicted - missing : 0;
     return 0;
@@ -287,8 +286,8 @@ static void count_run(struct varve_remat *remat, const struct remat_frame *frame
     }
     for (uint32_t i = 0; i < op->output_count; i++) {
         uint32_t output = remat_op_outputs(op)[i];
-        bool is_duplicate = output != VARVE_REMAT_NONE && graph->tensors[output].is_defined &&
-                            graph->tensors[output].size > 0;
+        bool is_duplicate =
+            output != VARVE_REMAT_NONE && graph->tensors[output].is_defined && graph->tensors[output].size > 0;
 
         counters->duplicates += is_duplicate;
         counters->duplicate_bytes += is_duplicate ? graph->tensors[output].size : 0;
@@ -320,8 +319,7 @@ static void define_outputs(struct varve_remat *remat, const struct remat_op *op)
 static void update_neighbourhoods(struct varve_remat *remat)
 {
     if (remat->has_regions && remat->fresh.count > 0) {
-        remat->is_broken |=
-            !regions_made(&remat->regions, &remat->graph, remat->fresh.numbers, remat->fresh.count);
+        remat->is_broken |= !regions_made(&remat->regions, &remat->graph, remat->fresh.numbers, remat->fresh.count);
         search_regions_changed(remat);
     }
     for (uint32_t i = 0; remat->walks_regions && !remat->has_regions && i < remat->fresh.count; i++) {

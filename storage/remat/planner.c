@@ -9,15 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COST_LIMIT \
-    (UINT64_C(1) << 61) /* of cost_sum: a score's cost is three such sums at most, and signed */
+#define COST_LIMIT (UINT64_C(1) << 61) /* of cost_sum: a score's cost is three such sums at most, and signed */
 
 /* ---- opening ---- */
 
 void varve_remat_options_init(struct varve_remat_options *options)
 {
-    *options = (struct varve_remat_options){.budget = VARVE_REMAT_UNLIMITED,
-                                            .remat_limit_ns = VARVE_REMAT_UNLIMITED};
+    *options = (struct varve_remat_options){.budget = VARVE_REMAT_UNLIMITED, .remat_limit_ns = VARVE_REMAT_UNLIMITED};
 }
 
 static bool can_search(const struct varve_remat_heuristic *heuristic, enum varve_remat_search search)
@@ -28,13 +26,12 @@ static bool can_search(const struct varve_remat_heuristic *heuristic, enum varve
             (search == VARVE_REMAT_SEARCH_KINETIC || heuristic->score != VARVE_REMAT_SCORE_LAST_ACCESS));
 }
 
-static int check_options(const struct varve_remat_options *options,
-                         const struct varve_remat_heuristic *heuristic, struct varve_message *message)
+static int check_options(const struct varve_remat_options *options, const struct varve_remat_heuristic *heuristic,
+                         struct varve_message *message)
 {
     if ((heuristic->is_window && options->driver.layout == NULL) ||
         (heuristic->has_free_neighbours && options->driver.free_neighbours == NULL)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "heuristic %s needs an allocator",
-                                 heuristic->name);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "heuristic %s needs an allocator", heuristic->name);
     }
     if (!can_search(heuristic, options->search)) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "heuristic %s can only be searched by a scan",
@@ -116,9 +113,8 @@ void planner_event(struct varve_remat *remat, const struct varve_remat_event *ev
 
 uint64_t planner_used(const struct varve_remat *remat)
 {
-    return remat->options.driver.bytes_used != NULL
-               ? remat->options.driver.bytes_used(remat->options.driver.context)
-               : remat->used;
+    return remat->options.driver.bytes_used != NULL ? remat->options.driver.bytes_used(remat->options.driver.context)
+                                                    : remat->used;
 }
 
 uint64_t planner_kept(const struct varve_remat *remat)
@@ -161,8 +157,7 @@ void planner_set_cost(struct varve_remat *remat, uint32_t number, uint64_t cost_
 
 /* ---- operators ---- */
 
-static int check_op(const struct varve_remat *remat, const struct varve_remat_op *op,
-                    struct varve_message *message)
+static int check_op(const struct varve_remat *remat, const struct varve_remat_op *op, struct varve_message *message)
 {
     uint64_t sizes = remat->used;
 
@@ -174,15 +169,13 @@ static int check_op(const struct varve_remat *remat, const struct varve_remat_op
     }
     for (unsigned i = 0; i < op->input_count; i++) {
         if (!varve_remat_is_tensor(remat, op->inputs[i])) {
-            return varve_message_set(message, VARVE_ERROR_INVALID, "input %u is no tensor: %" PRIu32, i,
-                                     op->inputs[i]);
+            return varve_message_set(message, VARVE_ERROR_INVALID, "input %u is no tensor: %" PRIu32, i, op->inputs[i]);
         }
     }
     for (unsigned i = 0; i < op->output_count; i++) {
         if (op->aliases[i] >= 0 && (unsigned)op->aliases[i] >= op->input_count) {
-            return varve_message_set(message, VARVE_ERROR_INVALID,
-                                     "output %u is a view of input %" PRId32 " of %u", i, op->aliases[i],
-                                     op->input_count);
+            return varve_message_set(message, VARVE_ERROR_INVALID, "output %u is a view of input %" PRId32 " of %u", i,
+                                     op->aliases[i], op->input_count);
         }
         if (op->aliases[i] < 0 && op->sizes[i] >= REMAT_SUM_LIMIT - sizes) {
             return varve_message_set(message, VARVE_ERROR_INVALID, "sizes exceed 2^62 bytes in sum");
@@ -284,8 +277,7 @@ static bool is_evicted_at_once(const struct varve_remat *remat, uint32_t number)
 {
     const struct remat_storage *storage = &remat->graph.storages[number];
 
-    return remat->options.dealloc == VARVE_REMAT_DEALLOC_EAGER && storage->is_resident &&
-           storage->locks == 0 &&
+    return remat->options.dealloc == VARVE_REMAT_DEALLOC_EAGER && storage->is_resident && storage->locks == 0 &&
            (!remat->options.is_live || !graph_has_evicted_children(&remat->graph, number));
 }
 
@@ -436,9 +428,8 @@ uint64_t varve_remat_make_room(struct varve_remat *remat, uint64_t bytes)
 {
     uint64_t freed = evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
 
-    return freed > 0 || !materialize_unlock_waiting(remat)
-               ? freed
-               : evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
+    return freed > 0 || !materialize_unlock_waiting(remat) ? freed
+                                                           : evict_for(remat, bytes, VARVE_REMAT_CAUSE_ALLOCATOR);
 }
 
 /* ---- settings ---- */
@@ -542,9 +533,8 @@ static uint64_t metadata(const struct varve_remat *remat)
     bytes += (uint64_t)remat->tournament.leaves *
              (sizeof(*remat->tournament.entries) + 2 * sizeof(*remat->tournament.nodes));
     for (uint32_t i = 0; i < graph->storage_count; i++) {
-        bytes += sizeof(uint32_t) *
-                 ((uint64_t)graph->storages[i].consumers.capacity + graph->storages[i].neighbours.capacity +
-                  graph->storages[i].dependents.capacity);
+        bytes += sizeof(uint32_t) * ((uint64_t)graph->storages[i].consumers.capacity +
+                                     graph->storages[i].neighbours.capacity + graph->storages[i].dependents.capacity);
     }
     return bytes;
 }
@@ -563,8 +553,8 @@ void varve_remat_get_counters(const struct varve_remat *remat, struct varve_rema
 
 void varve_remat_reset_counters(struct varve_remat *remat)
 {
-    remat->counters = (struct varve_remat_counters){.max_used_bytes = planner_used(remat),
-                                                    .locked_bytes_max = remat->locked_bytes};
+    remat->counters =
+        (struct varve_remat_counters){.max_used_bytes = planner_used(remat), .locked_bytes_max = remat->locked_bytes};
     remat->classes.accesses = 0;
     remat->regions.accesses = 0;
 }

@@ -36,8 +36,7 @@ bool reach_set_cover(struct reach_set *set, uint32_t begin, uint32_t end, uint64
     }
     memmove(set->words + (old_begin - begin), set->words, old_count * sizeof(*set->words));
     memset(set->words, 0, (old_begin - begin) * sizeof(*set->words));
-    memset(set->words + (old_begin - begin) + old_count, 0,
-           (end - old_begin - old_count) * sizeof(*set->words));
+    memset(set->words + (old_begin - begin) + old_count, 0, (end - old_begin - old_count) * sizeof(*set->words));
     set->begin = begin;
     set->end = end;
     return true;
@@ -74,8 +73,7 @@ void reach_free(struct reach *reach)
 
 static bool reserve_marks(struct reach_marks *marks, uint32_t words)
 {
-    return growth_reserve(&marks->lanes, &marks->capacity, (uint64_t)words * WORD_BITS,
-                          sizeof(*marks->lanes)) &&
+    return growth_reserve(&marks->lanes, &marks->capacity, (uint64_t)words * WORD_BITS, sizeof(*marks->lanes)) &&
            growth_reserve(&marks->any, &marks->any_capacity, words, sizeof(*marks->any));
 }
 
@@ -115,8 +113,8 @@ static bool is_cut(const struct remat_graph *graph, uint32_t from, uint32_t to)
     return graph->storages[to].banished_as < graph->storages[from].banished_as;
 }
 
-static void arrive(struct reach *reach, const struct remat_graph *graph, uint32_t from,
-                   const uint32_t *storages, uint32_t count, uint64_t lanes)
+static void arrive(struct reach *reach, const struct remat_graph *graph, uint32_t from, const uint32_t *storages,
+                   uint32_t count, uint64_t lanes)
 {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t number = storages[i], word = number / WORD_BITS;
@@ -165,8 +163,7 @@ static void leave_down(struct reach *reach, const struct remat_graph *graph, uin
 
 static void leave_up(struct reach *reach, const struct remat_graph *graph, uint32_t number, uint64_t lanes)
 {
-    for (uint32_t t = graph->storages[number].tensor_first; t != VARVE_REMAT_NONE;
-         t = graph->tensors[t].next) {
+    for (uint32_t t = graph->storages[number].tensor_first; t != VARVE_REMAT_NONE; t = graph->tensors[t].next) {
         uint32_t number_of_op = graph->tensors[t].op;
 
         if (number_of_op != VARVE_REMAT_NONE) {
@@ -190,9 +187,9 @@ static void sweep(struct reach *reach, const struct remat_graph *graph, enum rea
             uint32_t word = direction == REACH_DOWN ? i : begin + end - 1 - i;
 
             while (reach->pending[word] != 0) {
-                unsigned bit = (unsigned)(direction == REACH_DOWN
-                                              ? __builtin_ctzll(reach->pending[word])
-                                              : WORD_BITS - 1 - __builtin_clzll(reach->pending[word]));
+                unsigned bit =
+                    (unsigned)(direction == REACH_DOWN ? __builtin_ctzll(reach->pending[word])
+                                                       : WORD_BITS - 1 - __builtin_clzll(reach->pending[word]));
                 uint32_t number = word * WORD_BITS + bit;
 
                 reach->pending[word] &= ~(UINT64_C(1) << bit);
@@ -244,8 +241,8 @@ static bool take_groups(struct reach *reach, const struct remat_graph *graph, st
         if (marks->any[word] == 0) {
             continue;
         }
-        is_done &= growth_reserve(&reach->groups, &reach->group_capacity,
-                                  (uint64_t)reach->group_count + WORD_BITS, sizeof(*reach->groups));
+        is_done &= growth_reserve(&reach->groups, &reach->group_capacity, (uint64_t)reach->group_count + WORD_BITS,
+                                  sizeof(*reach->groups));
         if (is_done) {
             add_groups(reach, graph, marks, word, direction);
         }
@@ -256,8 +253,8 @@ static bool take_groups(struct reach *reach, const struct remat_graph *graph, st
 }
 
 /* The set becomes that of a lane, without zeros at its ends. */
-static bool put_groups(const struct reach *reach, unsigned lane, uint32_t words, struct reach_set *set,
-                       int64_t *cost, uint64_t *bytes, uint64_t *visits)
+static bool put_groups(const struct reach *reach, unsigned lane, uint32_t words, struct reach_set *set, int64_t *cost,
+                       uint64_t *bytes, uint64_t *visits)
 {
     uint32_t begin = 0, end = 0;
 
@@ -287,8 +284,7 @@ static bool put_groups(const struct reach *reach, unsigned lane, uint32_t words,
 }
 
 static bool collect(struct reach *reach, const struct remat_graph *graph, unsigned count,
-                    enum reach_direction direction, struct reach_found *found, uint64_t *bytes,
-                    uint64_t *visits)
+                    enum reach_direction direction, struct reach_found *found, uint64_t *bytes, uint64_t *visits)
 {
     struct reach_marks *const both[] = {&reach->inside, &reach->ends};
     bool is_done = true;
@@ -304,10 +300,8 @@ static bool collect(struct reach *reach, const struct remat_graph *graph, unsign
             int64_t ends_cost = 0;
             uint64_t ends_visits = 0;
 
-            is_done &=
-                i == 0
-                    ? put_groups(reach, lane, words, found[lane].interior, &found[lane].cost, bytes, visits)
-                    : put_groups(reach, lane, words, found[lane].frontier, &ends_cost, bytes, &ends_visits);
+            is_done &= i == 0 ? put_groups(reach, lane, words, found[lane].interior, &found[lane].cost, bytes, visits)
+                              : put_groups(reach, lane, words, found[lane].frontier, &ends_cost, bytes, &ends_visits);
         }
     }
     return is_done;

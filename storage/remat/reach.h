@@ -14,11 +14,7 @@ extern "C" {
 
 #define REACH_LANES 64
 
-enum reach_direction {
-    REACH_DOWN,
-    REACH_UP,
-    REACH_DIRECTIONS
-}; /* to what is made from it; to what it is made from */
+enum reach_direction { REACH_DOWN, REACH_UP, REACH_DIRECTIONS }; /* to what is made from it; to what it is made from */
 
 /* Bits of storages, of those in the words from begin to end. */
 struct reach_set {
@@ -88,11 +84,10 @@ bool reach_set_cover(struct reach_set *set, uint32_t begin, uint32_t end, uint64
 bool reach_set_add(struct reach_set *to, const struct reach_set *from, uint64_t *bytes);
 
 /* For each storage of a set, as `number`. */
-#define REACH_FOR_EACH(number, set)                                                        \
-    for (uint32_t word_ = (set)->begin, number = 0; word_ < (set)->end; word_++)           \
-        for (uint64_t bits_ = (set)->words[word_ - (set)->begin];                          \
-             bits_ != 0 && (number = word_ * 64 + (unsigned)__builtin_ctzll(bits_), true); \
-             bits_ &= bits_ - 1)
+#define REACH_FOR_EACH(number, set)                                              \
+    for (uint32_t word_ = (set)->begin, number = 0; word_ < (set)->end; word_++) \
+        for (uint64_t bits_ = (set)->words[word_ - (set)->begin];                \
+             bits_ != 0 && (number = word_ * 64 + (unsigned)__builtin_ctzll(bits_), true); bits_ &= bits_ - 1)
 
 #ifdef __cplusplus
 }

@@ -67,8 +67,7 @@ static uint64_t arg_of(const struct varve_remat_event *event)
     }
 }
 
-void varve_remat_event_record(const struct varve_remat_event *event, uint16_t name,
-                              struct varve_record *record_out)
+void varve_remat_event_record(const struct varve_remat_event *event, uint16_t name, struct varve_record *record_out)
 {
     uint32_t number = kinds[event->kind].is_of_op ? event->op : event->storage;
 
@@ -77,8 +76,7 @@ void varve_remat_event_record(const struct varve_remat_event *event, uint16_t na
         .requested = requested_of(event),
         .arg = arg_of(event),
         .id_stream = number != VARVE_REMAT_NONE ? number : 0,
-        .dev_seq_kind_flags =
-            varve_record_tag(0, (enum varve_kind)kinds[event->kind].kind, kinds[event->kind].flags),
+        .dev_seq_kind_flags = varve_record_tag(0, (enum varve_kind)kinds[event->kind].kind, kinds[event->kind].flags),
         .pool = name,
         .cause = causes[event->cause],
     };

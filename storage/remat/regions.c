@@ -118,16 +118,16 @@ static bool rebuild(struct remat_regions *regions, const struct remat_graph *gra
 
         found[i] = (struct reach_found){.interior = &region->interior, .frontier = &region->frontier};
     }
-    is_done = reach_walk(&regions->reach, graph, storages, count, direction, found, &regions->bytes,
-                         &regions->accesses);
+    is_done =
+        reach_walk(&regions->reach, graph, storages, count, direction, found, &regions->bytes, &regions->accesses);
     for (unsigned i = 0; i < count; i++) {
         regions->of[storages[i]][direction].cost = found[i].cost;
     }
     return is_done;
 }
 
-static bool rebuild_set(struct remat_regions *regions, const struct remat_graph *graph,
-                        const struct reach_set *set, enum reach_direction direction)
+static bool rebuild_set(struct remat_regions *regions, const struct remat_graph *graph, const struct reach_set *set,
+                        enum reach_direction direction)
 {
     uint32_t storages[REACH_LANES];
     unsigned count = 0;
@@ -185,16 +185,15 @@ static bool extend_down(struct remat_regions *regions, const struct remat_graph 
 }
 
 /* Most runs are first ones: then nobody needs to walk from what the operator was given. */
-static bool rebuild_inputs(struct remat_regions *regions, const struct remat_graph *graph,
-                           const uint32_t *made, uint32_t count)
+static bool rebuild_inputs(struct remat_regions *regions, const struct remat_graph *graph, const uint32_t *made,
+                           uint32_t count)
 {
     struct reach_set *inputs = &regions->ends[REACH_UP];
     bool is_done = true;
 
     REACH_FOR_EACH(number, inputs)
     {
-        if (!graph->has_late_edges && graph->banished == 0 &&
-            !has_any(&regions->of[number][REACH_DOWN], made, count)) {
+        if (!graph->has_late_edges && graph->banished == 0 && !has_any(&regions->of[number][REACH_DOWN], made, count)) {
             is_done &= extend_down(regions, graph, number, made, count);
             reach_set_remove(inputs, number);
         }
@@ -213,12 +212,11 @@ bool regions_made(struct remat_regions *regions, const struct remat_graph *graph
     for (unsigned d = 0; d < REACH_DIRECTIONS; d++) {
         regions->ends[d].begin = regions->ends[d].end = 0;
         for (uint32_t i = 0; i < count; i += REACH_LANES) {
-            is_done &= rebuild(regions, graph, storages + i,
-                               count - i < REACH_LANES ? count - i : REACH_LANES, (enum reach_direction)d);
+            is_done &= rebuild(regions, graph, storages + i, count - i < REACH_LANES ? count - i : REACH_LANES,
+                               (enum reach_direction)d);
         }
         for (uint32_t i = 0; i < count; i++) {
-            is_done &=
-                reach_set_add(&regions->ends[d], &regions->of[storages[i]][d].frontier, &regions->bytes);
+            is_done &= reach_set_add(&regions->ends[d], &regions->of[storages[i]][d].frontier, &regions->bytes);
         }
     }
     return is_done && rebuild_inputs(regions, graph, storages, count) &&
@@ -302,8 +300,7 @@ static bool is_within(const struct reach_set *set, const struct reach_set *other
     return true;
 }
 
-int regions_check(struct remat_regions *regions, const struct remat_graph *graph,
-                  struct varve_message *message)
+int regions_check(struct remat_regions *regions, const struct remat_graph *graph, struct varve_message *message)
 {
     uint64_t visits = 0;
 
@@ -314,10 +311,8 @@ int regions_check(struct remat_regions *regions, const struct remat_graph *graph
             if (!walk(regions, graph, i, (enum reach_direction)d, &visits)) {
                 return VARVE_ERROR_NO_MEMORY;
             }
-            if (!is_within(&stored->interior, &found->interior) ||
-                !is_within(&found->interior, &stored->interior) ||
-                !is_within(&stored->frontier, &found->frontier) ||
-                !is_within(&found->frontier, &stored->frontier)) {
+            if (!is_within(&stored->interior, &found->interior) || !is_within(&found->interior, &stored->interior) ||
+                !is_within(&stored->frontier, &found->frontier) || !is_within(&found->frontier, &stored->frontier)) {
                 return varve_message_set(message, VARVE_ERROR_CORRUPT, "storage %u: a region %s is wrong", i,
                                          d == REACH_DOWN ? "down" : "up");
             }

@@ -57,8 +57,7 @@ void regions_set_resident(struct remat_regions *regions, uint32_t storage, bool 
 bool regions_union_cost(struct remat_regions *regions, const struct remat_graph *graph, uint32_t storage,
                         int64_t *cost_out, int64_t *last_access_out);
 /// Every region of a resident storage is what a walk finds; between operations. VARVE_ERROR_CORRUPT.
-int regions_check(struct remat_regions *regions, const struct remat_graph *graph,
-                  struct varve_message *message);
+int regions_check(struct remat_regions *regions, const struct remat_graph *graph, struct varve_message *message);
 
 #ifdef __cplusplus
 }

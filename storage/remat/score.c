@@ -28,8 +28,7 @@ static const struct varve_remat_heuristic heuristics[] = {
      .cost = VARVE_REMAT_COST_UNION,
      .has_size = true,
      .has_staleness = true,
-     .summary =
-         "as dtr, each neighbour once, staleness of the most recent of them; found anew for each score"},
+     .summary = "as dtr, each neighbour once, staleness of the most recent of them; found anew for each score"},
     {.name = "msps",
      .cost = VARVE_REMAT_COST_ANCESTORS,
      .has_size = true,

@@ -7,8 +7,7 @@
 #include <math.h>
 
 #define ESTIMATE_ERROR 0x1p-48 /* of an estimate and of `best`, with room to spare */
-#define TOURNAMENT_TRIES \
-    16 /* winners whose scores turn out to be out of date, before one is taken as it is */
+#define TOURNAMENT_TRIES 16    /* winners whose scores turn out to be out of date, before one is taken as it is */
 
 /* ---- scores ---- */
 
@@ -166,8 +165,7 @@ static struct tournament_entry entry_of(struct varve_remat *remat, uint32_t numb
     size = heuristic->has_size ? (double)size_of(remat, number) : 1;
     /* What costs nothing comes before all others; it has no rate to speak of. */
     if (heuristic->has_staleness) {
-        return (struct tournament_entry){.rate = cost > 0 ? size / cost : size * 0x1p62,
-                                         .since = (double)last_access};
+        return (struct tournament_entry){.rate = cost > 0 ? size / cost : size * 0x1p62, .since = (double)last_access};
     }
     return (struct tournament_entry){.level = cost > 0 ? size / cost : size * 0x1p62};
 }
@@ -242,8 +240,7 @@ uint32_t search_victim(struct varve_remat *remat, double *score_out)
     case VARVE_REMAT_SEARCH_SCAN:
         break;
     }
-    return heuristic->score == VARVE_REMAT_SCORE_LAST_ACCESS ||
-                   (!heuristic->has_size && !heuristic->has_staleness)
+    return heuristic->score == VARVE_REMAT_SCORE_LAST_ACCESS || (!heuristic->has_size && !heuristic->has_staleness)
                ? scan_numbers(remat, score_out)
                : scan_quotients(remat, 0, score_out);
 }

@@ -27,8 +27,7 @@ double tournament_entered(const struct remat_tournament *tournament, uint32_t nu
 }
 
 /* When `loser`, which has the lower priority now, overtakes; after `now` in any case. */
-static double overtakes(const struct tournament_entry *winner, const struct tournament_entry *loser,
-                        double now)
+static double overtakes(const struct tournament_entry *winner, const struct tournament_entry *loser, double now)
 {
     double lead = tournament_priority(winner, now) - tournament_priority(loser, now);
     double gain = loser->rate - winner->rate;
@@ -48,8 +47,7 @@ static void decide(struct remat_tournament *tournament, uint32_t number, double 
     if (left->winner == NOBODY) {
         best = right;
     } else if (right->winner != NOBODY) {
-        const struct tournament_entry *a = &tournament->entries[left->winner],
-                                      *b = &tournament->entries[right->winner];
+        const struct tournament_entry *a = &tournament->entries[left->winner], *b = &tournament->entries[right->winner];
         bool is_right = tournament_priority(b, now) > tournament_priority(a, now);
         double until = is_right ? overtakes(b, a, now) : overtakes(a, b, now);
 
@@ -100,8 +98,8 @@ static bool grow(struct remat_tournament *tournament, uint32_t number, double no
     return true;
 }
 
-bool tournament_set(struct remat_tournament *tournament, uint32_t number,
-                    const struct tournament_entry *entry, double now)
+bool tournament_set(struct remat_tournament *tournament, uint32_t number, const struct tournament_entry *entry,
+                    double now)
 {
     if (number >= tournament->leaves && !grow(tournament, number, now)) {
         return false;

@@ -33,8 +33,8 @@ struct remat_tournament {
 
 void tournament_free(struct remat_tournament *tournament);
 /// False: no memory.
-bool tournament_set(struct remat_tournament *tournament, uint32_t number,
-                    const struct tournament_entry *entry, double now);
+bool tournament_set(struct remat_tournament *tournament, uint32_t number, const struct tournament_entry *entry,
+                    double now);
 /// Without effect if it is not in it.
 void tournament_remove(struct remat_tournament *tournament, uint32_t number);
 /// UINT32_MAX: it is empty. Times never go back.

@@ -16,8 +16,8 @@ static double score_of_piece(struct varve_remat *remat, const struct varve_remat
 
 static bool is_usable(const struct varve_remat *remat, const struct varve_remat_piece *piece)
 {
-    return piece->is_free || (piece->storage != VARVE_REMAT_NONE &&
-                              remat->graph.storages[piece->storage].pool_slot != VARVE_REMAT_NONE);
+    return piece->is_free ||
+           (piece->storage != VARVE_REMAT_NONE && remat->graph.storages[piece->storage].pool_slot != VARVE_REMAT_NONE);
 }
 
 /* Pieces from first on. Their scores are summed up from both ends of `middle`: before it for each beginning, in remat->sums. So nothing is
@@ -33,8 +33,7 @@ static double sum_of(const struct varve_remat *remat, const struct run *run)
     return run->behind + (run->first < run->middle ? remat->sums[run->first] : 0);
 }
 
-static void drop_first(struct varve_remat *remat, const struct varve_remat_piece *pieces, struct run *run,
-                       size_t end)
+static void drop_first(struct varve_remat *remat, const struct varve_remat_piece *pieces, struct run *run, size_t end)
 {
     double sum = 0;
 

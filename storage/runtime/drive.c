@@ -37,8 +37,7 @@ static uint64_t keep_cost(struct varve_runtime *runtime, uint64_t signature, uin
 
     if (runtime->cost_count * 2 >= runtime->cost_capacity) {
         size_t capacity = runtime->cost_capacity > 0 ? runtime->cost_capacity * 2 : 256;
-        struct varve_runtime grown = {.costs = calloc(capacity, sizeof(*grown.costs)),
-                                      .cost_capacity = capacity};
+        struct varve_runtime grown = {.costs = calloc(capacity, sizeof(*grown.costs)), .cost_capacity = capacity};
 
         if (grown.costs == NULL) {
             return ns;
@@ -95,8 +94,7 @@ static int hash_of(struct varve_storage *storage, uint64_t *hash_out, struct var
 }
 
 /* The first run's hashes are kept, those of others compared. */
-static int check_values(struct recipe *recipe, struct varve_storage *const *outputs,
-                        struct varve_message *message)
+static int check_values(struct recipe *recipe, struct varve_storage *const *outputs, struct varve_message *message)
 {
     int error = VARVE_OK;
 
@@ -122,8 +120,8 @@ static int make_output(struct varve_runtime *runtime, const struct recipe_output
 {
     const struct varve_storage_options options = {.memory = runtime->memory, .stream = runtime->stream};
 
-    return varve_storage_empty(&options, output->dtype, output->geometry.ndim, output->geometry.shape,
-                               storage_out, message);
+    return varve_storage_empty(&options, output->dtype, output->geometry.ndim, output->geometry.shape, storage_out,
+                               message);
 }
 
 /* A function of the program's: it has the workspace that it declares, and no more. */
@@ -147,16 +145,14 @@ static int call_function(struct varve_runtime *runtime, const struct recipe *rec
     runtime->is_in_function = false;
     if (runtime->has_exceeded) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY,
-                                 "operator %s asked for more than the %" PRIu64
-                                 " bytes of workspace that it declares",
+                                 "operator %s asked for more than the %" PRIu64 " bytes of workspace that it declares",
                                  recipe->call.name, recipe->call.workspace_bytes);
     }
     return error;
 }
 
-static int measured_call(struct varve_runtime *runtime, struct recipe *recipe,
-                         struct varve_storage *const *inputs, struct varve_storage *const *outputs,
-                         uint64_t *cost_ns, struct varve_message *message)
+static int measured_call(struct varve_runtime *runtime, struct recipe *recipe, struct varve_storage *const *inputs,
+                         struct varve_storage *const *outputs, uint64_t *cost_ns, struct varve_message *message)
 {
     uint64_t cost = recipe->call.cost_ns != 0 ? recipe->call.cost_ns : known_cost(runtime, recipe->signature);
     struct varve_device *device = varve_alloc_get_device(runtime->alloc);
@@ -181,8 +177,7 @@ static int measured_call(struct varve_runtime *runtime, struct recipe *recipe,
 static int run_operator(struct varve_runtime *runtime, struct recipe *recipe, struct varve_remat_run *run,
                         struct varve_message *message)
 {
-    struct varve_storage *inputs[VARVE_RECIPE_INPUTS_MAX] = {NULL},
-                         *outputs[VARVE_RECIPE_OUTPUTS_MAX] = {NULL};
+    struct varve_storage *inputs[VARVE_RECIPE_INPUTS_MAX] = {NULL}, *outputs[VARVE_RECIPE_OUTPUTS_MAX] = {NULL};
     int error = VARVE_OK;
 
     for (unsigned i = 0; i < run->input_count; i++) {

@@ -35,8 +35,7 @@ static void put_text(FILE *file, const char *text)
 
 static void put_memory(FILE *file, uint64_t name, uint64_t bytes)
 {
-    fprintf(file, "{\"INSTRUCTION\":\"MEMORY\",\"MEMORY\":\"%" PRIu64 "\",\"NAME\":\"x%" PRIu64 "\"}\n",
-            bytes, name);
+    fprintf(file, "{\"INSTRUCTION\":\"MEMORY\",\"MEMORY\":\"%" PRIu64 "\",\"NAME\":\"x%" PRIu64 "\"}\n", bytes, name);
 }
 
 /* A name for the handle, if it has none in this log; true: it is new. */
@@ -121,8 +120,8 @@ void log_call(struct varve_runtime *runtime, const struct recipe *recipe, struct
 
 static void put_pair(FILE *file, const char *instruction, uint64_t target, uint64_t source)
 {
-    fprintf(file, "{\"DST\":\"x%" PRIu64 "\",\"INSTRUCTION\":\"%s\",\"SRC\":\"x%" PRIu64 "\"}\n", target,
-            instruction, source);
+    fprintf(file, "{\"DST\":\"x%" PRIu64 "\",\"INSTRUCTION\":\"%s\",\"SRC\":\"x%" PRIu64 "\"}\n", target, instruction,
+            source);
 }
 
 void log_copy(struct varve_tensor *copy, struct varve_tensor *of)

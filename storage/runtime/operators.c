@@ -36,9 +36,9 @@ static int run(const void *context, struct varve_storage *const *inputs, struct 
     return VARVE_ERROR_INVALID;
 }
 
-static int apply(struct varve_runtime *runtime, const struct arguments *arguments,
-                 const struct varve_tensor_type *type, struct varve_tensor *a, struct varve_tensor *b,
-                 struct varve_tensor **out, struct varve_message *message)
+static int apply(struct varve_runtime *runtime, const struct arguments *arguments, const struct varve_tensor_type *type,
+                 struct varve_tensor *a, struct varve_tensor *b, struct varve_tensor **out,
+                 struct varve_message *message)
 {
     struct varve_tensor *const inputs[] = {a, b};
     const struct varve_recipe recipe = {.name = varve_operator_name(arguments->operation),
@@ -74,14 +74,14 @@ static int apply_UNARY(struct arguments arguments, struct varve_tensor *a, struc
 
 static enum varve_dtype sum_type(enum varve_dtype dtype)
 {
-    bool is_real = dtype == VARVE_DTYPE_F64 || dtype == VARVE_DTYPE_F32 || dtype == VARVE_DTYPE_F16 ||
-                   dtype == VARVE_DTYPE_BF16;
+    bool is_real =
+        dtype == VARVE_DTYPE_F64 || dtype == VARVE_DTYPE_F32 || dtype == VARVE_DTYPE_F16 || dtype == VARVE_DTYPE_BF16;
 
     return is_real ? dtype : VARVE_DTYPE_I64;
 }
 
-static int apply_REDUCTION(struct arguments arguments, struct varve_tensor *a, int axis,
-                           struct varve_tensor **out, struct varve_message *message)
+static int apply_REDUCTION(struct arguments arguments, struct varve_tensor *a, int axis, struct varve_tensor **out,
+                           struct varve_message *message)
 {
     struct varve_geometry geometry = a->geometry;
     struct varve_tensor_type type = {.dtype = a->dtype, .shape = geometry.shape};
@@ -98,26 +98,25 @@ static int apply_REDUCTION(struct arguments arguments, struct varve_tensor *a, i
     return error == VARVE_OK ? apply(a->runtime, &arguments, &type, a, NULL, out, message) : error;
 }
 
-static int apply_SETTER(struct arguments arguments, struct varve_runtime *runtime,
-                        const struct varve_tensor_type *type, struct varve_scalar value,
-                        struct varve_tensor **out, struct varve_message *message)
+static int apply_SETTER(struct arguments arguments, struct varve_runtime *runtime, const struct varve_tensor_type *type,
+                        struct varve_scalar value, struct varve_tensor **out, struct varve_message *message)
 {
     arguments.first = value;
     return apply(runtime, &arguments, type, NULL, NULL, out, message);
 }
 
 static int apply_SEQUENCE(struct arguments arguments, struct varve_runtime *runtime,
-                          const struct varve_tensor_type *type, struct varve_scalar start,
-                          struct varve_scalar step, struct varve_tensor **out, struct varve_message *message)
+                          const struct varve_tensor_type *type, struct varve_scalar start, struct varve_scalar step,
+                          struct varve_tensor **out, struct varve_message *message)
 {
     arguments.first = start;
     arguments.second = step;
     return apply(runtime, &arguments, type, NULL, NULL, out, message);
 }
 
-static int apply_RANDOM(struct arguments arguments, struct varve_runtime *runtime,
-                        const struct varve_tensor_type *type, uint64_t seed, uint64_t sequence, double a,
-                        double b, struct varve_tensor **out, struct varve_message *message)
+static int apply_RANDOM(struct arguments arguments, struct varve_runtime *runtime, const struct varve_tensor_type *type,
+                        uint64_t seed, uint64_t sequence, double a, double b, struct varve_tensor **out,
+                        struct varve_message *message)
 {
     arguments.seed = seed;
     arguments.sequence = sequence;
@@ -132,11 +131,10 @@ static int apply_RANDOM(struct arguments arguments, struct varve_runtime *runtim
 #define PASS_SETTER runtime, type, value
 #define PASS_SEQUENCE runtime, type, start, step
 #define PASS_RANDOM runtime, type, seed, sequence, a, b
-#define DEFINE(code, NAME, name, KIND)                                                                \
-    int varve_tensor_op_##name(VARVE_TENSOR_OPERATOR_ARGUMENTS_##KIND, struct varve_tensor **out,     \
-                               struct varve_message *message)                                         \
-    {                                                                                                 \
-        return apply_##KIND((struct arguments){.operation = VARVE_OPERATOR_##NAME}, PASS_##KIND, out, \
-                            message);                                                                 \
+#define DEFINE(code, NAME, name, KIND)                                                                          \
+    int varve_tensor_op_##name(VARVE_TENSOR_OPERATOR_ARGUMENTS_##KIND, struct varve_tensor **out,               \
+                               struct varve_message *message)                                                   \
+    {                                                                                                           \
+        return apply_##KIND((struct arguments){.operation = VARVE_OPERATOR_##NAME}, PASS_##KIND, out, message); \
     }
 VARVE_OPERATOR_LIST(DEFINE)

@@ -15,11 +15,9 @@ static size_t aligned(size_t bytes)
 }
 
 /* The structure, its outputs, arguments and name in one piece of memory. */
-struct recipe *recipe_new(struct varve_runtime *runtime, const struct varve_recipe *call,
-                          enum recipe_kind kind)
+struct recipe *recipe_new(struct varve_runtime *runtime, const struct varve_recipe *call, enum recipe_kind kind)
 {
-    size_t head = aligned(sizeof(struct recipe)),
-           outputs = aligned(call->output_count * sizeof(struct recipe_output));
+    size_t head = aligned(sizeof(struct recipe)), outputs = aligned(call->output_count * sizeof(struct recipe_output));
     size_t name_bytes = strlen(call->name) + 1;
     char *piece = NULL;
     struct recipe *recipe;
@@ -62,8 +60,7 @@ void recipe_free(struct varve_runtime *runtime, struct recipe *recipe)
 
 /* ---- the planner's operator ---- */
 
-uint64_t recipe_output_bytes(const struct varve_runtime *runtime, const struct recipe *recipe,
-                             unsigned output)
+uint64_t recipe_output_bytes(const struct varve_runtime *runtime, const struct recipe *recipe, unsigned output)
 {
     const struct recipe_output *of = &recipe->outputs[output];
     struct varve_allocation_info info;
@@ -72,17 +69,16 @@ uint64_t recipe_output_bytes(const struct varve_runtime *runtime, const struct r
         return 0;
     }
     if (recipe->kind == RECIPE_CONSTANT) { /* memory that is not the allocator's does not count */
-        return varve_alloc_describe(runtime->alloc, varve_storage_allocation(recipe->constant), &info) ==
-                       VARVE_OK
+        return varve_alloc_describe(runtime->alloc, varve_storage_allocation(recipe->constant), &info) == VARVE_OK
                    ? info.block.bytes
                    : 0;
     }
-    return varve_alloc_rounded_size(
-        runtime->alloc, (uint64_t)varve_geometry_count(&of->geometry) * varve_dtype_bytes(of->dtype), NULL);
+    return varve_alloc_rounded_size(runtime->alloc,
+                                    (uint64_t)varve_geometry_count(&of->geometry) * varve_dtype_bytes(of->dtype), NULL);
 }
 
-int recipe_compute(struct varve_runtime *runtime, struct recipe *recipe, const uint32_t *inputs,
-                   uint32_t *outputs_out, struct varve_message *message)
+int recipe_compute(struct varve_runtime *runtime, struct recipe *recipe, const uint32_t *inputs, uint32_t *outputs_out,
+                   struct varve_message *message)
 {
     uint64_t sizes[VARVE_RECIPE_OUTPUTS_MAX];
     int32_t aliases[VARVE_RECIPE_OUTPUTS_MAX];
@@ -146,33 +142,29 @@ static int check_call(const struct varve_runtime *runtime, const struct varve_re
 {
     if (call->output_count == 0 || call->output_count > VARVE_RECIPE_OUTPUTS_MAX ||
         call->input_count > VARVE_RECIPE_INPUTS_MAX) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "operator %s: %u inputs and %u outputs; 0 to %d and 1 to %d can be",
-                                 call->name, call->input_count, call->output_count, VARVE_RECIPE_INPUTS_MAX,
-                                 VARVE_RECIPE_OUTPUTS_MAX);
+        return varve_message_set(
+            message, VARVE_ERROR_INVALID, "operator %s: %u inputs and %u outputs; 0 to %d and 1 to %d can be",
+            call->name, call->input_count, call->output_count, VARVE_RECIPE_INPUTS_MAX, VARVE_RECIPE_OUTPUTS_MAX);
     }
     for (unsigned i = 0; i < call->input_count; i++) {
         if (inputs[i]->runtime != runtime) {
-            return varve_message_set(message, VARVE_ERROR_INVALID,
-                                     "operator %s: input %u is of another runtime", call->name, i);
+            return varve_message_set(message, VARVE_ERROR_INVALID, "operator %s: input %u is of another runtime",
+                                     call->name, i);
         }
     }
     if (call->is_in_place &&
         (call->input_count == 0 || inputs[0]->dtype != call->outputs[0].dtype ||
          !varve_geometry_has_shape(&inputs[0]->geometry, call->outputs[0].ndim, call->outputs[0].shape))) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "operator %s changes input 0, but output 0 has another type or shape",
-                                 call->name);
+                                 "operator %s changes input 0, but output 0 has another type or shape", call->name);
     }
     return VARVE_OK;
 }
 
-static int set_types(struct recipe *recipe, const struct varve_tensor_type *types,
-                     struct varve_message *message)
+static int set_types(struct recipe *recipe, const struct varve_tensor_type *types, struct varve_message *message)
 {
     for (unsigned i = 0; i < recipe->call.output_count; i++) {
-        int error =
-            varve_geometry_contiguous(types[i].ndim, types[i].shape, &recipe->outputs[i].geometry, message);
+        int error = varve_geometry_contiguous(types[i].ndim, types[i].shape, &recipe->outputs[i].geometry, message);
 
         if (error != VARVE_OK) {
             return error;
@@ -211,8 +203,7 @@ static int make_handles(struct varve_runtime *runtime, const struct recipe *reci
 }
 
 int recipe_run(struct varve_runtime *runtime, const struct varve_recipe *call, bool is_ours,
-               struct varve_tensor *const *inputs, struct varve_tensor **outputs,
-               struct varve_message *message)
+               struct varve_tensor *const *inputs, struct varve_tensor **outputs, struct varve_message *message)
 {
     uint32_t numbers[VARVE_RECIPE_INPUTS_MAX], made[VARVE_RECIPE_OUTPUTS_MAX];
     int error = check_call(runtime, call, inputs, message);
@@ -246,8 +237,7 @@ int recipe_run(struct varve_runtime *runtime, const struct varve_recipe *call, b
 }
 
 int varve_runtime_run(struct varve_runtime *runtime, const struct varve_recipe *recipe,
-                      struct varve_tensor *const *inputs, struct varve_tensor **outputs,
-                      struct varve_message *message)
+                      struct varve_tensor *const *inputs, struct varve_tensor **outputs, struct varve_message *message)
 {
     return recipe_run(runtime, recipe, false, inputs, outputs, message);
 }

@@ -81,11 +81,9 @@ int varve_runtime_open(const struct varve_runtime_options *options, struct varve
     runtime->budget = options->budget;
     runtime->checks_values = options->checks_values;
     error = open_planner(runtime, options, message);
-    if (error == VARVE_OK &&
-        (varve_alloc_add_miss_callback(alloc, drive_on_miss, runtime) != VARVE_OK ||
-         varve_alloc_add_last_resort(alloc, drive_on_last_resort, runtime) != VARVE_OK)) {
-        error =
-            varve_message_set(message, VARVE_ERROR_FULL, "the allocator has no room for another callback");
+    if (error == VARVE_OK && (varve_alloc_add_miss_callback(alloc, drive_on_miss, runtime) != VARVE_OK ||
+                              varve_alloc_add_last_resort(alloc, drive_on_last_resort, runtime) != VARVE_OK)) {
+        error = varve_message_set(message, VARVE_ERROR_FULL, "the allocator has no room for another callback");
     }
     if (error == VARVE_OK) {
         error = limit_allocator(runtime, options->budget, message);
@@ -125,14 +123,12 @@ int runtime_result(struct varve_runtime *runtime, int error, struct varve_messag
 
 /* ---- settings ---- */
 
-int varve_runtime_set_memory_budget(struct varve_runtime *runtime, uint64_t bytes,
-                                    struct varve_message *message)
+int varve_runtime_set_memory_budget(struct varve_runtime *runtime, uint64_t bytes, struct varve_message *message)
 {
     int error;
 
     while (bytes != 0 && (uint64_t)varve_alloc_memory_allocated(runtime->alloc) > bytes &&
-           varve_remat_make_room(runtime->remat,
-                                 (uint64_t)varve_alloc_memory_allocated(runtime->alloc) - bytes) > 0) {
+           varve_remat_make_room(runtime->remat, (uint64_t)varve_alloc_memory_allocated(runtime->alloc) - bytes) > 0) {
     }
     error = limit_allocator(runtime, bytes, message);
     if (error == VARVE_OK) {
@@ -157,8 +153,7 @@ void varve_runtime_reset_profile(struct varve_runtime *runtime)
     varve_remat_reset_counters(runtime->remat);
 }
 
-void varve_runtime_get_counters(const struct varve_runtime *runtime,
-                                struct varve_remat_counters *counters_out)
+void varve_runtime_get_counters(const struct varve_runtime *runtime, struct varve_remat_counters *counters_out)
 {
     varve_remat_get_counters(runtime->remat, counters_out);
 }
@@ -177,13 +172,12 @@ void varve_runtime_get_times(const struct varve_runtime *runtime, struct varve_r
 static int check_values(const struct varve_runtime *runtime, struct varve_message *message)
 {
     for (uint32_t i = 0; i < runtime->value_capacity; i++) {
-        bool is_defined =
-            varve_remat_is_tensor(runtime->remat, i) && varve_remat_is_defined(runtime->remat, i);
+        bool is_defined = varve_remat_is_tensor(runtime->remat, i) && varve_remat_is_defined(runtime->remat, i);
 
         if (is_defined != (runtime->values[i] != NULL)) {
-            return varve_message_set(
-                message, VARVE_ERROR_CORRUPT, "tensor %" PRIu32 " is %s, and its storage %s", i,
-                is_defined ? "defined" : "not defined", runtime->values[i] != NULL ? "is there" : "is not");
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "tensor %" PRIu32 " is %s, and its storage %s", i,
+                                     is_defined ? "defined" : "not defined",
+                                     runtime->values[i] != NULL ? "is there" : "is not");
         }
         if (runtime->values[i] != NULL && varve_storage_check(runtime->values[i], message) != VARVE_OK) {
             return VARVE_ERROR_CORRUPT;

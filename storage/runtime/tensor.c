@@ -6,8 +6,7 @@
 
 #include <stdlib.h>
 
-struct varve_tensor *tensor_new(struct varve_runtime *runtime, uint32_t number,
-                                const struct recipe_output *output)
+struct varve_tensor *tensor_new(struct varve_runtime *runtime, uint32_t number, const struct recipe_output *output)
 {
     struct varve_tensor *tensor = calloc(1, sizeof(*tensor));
 
@@ -64,8 +63,7 @@ int varve_runtime_checkpoint(struct varve_runtime *runtime, struct varve_storage
     return error;
 }
 
-int varve_tensor_copy(struct varve_tensor *tensor, struct varve_tensor **copy_out,
-                      struct varve_message *message)
+int varve_tensor_copy(struct varve_tensor *tensor, struct varve_tensor **copy_out, struct varve_message *message)
 {
     const struct recipe_output output = {.dtype = tensor->dtype, .geometry = tensor->geometry};
     int error;
@@ -79,8 +77,7 @@ int varve_tensor_copy(struct varve_tensor *tensor, struct varve_tensor **copy_ou
     return error;
 }
 
-int varve_tensor_assign(struct varve_tensor *tensor, struct varve_tensor *value,
-                        struct varve_message *message)
+int varve_tensor_assign(struct varve_tensor *tensor, struct varve_tensor *value, struct varve_message *message)
 {
     struct varve_remat *remat = tensor->runtime->remat;
     uint32_t old = tensor->number;
@@ -122,8 +119,7 @@ static int materialize(struct varve_tensor *tensor, struct varve_message *messag
     return runtime_result(runtime, varve_remat_materialize(runtime->remat, tensor->number, message), message);
 }
 
-int varve_tensor_borrow(struct varve_tensor *tensor, struct varve_storage **storage_out,
-                        struct varve_message *message)
+int varve_tensor_borrow(struct varve_tensor *tensor, struct varve_storage **storage_out, struct varve_message *message)
 {
     int error = materialize(tensor, message);
 

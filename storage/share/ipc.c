@@ -20,8 +20,7 @@ int varve_storage_ipc_export(const struct varve_storage *storage, struct varve_s
     }
     error = varve_alloc_ipc_export(storage->memory->alloc, varve_allocation_addr(allocation), &ipc.block);
     if (error != VARVE_OK) {
-        return varve_message_set(message, error, "the device can't share the block: %s",
-                                 varve_strerror(error));
+        return varve_message_set(message, error, "the device can't share the block: %s", varve_strerror(error));
     }
     ipc.block.offset += (uint64_t)(uintptr_t)storage->array.data - varve_allocation_addr(allocation);
     *ipc_out = ipc;
@@ -52,9 +51,8 @@ int varve_storage_ipc_open(struct varve_memory *memory, const struct varve_stora
 
     if (imported == NULL || memory->alloc == NULL) {
         free(imported);
-        return varve_message_set(
-            message, memory->alloc == NULL ? VARVE_ERROR_INVALID : VARVE_ERROR_NO_MEMORY,
-            "blocks of a pool are opened in the memory of a pool, which needs memory itself");
+        return varve_message_set(message, memory->alloc == NULL ? VARVE_ERROR_INVALID : VARVE_ERROR_NO_MEMORY,
+                                 "blocks of a pool are opened in the memory of a pool, which needs memory itself");
     }
     imported->alloc = memory->alloc;
     error = varve_alloc_ipc_open(memory->alloc, &ipc->block, &imported->addr, message);

@@ -73,26 +73,23 @@ static int map(int fd, const char *what, uint64_t offset, uint64_t bytes, enum m
     uint64_t before = offset % (uint64_t)sysconf(_SC_PAGESIZE);
     int protection = access == MAPPING_READ ? PROT_READ : PROT_READ | PROT_WRITE;
 
-    *mapping =
-        (struct mapping){.bytes = bytes > 0 ? bytes + before : 0, .reaches_file = access == MAPPING_WRITE};
+    *mapping = (struct mapping){.bytes = bytes > 0 ? bytes + before : 0, .reaches_file = access == MAPPING_WRITE};
     if (bytes == 0) {
         return VARVE_OK;
     }
-    mapping->start = mmap(NULL, mapping->bytes, protection, access == MAPPING_COPY ? MAP_PRIVATE : MAP_SHARED,
-                          fd, (off_t)(offset - before));
+    mapping->start = mmap(NULL, mapping->bytes, protection, access == MAPPING_COPY ? MAP_PRIVATE : MAP_SHARED, fd,
+                          (off_t)(offset - before));
     return mapping->start != MAP_FAILED ? VARVE_OK : mapping_error(what, "can't be mapped", message);
 }
 
-int mapping_storage(int fd, const char *what, uint64_t offset, enum mapping_access access,
-                    enum varve_kind kind, enum varve_dtype dtype, const struct varve_geometry *geometry,
-                    struct varve_storage **storage_out, struct varve_message *message)
+int mapping_storage(int fd, const char *what, uint64_t offset, enum mapping_access access, enum varve_kind kind,
+                    enum varve_dtype dtype, const struct varve_geometry *geometry, struct varve_storage **storage_out,
+                    struct varve_message *message)
 {
     uint64_t bytes = (uint64_t)varve_geometry_count(geometry) * varve_dtype_bytes(dtype);
     struct mapping *mapping = malloc(sizeof(*mapping));
-    struct varve_foreign foreign = {.bytes = bytes,
-                                    .release = mapping_release,
-                                    .context = mapping,
-                                    .is_read_only = access == MAPPING_READ};
+    struct varve_foreign foreign = {
+        .bytes = bytes, .release = mapping_release, .context = mapping, .is_read_only = access == MAPPING_READ};
     int error;
 
     if (mapping == NULL) {

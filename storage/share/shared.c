@@ -49,11 +49,10 @@ static int name_complete(const char *name, char *complete, struct varve_message 
     return VARVE_OK;
 }
 
-static int write_header(int fd, const char *name, enum varve_dtype dtype,
-                        const struct varve_geometry *geometry, struct varve_message *message)
+static int write_header(int fd, const char *name, enum varve_dtype dtype, const struct varve_geometry *geometry,
+                        struct varve_message *message)
 {
-    struct shared_header header = {
-        .version = SHARED_VERSION, .dtype = (uint32_t)dtype, .ndim = geometry->ndim};
+    struct shared_header header = {.version = SHARED_VERSION, .dtype = (uint32_t)dtype, .ndim = geometry->ndim};
     const uint64_t magic = SHARED_MAGIC;
 
     memcpy(header.shape, geometry->shape, geometry->ndim * sizeof(header.shape[0]));
@@ -75,8 +74,8 @@ static int create(int fd, const char *name, enum varve_dtype dtype, const struct
         errno = error;
         return mapping_error(name, "can't be made as large as the shape needs", message);
     }
-    error = mapping_storage(fd, name, SHARED_DATA, MAPPING_WRITE, VARVE_KIND_SHARE, dtype, geometry,
-                            storage_out, message);
+    error =
+        mapping_storage(fd, name, SHARED_DATA, MAPPING_WRITE, VARVE_KIND_SHARE, dtype, geometry, storage_out, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -123,8 +122,8 @@ static int refuse_segment(const char *name, const char *reason, struct varve_mes
     return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: %s", name, reason);
 }
 
-static int read_header(int fd, const char *name, struct shared_header *header,
-                       struct varve_geometry *geometry, struct varve_message *message)
+static int read_header(int fd, const char *name, struct shared_header *header, struct varve_geometry *geometry,
+                       struct varve_message *message)
 {
     struct stat status;
     int error;
@@ -168,8 +167,7 @@ int varve_storage_shared_attach(const char *name, bool is_read_only, struct varv
     error = read_header(fd, complete, &header, &geometry, message);
     if (error == VARVE_OK) {
         error = mapping_storage(fd, complete, SHARED_DATA, is_read_only ? MAPPING_READ : MAPPING_WRITE,
-                                VARVE_KIND_SHARE, (enum varve_dtype)header.dtype, &geometry, storage_out,
-                                message);
+                                VARVE_KIND_SHARE, (enum varve_dtype)header.dtype, &geometry, storage_out, message);
     }
     close(fd);
     return object_created(error, storage_out, __builtin_return_address(0));

@@ -99,8 +99,7 @@ int living_open(struct living *living, struct varve_message *message)
     bool has_memory = true;
 
     *living = (struct living){NULL, 0, 0};
-    for (const struct varve_storage *each = object_newest(); each != NULL && has_memory;
-         each = each->next_made) {
+    for (const struct varve_storage *each = object_newest(); each != NULL && has_memory; each = each->next_made) {
         struct varve_storage *storage = varve_storage_weak_lock((struct varve_storage_weak *)(uintptr_t)each);
 
         if (storage != NULL && !add(living, storage)) {

@@ -91,11 +91,8 @@ void varve_tracker_get_totals(struct varve_tracker_totals *totals_out)
 /* ---- leaks ---- */
 
 static const char *const kind_names[] = {
-    [VARVE_LEAK_CYCLE] = "cycle",
-    [VARVE_LEAK_HELD] = "held by views",
-    [VARVE_LEAK_UNTOUCHED] = "untouched",
-    [VARVE_LEAK_GROWTH] = "growth",
-    [VARVE_LEAK_ALIVE] = "alive at the end",
+    [VARVE_LEAK_CYCLE] = "cycle",   [VARVE_LEAK_HELD] = "held by views",     [VARVE_LEAK_UNTOUCHED] = "untouched",
+    [VARVE_LEAK_GROWTH] = "growth", [VARVE_LEAK_ALIVE] = "alive at the end",
 };
 
 const char *varve_leak_kind_name(enum varve_leak_kind kind)
@@ -157,8 +154,7 @@ static void find_cycles(struct search *search)
         leak = accuse(search, i, &tracked, VARVE_LEAK_CYCLE, 1);
         snprintf(leak->evidence, sizeof(leak->evidence),
                  "storage %" PRIu64
-                 " (%s) is kept alive only by storages that the program has no reference to (%" PRIu32
-                 " references)",
+                 " (%s) is kept alive only by storages that the program has no reference to (%" PRIu32 " references)",
                  tracked.id, name_of(entry->storage), entry->internal);
     }
 }
@@ -167,8 +163,7 @@ static void sum_shown(struct search *search)
 {
     for (size_t i = 0; i < search->living.count; i++) {
         const struct varve_storage *storage = search->living.entries[i].storage;
-        const struct living_entry *base =
-            storage->base != NULL ? living_find(&search->living, storage->base) : NULL;
+        const struct living_entry *base = storage->base != NULL ? living_find(&search->living, storage->base) : NULL;
 
         if (base != NULL) {
             search->shown[base - search->living.entries] += varve_storage_bytes(storage);
@@ -189,8 +184,7 @@ static void find_held(struct search *search)
             search->shown[i] * 2 >= tracked.bytes || !is_old_enough(search, &tracked)) {
             continue;
         }
-        leak = accuse(search, i, &tracked, VARVE_LEAK_HELD,
-                      1 - (double)search->shown[i] / (double)tracked.bytes);
+        leak = accuse(search, i, &tracked, VARVE_LEAK_HELD, 1 - (double)search->shown[i] / (double)tracked.bytes);
         snprintf(leak->evidence, sizeof(leak->evidence),
                  "storage %" PRIu64 " (%s) of %" PRIu64 " bytes is held by %" PRIu32
                  " views alone, which show %" PRIu64,
@@ -235,9 +229,8 @@ static void accuse_group(struct search *search, const struct origin *origins, si
     }
     leak->storages = count;
     snprintf(leak->evidence, sizeof(leak->evidence),
-             "%zu storages of one caller (the last: %" PRIu64
-             ", %s) were created since the mark and are alive",
-             count, newest.id, name_of(entries[origins[count - 1].entry].storage));
+             "%zu storages of one caller (the last: %" PRIu64 ", %s) were created since the mark and are alive", count,
+             newest.id, name_of(entries[origins[count - 1].entry].storage));
 }
 
 static int find_growth(struct search *search, struct varve_message *message)
@@ -260,8 +253,8 @@ static int find_growth(struct search *search, struct varve_message *message)
     }
     qsort(origins, count, sizeof(*origins), compare_origins);
     for (size_t from = 0, to; from < count; from = to) {
-        for (to = from + 1; to < count && origins[to].caller == origins[from].caller &&
-                            origins[to].callsite == origins[from].callsite;
+        for (to = from + 1;
+             to < count && origins[to].caller == origins[from].caller && origins[to].callsite == origins[from].callsite;
              to++) {
         }
         if (to - from >= least) {
@@ -350,8 +343,7 @@ static enum varve_cause cause_of(unsigned accused, const struct varve_storage *s
     case VARVE_LEAK_HELD:
         return VARVE_CAUSE_LEAK_HELD;
     default:
-        return __atomic_load_n(&storage->is_touched, __ATOMIC_RELAXED) ? VARVE_CAUSE_NONE
-                                                                       : VARVE_CAUSE_LEAK_UNTOUCHED;
+        return __atomic_load_n(&storage->is_touched, __ATOMIC_RELAXED) ? VARVE_CAUSE_NONE : VARVE_CAUSE_LEAK_UNTOUCHED;
     }
 }
 

@@ -15,9 +15,7 @@ bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_by
 bool array_cover(void **array, size_t *capacity, size_t index, size_t element_bytes);
 
 /* The same for an array of any type and its capacity. */
-#define ARRAY_GROW(array, capacity, needed) \
-    array_grow((void **)&(array), &(capacity), needed, sizeof(*(array)))
-#define ARRAY_COVER(array, capacity, index) \
-    array_cover((void **)&(array), &(capacity), index, sizeof(*(array)))
+#define ARRAY_GROW(array, capacity, needed) array_grow((void **)&(array), &(capacity), needed, sizeof(*(array)))
+#define ARRAY_COVER(array, capacity, index) array_cover((void **)&(array), &(capacity), index, sizeof(*(array)))
 
 #endif

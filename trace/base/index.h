@@ -36,8 +36,7 @@ uint64_t index_hash(const void *bytes, size_t length, uint64_t seed);
 /// The slot of the entry with this hash that `is_equal` says is equal to `wanted`, or the empty one where it belongs; until
 /// the next call. NULL without memory. Such entries are never removed one by one.
 struct index_slot *index_find_equal(struct index *index, uint64_t hash,
-                                    bool (*is_equal)(const void *wanted, uint64_t number),
-                                    const void *wanted);
+                                    bool (*is_equal)(const void *wanted, uint64_t number), const void *wanted);
 /// Fill the empty slot that index_find_equal gave.
 void index_fill(struct index *index, struct index_slot *slot, uint64_t hash, uint64_t number);
 

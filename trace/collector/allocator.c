@@ -66,10 +66,9 @@ static bool read_sections(struct file *file)
     Elf64_Ehdr header;
     struct stat status;
 
-    if (fstat(file->fd, &status) != 0 || !S_ISREG(status.st_mode) ||
-        !read_at(file->fd, &header, sizeof(header), 0) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
-        header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_shentsize != sizeof(Elf64_Shdr) ||
-        header.e_shnum == 0 || header.e_shnum > SECTIONS_MAX) {
+    if (fstat(file->fd, &status) != 0 || !S_ISREG(status.st_mode) || !read_at(file->fd, &header, sizeof(header), 0) ||
+        memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
+        header.e_shentsize != sizeof(Elf64_Shdr) || header.e_shnum == 0 || header.e_shnum > SECTIONS_MAX) {
         return false;
     }
     file->section_count = header.e_shnum;
@@ -113,8 +112,7 @@ static size_t search_table(const struct file *file, const Elf64_Shdr *table, siz
     for (uint64_t at = 0; at < count; at += SYMBOLS_AT_ONCE) {
         size_t some = count - at < SYMBOLS_AT_ONCE ? (size_t)(count - at) : SYMBOLS_AT_ONCE;
 
-        if (!read_at(file->fd, symbols, some * sizeof(symbols[0]),
-                     table->sh_offset + at * sizeof(symbols[0]))) {
+        if (!read_at(file->fd, symbols, some * sizeof(symbols[0]), table->sh_offset + at * sizeof(symbols[0]))) {
             break;
         }
         for (size_t i = 0; i < some; i++) {
@@ -212,8 +210,7 @@ int collect_allocator_row(struct collector *collector, const struct traced_proce
     if ((collector->directory.control->records & VARVE_RECORDS_HEAP) == 0) {
         return VARVE_OK;
     }
-    snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1,
-             process->control->executable);
+    snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1, process->control->executable);
     allocator = remembered(collector, executable);
     if (allocator == NULL && process->control->malloc_is_unhooked != 0) {
         allocator = "a malloc";

@@ -61,8 +61,7 @@ enum varve_clock_kind collect_clock_choose(void)
         got = read(fd, text, sizeof(text) - 1);
         close(fd);
     }
-    return got >= 3 && strncmp(text, "tsc", 3) == 0 && tsc_is_invariant() ? VARVE_CLOCK_TSC
-                                                                          : VARVE_CLOCK_MONOTONIC;
+    return got >= 3 && strncmp(text, "tsc", 3) == 0 && tsc_is_invariant() ? VARVE_CLOCK_TSC : VARVE_CLOCK_MONOTONIC;
 }
 
 static uint64_t read_tsc(void)

@@ -78,8 +78,7 @@ int collector_open(struct collector *collector, enum store_mode mode, struct var
         error = callsites_open(&collector->callsites);
     }
     if (error == VARVE_OK) {
-        error = collect_clock_open(&collector->clock,
-                                   (enum varve_clock_kind)collector->directory.control->clock_kind);
+        error = collect_clock_open(&collector->clock, (enum varve_clock_kind)collector->directory.control->clock_kind);
     }
     return error;
 }
@@ -170,8 +169,7 @@ static bool commit_is_due(const struct collector *collector, bool is_tight, uint
                                                 now_ns - collector->first_pending_ns > COMMIT_EVERY_NS);
 }
 
-int collector_round(struct collector *collector, bool drain, uint64_t *moved_out,
-                    struct varve_message *message)
+int collector_round(struct collector *collector, bool drain, uint64_t *moved_out, struct varve_message *message)
 {
     uint64_t now_ns = collect_monotonic_ns();
     uint64_t bound = UINT64_MAX;
@@ -184,8 +182,7 @@ int collector_round(struct collector *collector, bool drain, uint64_t *moved_out
     advance_round_ticks(collector, now_ns);
     error = collect_processes_discover(collector, &bound);
     if (error != VARVE_OK) {
-        return varve_message_set(message, error, "cannot follow a process or ring: %s",
-                                 varve_strerror(error));
+        return varve_message_set(message, error, "cannot follow a process or ring: %s", varve_strerror(error));
     }
     collect_execs_take(collector);
     collect_sink_round(collector);
@@ -387,11 +384,9 @@ static int store_sums(struct collector *collector)
     int error = VARVE_OK;
 
     for (size_t i = 0; error == VARVE_OK && i < sizeof(rows) / sizeof(rows[0]); i++) {
-        error =
-            store_stat(collector->store, rows[i].name, -1, rows[i].severity, "ring", (int64_t)rows[i].value);
+        error = store_stat(collector->store, rows[i].name, -1, rows[i].severity, "ring", (int64_t)rows[i].value);
     }
-    if (error == VARVE_OK && collector->directory.control != NULL &&
-        collector->directory.control->attached_pid != 0) {
+    if (error == VARVE_OK && collector->directory.control != NULL && collector->directory.control->attached_pid != 0) {
         error = store_stat(collector->store, "frees_unknown", -1, "info", "ring",
                            (int64_t)derive_frees_unknown(collector->derive));
     }
@@ -408,13 +403,12 @@ static int64_t duration_ns(const struct collector *collector)
     int64_t known_ns = 0;
 
     newest_ns = newest_ns > collector->processes_end_ns ? newest_ns : collector->processes_end_ns;
-    if (start_ns < 0 &&
-        (collector->is_unstored ||
-         store_meta_get_integer(collector->store, "program_start_ns", &start_ns) != VARVE_OK)) {
+    if (start_ns < 0 && (collector->is_unstored ||
+                         store_meta_get_integer(collector->store, "program_start_ns", &start_ns) != VARVE_OK)) {
         start_ns = 0;
     }
-    if (end_ns < 0 && (collector->is_unstored ||
-                       store_meta_get_integer(collector->store, "program_end_ns", &end_ns) != VARVE_OK)) {
+    if (end_ns < 0 &&
+        (collector->is_unstored || store_meta_get_integer(collector->store, "program_end_ns", &end_ns) != VARVE_OK)) {
         end_ns = newest_ns;
     }
     end_ns = end_ns > newest_ns ? end_ns : newest_ns;
@@ -519,8 +513,7 @@ int collector_drain(struct collector *collector, varve_collect_progress progress
     } while (error == VARVE_OK && (moved > 0 || (any_unread(collector) && idle_rounds < DRAIN_IDLE_ROUNDS)));
     if (error == VARVE_OK && any_unread(collector)) {
         return varve_message_set(message, collector->is_store_full ? VARVE_ERROR_FULL : VARVE_ERROR_IO,
-                                 "%s: rings hold records that could not be stored",
-                                 collector->directory.path);
+                                 "%s: rings hold records that could not be stored", collector->directory.path);
     }
     return error;
 }
@@ -551,8 +544,7 @@ void collector_result(const struct collector *collector, struct varve_collect_re
     result->own_allocators = collector->own_allocators;
     result->threads = collector->sum.threads;
     result->kept_events = collector->kept_events;
-    result->allocations =
-        collector->derive != NULL ? derive_allocations(collector->derive) : collector->allocations;
+    result->allocations = collector->derive != NULL ? derive_allocations(collector->derive) : collector->allocations;
 }
 
 void collector_close(struct collector *collector)

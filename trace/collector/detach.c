@@ -24,8 +24,7 @@ static bool has_ended(const struct session_mapped *recording, int pidfd)
 {
     struct pollfd ready = {.fd = pidfd, .events = POLLIN};
 
-    return pidfd >= 0 ? poll(&ready, 1, 0) > 0
-                      : !session_collector_is(recording->collector, recording->trace_id, NULL);
+    return pidfd >= 0 ? poll(&ready, 1, 0) > 0 : !session_collector_is(recording->collector, recording->trace_id, NULL);
 }
 
 static bool tell(const struct session_mapped *recording, int pidfd)

@@ -76,8 +76,7 @@ void collect_execs_close(struct collector *collector)
 
 static bool is_same(const struct process_identity *a, const struct process_identity *b)
 {
-    return a->pid == b->pid && a->pid_namespace == b->pid_namespace &&
-           a->start_ticks_proc == b->start_ticks_proc;
+    return a->pid == b->pid && a->pid_namespace == b->pid_namespace && a->start_ticks_proc == b->start_ticks_proc;
 }
 
 /* Index + 1 of the program's row, 0 without memory. */
@@ -145,8 +144,7 @@ static void awaited_add(struct collect_execs *execs, const struct process_identi
     }
 }
 
-void collect_execs_await(struct collector *collector, const struct process_identity *process,
-                         const char *path)
+void collect_execs_await(struct collector *collector, const struct process_identity *process, const char *path)
 {
     size_t length = strlen(path);
 
@@ -221,8 +219,7 @@ void collect_execs_take(struct collector *collector)
     struct session_exec *found[SESSION_EXECS];
     uint32_t written = __atomic_load_n(&counts->execs_written, __ATOMIC_ACQUIRE);
     uint32_t noted = __atomic_load_n(&counts->execs_noted, __ATOMIC_ACQUIRE);
-    bool is_late =
-        collector->is_recovering && !execs->has_looked; /* what the dead collector had not stored */
+    bool is_late = collector->is_recovering && !execs->has_looked; /* what the dead collector had not stored */
     size_t count = 0;
 
     if (written == execs->written_seen && !collector->is_draining) {
@@ -277,8 +274,8 @@ void collect_execs_committed(struct collector *collector)
     for (uint32_t i = 0; collector->execs->held > 0 && i < SESSION_EXECS; i++) {
         uint32_t expected = EXEC_STATE_COUNTED;
 
-        __atomic_compare_exchange_n(&counts->execs[i].state, &expected, EXEC_STATE_FREE, false,
-                                    __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+        __atomic_compare_exchange_n(&counts->execs[i].state, &expected, EXEC_STATE_FREE, false, __ATOMIC_RELEASE,
+                                    __ATOMIC_RELAXED);
     }
     collector->execs->held = 0;
 }

@@ -103,11 +103,10 @@ int collect_keep_check(struct collector *collector)
         error = keep_apply(collector);
     }
     if (error == VARVE_OK && !collector->quiet) {
-        fprintf(
-            stderr,
-            "varve: the database has its largest size (--max-size) after %llu events; from here on only totals are "
-            "kept\n",
-            (unsigned long long)collector->seq);
+        fprintf(stderr,
+                "varve: the database has its largest size (--max-size) after %llu events; from here on only totals are "
+                "kept\n",
+                (unsigned long long)collector->seq);
     }
     return error;
 }
@@ -135,8 +134,8 @@ static int count_forgotten(struct collector *collector)
     if (error == VARVE_ERROR_NOT_FOUND || (uint64_t)taken <= collector->seq) {
         return error == VARVE_ERROR_NOT_FOUND ? VARVE_OK : error;
     }
-    error = store_stat(collector->store, "events_not_derived", -1, "data_loss", "recover",
-                       taken - (int64_t)collector->seq);
+    error =
+        store_stat(collector->store, "events_not_derived", -1, "data_loss", "recover", taken - (int64_t)collector->seq);
     collector->seq = (uint64_t)taken;
     store_continue_at(collector->store, collector->seq);
     return error;

@@ -39,9 +39,7 @@ static int totals_store(struct live *live, uint32_t process_id, const struct der
 
     for (unsigned slot = 1; slot < SLOT_LIMIT && error == VARVE_OK; slot++) {
         struct total **found = process != NULL ? process_total(process, slot) : NULL;
-        const struct total *total = process == NULL ? &derive->domains[slot].all
-                                    : found != NULL ? *found
-                                                    : NULL;
+        const struct total *total = process == NULL ? &derive->domains[slot].all : found != NULL ? *found : NULL;
 
         if (total != NULL && total->series.limit != 0) {
             error = live_total(live, process_id, slot, total);
@@ -92,8 +90,7 @@ static int process_store(struct collector *collector, const struct traced_proces
         error = totals_store(collector->live.store, process->id, collector->derive,
                              collector->derive->processes[process->id]);
         if (error == VARVE_OK) {
-            error = allocators_store(collector->live.store, process->id,
-                                     collector->derive->processes[process->id]);
+            error = allocators_store(collector->live.store, process->id, collector->derive->processes[process->id]);
         }
     }
     return error;
@@ -137,19 +134,18 @@ static int moment_begin(struct collector *collector, bool is_over)
 {
     char command[4096] = "";
     const int64_t ts_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
-    struct live_moment moment = {
-        .ts_ns = is_over && collector->program_end_ns >= 0 ? collector->program_end_ns : ts_ns,
-        .start_ns = collector->program_start_ns,
-        .command = command,
-        .pid = collector->directory.control->collector_pid,
-        .is_over = is_over,
-        .events = collector->seq,
-        .waiting = collector_events_known(collector) - collector->seq,
-        .lost = collect_lost(collector),
-        .rss_bytes = collector->rss.now_bytes,
-        .processes = collect_processes_announced(collector),
-        .processes_running = collector->processes_alive,
-        .threads = collector->thread_count};
+    struct live_moment moment = {.ts_ns = is_over && collector->program_end_ns >= 0 ? collector->program_end_ns : ts_ns,
+                                 .start_ns = collector->program_start_ns,
+                                 .command = command,
+                                 .pid = collector->directory.control->collector_pid,
+                                 .is_over = is_over,
+                                 .events = collector->seq,
+                                 .waiting = collector_events_known(collector) - collector->seq,
+                                 .lost = collect_lost(collector),
+                                 .rss_bytes = collector->rss.now_bytes,
+                                 .processes = collect_processes_announced(collector),
+                                 .processes_running = collector->processes_alive,
+                                 .threads = collector->thread_count};
 
     store_meta_get_text(collector->store, "command", command, sizeof(command));
     return live_begin(collector->live.store, &moment);

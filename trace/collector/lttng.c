@@ -166,8 +166,7 @@ static void report_failure(const struct collector *collector, const struct varve
 /* Without memory for it a ring is not counted. */
 static void add_ring(struct collect_lttng *lttng, const struct lttng_ring *ring)
 {
-    if (array_grow((void **)&lttng->rings, &lttng->ring_capacity, lttng->ring_count + 1,
-                   sizeof(*lttng->rings))) {
+    if (array_grow((void **)&lttng->rings, &lttng->ring_capacity, lttng->ring_count + 1, sizeof(*lttng->rings))) {
         lttng->rings[lttng->ring_count++] = *ring;
     }
 }
@@ -210,8 +209,8 @@ void collect_lttng_count(struct collector *collector, struct varve_collect_resul
         return;
     }
     add_known(collector);
-    if (lttng_missing_count(lttng->rings, lttng->ring_count, folder, lttng->numbers, &result->lttng_missing,
-                            &reason) != VARVE_OK &&
+    if (lttng_missing_count(lttng->rings, lttng->ring_count, folder, lttng->numbers, &result->lttng_missing, &reason) !=
+            VARVE_OK &&
         !collector->quiet) {
         fprintf(stderr, "varve: what the LTTng trace lacks is not known: %s\n", reason.text);
     }
@@ -270,8 +269,8 @@ void collect_lttng_path(const char *database_path, char *path, size_t bytes)
     snprintf(path, bytes, "%.*s.ctf", (int)length, database_path);
 }
 
-int collect_lttng_publish(struct collector *collector, const char *database_path,
-                          struct varve_collect_result *result, struct varve_message *message)
+int collect_lttng_publish(struct collector *collector, const char *database_path, struct varve_collect_result *result,
+                          struct varve_message *message)
 {
     struct collect_lttng *lttng = &collector->lttng;
 
@@ -285,8 +284,8 @@ int collect_lttng_publish(struct collector *collector, const char *database_path
     }
     lttng_folder_remove(result->ctf_path); /* only there if it may be replaced */
     if (rename(lttng->output, result->ctf_path) != 0) {
-        return varve_message_set(message, VARVE_ERROR_IO, "cannot move the LTTng trace to %s: %s",
-                                 result->ctf_path, strerror(errno));
+        return varve_message_set(message, VARVE_ERROR_IO, "cannot move the LTTng trace to %s: %s", result->ctf_path,
+                                 strerror(errno));
     }
     unlinkat(collector->directory.fd, NAME_FILE, 0);
     return VARVE_OK;

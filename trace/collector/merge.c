@@ -106,8 +106,8 @@ static uint64_t sequence_of(const struct ring_reader *reader, const struct varve
     return reader->sequence + (skipped < SKIPPED_MAX ? skipped : 0) + !is_gap;
 }
 
-static void decode(struct collector *collector, const struct ring_reader *reader,
-                   const struct varve_record *record, struct event *event)
+static void decode(struct collector *collector, const struct ring_reader *reader, const struct varve_record *record,
+                   struct event *event)
 {
     event->seq = collector->seq + 1;
     event->ts_ns = collect_clock_ns(&collector->clock, record->ticks);
@@ -146,8 +146,7 @@ static uint64_t held_by(const struct event *event)
 
 /* An event is taken: what a deferred record waited for may have come. Then it is the oldest record again, and looked at
  * again. `taken` itself, if it was deferred, no longer is. */
-static void release_deferred(struct collector *collector, struct ring_reader *taken,
-                             const struct event *event)
+static void release_deferred(struct collector *collector, struct ring_reader *taken, const struct event *event)
 {
     struct ring_reader **link = &collector->deferred;
 
@@ -177,9 +176,8 @@ static void note_taken(struct ring_reader *reader, const struct varve_record *re
 }
 
 /* Derive and store one event of the record on top. `is_full_out`: the event was taken, and the disk is full. */
-static int take_event(struct collector *collector, struct ring_reader *reader,
-                      const struct varve_record *record, struct event *event, bool *is_full_out,
-                      struct varve_message *message)
+static int take_event(struct collector *collector, struct ring_reader *reader, const struct varve_record *record,
+                      struct event *event, bool *is_full_out, struct varve_message *message)
 {
     int error = collector->is_unstored ? VARVE_OK : derive_event(collector->derive, event, message);
 
@@ -234,8 +232,8 @@ static int take(struct collector *collector, struct ring_reader *reader, const s
 }
 
 /* The event by which a record is out of order, if it is: the one that the call was about. */
-static bool is_out_of_order(struct collector *collector, struct ring_reader *reader,
-                            const struct varve_record *parts, unsigned count, struct event *event)
+static bool is_out_of_order(struct collector *collector, struct ring_reader *reader, const struct varve_record *parts,
+                            unsigned count, struct event *event)
 {
     unsigned about = count > 1 && varve_record_kind(&parts[1]) == VARVE_KIND_ALLOC ? 1 : 0;
 

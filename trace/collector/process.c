@@ -42,8 +42,7 @@
 #define FOLLOWERS_EVERY_NS UINT64_C(20000000)
 
 /* `fd_out` gets the descriptor of the file, -1 without one. */
-static struct process_control *map_control(const struct session_directory *directory, uint32_t id,
-                                           int *fd_out)
+static struct process_control *map_control(const struct session_directory *directory, uint32_t id, int *fd_out)
 {
     struct process_control *control;
     char name[32];
@@ -206,9 +205,8 @@ static void watch_process(struct collector *collector, struct traced_process *pr
 {
     const struct process_control *control = process->control;
 
-    process->identity = (struct process_identity){.pid_namespace = control->pid_namespace,
-                                                  .start_ticks_proc = control->start_ticks_proc,
-                                                  .pid = control->pid};
+    process->identity = (struct process_identity){
+        .pid_namespace = control->pid_namespace, .start_ticks_proc = control->start_ticks_proc, .pid = control->pid};
     process->pid = control->pid;
     process->is_ours = control->pid_namespace == 0 || control->pid_namespace == collector->pid_namespace;
     process->is_child = process->is_ours && control->parent_pid == (int32_t)getpid();
@@ -391,15 +389,13 @@ static int search_missing(struct collector *collector)
 }
 
 /* A page for rings whose own is gone or damaged: what is left to be said of their process. */
-static struct process_control *make_up_control(const struct collector *collector,
-                                               const struct session_file *file)
+static struct process_control *make_up_control(const struct collector *collector, const struct session_file *file)
 {
     struct traced_process probe = {.id = file->process};
     struct process_control *control;
     struct ring_reader *reader = NULL;
 
-    for (; reader == NULL && file < collector->files + collector->file_count && file->process == probe.id;
-         file++) {
+    for (; reader == NULL && file < collector->files + collector->file_count && file->process == probe.id; file++) {
         if (file->kind != SESSION_FILE_RING ||
             ring_reader_open(&reader, &collector->directory, &probe, file->ring) != VARVE_OK) {
             reader = NULL;
@@ -438,9 +434,8 @@ static int open_left_process(struct collector *collector, const struct session_f
     bool is_made_up = control == NULL;
     int error = VARVE_OK;
 
-    if (is_made_up &&
-        (collector->ended_count == 0 || bsearch(&id, collector->ended, collector->ended_count,
-                                                sizeof(*collector->ended), compare_ended) == NULL)) {
+    if (is_made_up && (collector->ended_count == 0 || bsearch(&id, collector->ended, collector->ended_count,
+                                                              sizeof(*collector->ended), compare_ended) == NULL)) {
         control = make_up_control(collector, file);
     }
     if (control == NULL) {
@@ -542,8 +537,7 @@ void collect_processes_check(struct collector *collector)
     }
 }
 
-void collect_process_reaped(struct collector *collector, int32_t pid, int wait_status,
-                            uint64_t peak_rss_bytes)
+void collect_process_reaped(struct collector *collector, int32_t pid, int wait_status, uint64_t peak_rss_bytes)
 {
     for (uint32_t i = collector->process_count; i-- > collector->first_open;) {
         struct traced_process *process = collector->processes[i];
@@ -555,8 +549,7 @@ void collect_process_reaped(struct collector *collector, int32_t pid, int wait_s
             return;
         }
     }
-    collector->reaped[collector->reaped_count++ % REAPED_KEPT] =
-        (struct reaped){pid, wait_status, peak_rss_bytes};
+    collector->reaped[collector->reaped_count++ % REAPED_KEPT] = (struct reaped){pid, wait_status, peak_rss_bytes};
 }
 
 void collect_process_release(struct traced_process *process)

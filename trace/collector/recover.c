@@ -135,11 +135,9 @@ static int take_event(void *context, struct event *event)
  * was deleted or cut since. */
 static int emit_lost_beginning(struct collector *collector)
 {
-    int error =
-        store_meta_integer(collector->store, "trace_id", (int64_t)collector->directory.control->trace_id);
+    int error = store_meta_integer(collector->store, "trace_id", (int64_t)collector->directory.control->trace_id);
 
-    return error == VARVE_OK ? store_stat(collector->store, "database_lost", -1, "data_loss", "recover", 1)
-                             : error;
+    return error == VARVE_OK ? store_stat(collector->store, "database_lost", -1, "data_loss", "recover", 1) : error;
 }
 
 static int check_same_trace(struct collector *collector, struct varve_message *message)
@@ -148,8 +146,7 @@ static int check_same_trace(struct collector *collector, struct varve_message *m
     int error = store_meta_get_integer(collector->store, "trace_id", &trace_id);
 
     if (error == VARVE_OK && (uint64_t)trace_id != collector->directory.control->trace_id) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT,
-                                 "the database in %s belongs to another recording",
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "the database in %s belongs to another recording",
                                  collector->directory.path);
     }
     return error == VARVE_ERROR_NOT_FOUND ? emit_lost_beginning(collector) : error;
@@ -246,10 +243,9 @@ static int check_ended(const struct collector *collector, struct varve_message *
         alive = count_alive(collector, &one);
     }
     if (alive > 0) {
-        return varve_message_set(
-            message, VARVE_ERROR_BUSY,
-            "%u recorded processes still run (pid %d): recover when they have ended%s", alive, one,
-            collector->directory.control->attached_pid != 0 ? ", or after varve detach PID" : "");
+        return varve_message_set(message, VARVE_ERROR_BUSY,
+                                 "%u recorded processes still run (pid %d): recover when they have ended%s", alive, one,
+                                 collector->directory.control->attached_pid != 0 ? ", or after varve detach PID" : "");
     }
     return VARVE_OK;
 }
@@ -270,8 +266,7 @@ static bool has_database(const struct session_directory *directory)
 }
 
 /* The database last: when it is in its place, nothing of the recording is left to be moved. */
-static int publish(struct collector *collector, struct varve_collect_result *result,
-                   struct varve_message *message)
+static int publish(struct collector *collector, struct varve_collect_result *result, struct varve_message *message)
 {
     int error = collect_lttng_publish(collector, result->database_path, result, message);
 
@@ -321,11 +316,10 @@ static int finish_leftovers(struct collector *collector, struct varve_collect_re
         }
     }
     if (!store_is_complete(collector->store)) {
-        return varve_message_set(
-            message, VARVE_ERROR_FORMAT,
-            "%s: the rings of this recording are gone (were they in shared memory before a "
-            "reboot?); its database ends with the last commit",
-            collector->directory.path);
+        return varve_message_set(message, VARVE_ERROR_FORMAT,
+                                 "%s: the rings of this recording are gone (were they in shared memory before a "
+                                 "reboot?); its database ends with the last commit",
+                                 collector->directory.path);
     }
     error = load_result(collector, message);
     if (error == VARVE_OK) {
@@ -334,8 +328,8 @@ static int finish_leftovers(struct collector *collector, struct varve_collect_re
     return error == VARVE_OK ? publish(collector, result, message) : error;
 }
 
-static int recover_into(struct collector *collector, struct varve_collect_result *result,
-                        struct replay *replay, struct varve_message *message)
+static int recover_into(struct collector *collector, struct varve_collect_result *result, struct replay *replay,
+                        struct varve_message *message)
 {
     bool is_begun;
     int error;
@@ -378,8 +372,8 @@ static int recover_into(struct collector *collector, struct varve_collect_result
     return error == VARVE_OK ? publish(collector, result, message) : error;
 }
 
-static int name_database(const struct session_directory *directory, const char *wanted, char *path,
-                         size_t bytes, struct varve_message *message)
+static int name_database(const struct session_directory *directory, const char *wanted, char *path, size_t bytes,
+                         struct varve_message *message)
 {
     size_t length = strlen(directory->path);
     struct stat status;
@@ -392,12 +386,11 @@ static int name_database(const struct session_directory *directory, const char *
     } else if (length > 2 && strcmp(directory->path + length - 2, ".d") == 0) {
         snprintf(path, bytes, "%.*s", (int)(length - 2), directory->path);
     } else {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "%s does not end in .d: name the database with -o", directory->path);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s does not end in .d: name the database with -o",
+                                 directory->path);
     }
     if (!directory->is_empty && lstat(path, &status) == 0) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "%s exists: name another database with -o",
-                                 path);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s exists: name another database with -o", path);
     }
     return VARVE_OK;
 }
@@ -415,8 +408,8 @@ static int check_output(const struct collector *collector, const char *path, str
         snprintf(folder, sizeof(folder), "%.*s", slash == path ? 1 : (int)(slash - path), path);
     }
     if (stat(folder, &target) == 0 && !S_ISDIR(target.st_mode)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "%.300s: cannot be written: %.300s is no folder", path, folder);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%.300s: cannot be written: %.300s is no folder", path,
+                                 folder);
     }
     if (access(folder, W_OK | X_OK) != 0) {
         return varve_message_set(message, errno == ENOENT ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_PERMISSION,
@@ -485,14 +478,14 @@ static bool is_left_over(const char *path, const char *database_path, struct var
     for (length = strlen(directory.path); length > 1 && directory.path[length - 1] == '/'; length--) {
         directory.path[length - 1] = '\0';
     }
-    return name_database(&directory, database_path, result->database_path, sizeof(result->database_path),
-                         NULL) == VARVE_OK &&
+    return name_database(&directory, database_path, result->database_path, sizeof(result->database_path), NULL) ==
+               VARVE_OK &&
            store_peek_trace(result->database_path, &trace_id) == VARVE_OK && rmdir(directory.path) == 0;
 }
 
 int varve_collect_recover(const char *directory, const char *database_path, varve_collect_numbers *numbers,
-                          varve_collect_progress progress, void *progress_context,
-                          struct varve_collect_result *result, struct varve_message *message)
+                          varve_collect_progress progress, void *progress_context, struct varve_collect_result *result,
+                          struct varve_message *message)
 {
     struct collector *collector = calloc(1, sizeof(*collector));
     struct replay replay = {collector, message, progress, progress_context};
@@ -511,8 +504,8 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
                    ? store_peek_result(result->database_path, result)
                    : error;
     }
-    error = name_database(&collector->directory, database_path, result->database_path,
-                          sizeof(result->database_path), message);
+    error = name_database(&collector->directory, database_path, result->database_path, sizeof(result->database_path),
+                          message);
     if (error == VARVE_OK && collector->directory.is_empty) {
         error = finish_empty(collector, database_path, result, message);
         free(collector);

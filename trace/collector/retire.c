@@ -89,15 +89,14 @@ int collect_process_row(struct collector *collector, struct traced_process *proc
                                 .peak_rss_bytes = collect_rss_peak(collector, process)};
 
     collect_process_command(process->control, command_line, sizeof(command_line));
-    snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1,
-             process->control->executable);
+    snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1, process->control->executable);
     snprintf(exec_path, sizeof(exec_path), "%.*s", (int)sizeof(exec_path) - 1, process->control->exec_path);
     row.command_line = command_line;
     row.executable = executable;
     row.exec_path = exec_path[0] != '\0' ? exec_path : NULL;
     row.end_cause = end_cause(process, &row.exit_status);
-    collector->was_killed = collector->was_killed || strcmp(row.end_cause, "signal") == 0 ||
-                            strcmp(row.end_cause, "unknown") == 0;
+    collector->was_killed =
+        collector->was_killed || strcmp(row.end_cause, "signal") == 0 || strcmp(row.end_cause, "unknown") == 0;
     if (!collector->is_unstored) {
         int error = store_process(collector->store, &row);
         if (error == VARVE_OK) {
@@ -134,16 +133,14 @@ static struct ring_sums sums_of(const struct ring_reader *reader)
     uint64_t lost_folded = collect_plausible(__atomic_load_n(&ring->lost_folded, __ATOMIC_ACQUIRE));
     struct ring_sums sums = {
         .emitted = emitted + lost_folded + reader->unfolded + reader->orphans_read + reader->gap_rows,
-        .stored =
-            reader->read + reader->spill_read + reader->orphans_read + reader->unfolded - reader->unreadable,
-        .lost = collect_plausible(__atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE)) + lost_folded +
-                reader->unreadable + reader->gaps,
+        .stored = reader->read + reader->spill_read + reader->orphans_read + reader->unfolded - reader->unreadable,
+        .lost = collect_plausible(__atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE)) + lost_folded + reader->unreadable +
+                reader->gaps,
         .damage = reader->damage,
     };
 
     if (reader->damage == NULL && reader->process->has_ended &&
-        (sums.emitted < sums.stored + sums.lost ||
-         sums.emitted - sums.stored - sums.lost > interrupted_max(ring))) {
+        (sums.emitted < sums.stored + sums.lost || sums.emitted - sums.stored - sums.lost > interrupted_max(ring))) {
         sums.damage = "damaged";
     }
     if (sums.damage != NULL) {
@@ -207,8 +204,7 @@ static void unlink_ring_files_later(struct collector *collector, const struct ri
 
     snprintf(name, sizeof(name), "p%u.r%u", reader->process->id, reader->index);
     unlink_later(collector, name);
-    __atomic_sub_fetch(&collector->directory.counts->memory_bytes, reader->ring->memory_bytes,
-                       __ATOMIC_ACQ_REL);
+    __atomic_sub_fetch(&collector->directory.counts->memory_bytes, reader->ring->memory_bytes, __ATOMIC_ACQ_REL);
     if (reader->ring->spill_head > 0) {
         snprintf(name, sizeof(name), "p%u.r%u.staging", reader->process->id, reader->index);
         unlink_later(collector, name);
@@ -232,9 +228,8 @@ static void add_to_sums(struct collector *collector, const struct ring_reader *r
 
 uint64_t collect_lost(const struct collector *collector)
 {
-    uint64_t lost =
-        collector->sum.lost + collector->sum.unattached +
-        collect_plausible(__atomic_load_n(&collector->directory.counts->unattached, __ATOMIC_RELAXED));
+    uint64_t lost = collector->sum.lost + collector->sum.unattached +
+                    collect_plausible(__atomic_load_n(&collector->directory.counts->unattached, __ATOMIC_RELAXED));
 
     for (size_t i = 0; i < collector->reader_count; i++) {
         lost += sums_of(collector->readers[i]).lost;

@@ -26,14 +26,12 @@
 
 #define POSITION_LIMIT (UINT64_C(1) << 62) /* no thread comes to so many records: sums of them stay numbers */
 #define BUFFER_RECORDS RING_STAGING_RECORDS
-#define PIECES_LOOKED_AT \
-    64U /* that can't be read, one after the other: their number is the producer's word */
+#define PIECES_LOOKED_AT 64U /* that can't be read, one after the other: their number is the producer's word */
 
 static bool header_is_sound(const struct ring_header *ring, uint32_t process_id, uint32_t index)
 {
-    return __atomic_load_n(&ring->magic, __ATOMIC_ACQUIRE) == RING_MAGIC &&
-           ring->version == VARVE_TRANSPORT_VERSION && ring->process_id == process_id &&
-           ring->ring_index == index && ring->capacity >= RING_CAPACITY_MIN &&
+    return __atomic_load_n(&ring->magic, __ATOMIC_ACQUIRE) == RING_MAGIC && ring->version == VARVE_TRANSPORT_VERSION &&
+           ring->process_id == process_id && ring->ring_index == index && ring->capacity >= RING_CAPACITY_MIN &&
            ring->capacity <= RING_CAPACITY_MAX && (ring->capacity & (ring->capacity - 1)) == 0;
 }
 
@@ -41,8 +39,7 @@ static bool header_is_sound(const struct ring_header *ring, uint32_t process_id,
  * Of a ring that was counted, that figure says that it is missing. */
 static bool header_is_unfinished(const struct ring_header *ring)
 {
-    return ring->magic == 0 && ring->emitted == 0 && ring->head == 0 && ring->spill_head == 0 &&
-           ring->lost == 0;
+    return ring->magic == 0 && ring->emitted == 0 && ring->head == 0 && ring->spill_head == 0 && ring->lost == 0;
 }
 
 /* The file may have been cut behind the header: what is left of it is read. */
@@ -155,8 +152,7 @@ void ring_reader_refresh(struct ring_reader *reader)
 /* The staging slots hold [spill_flushed, spill_head); the producer reuses a slot only after it has raised
  * spill_flushed past it, so a copy is good if spill_flushed is still below it afterwards. By the letter that
  * is a race, which is why the thread sanitizer does not look here. */
-__attribute__((no_sanitize("thread"))) static bool copy_staging(struct ring_reader *reader, uint64_t from,
-                                                                uint64_t to)
+__attribute__((no_sanitize("thread"))) static bool copy_staging(struct ring_reader *reader, uint64_t from, uint64_t to)
 {
     struct ring_header *ring = reader->ring;
     const struct varve_record *staging = reader->staging;
@@ -188,8 +184,7 @@ static bool find_staging(struct ring_reader *reader, const struct session_direct
     return reader->has_staging_apart;
 }
 
-static bool fill_from_staging(struct ring_reader *reader, const struct session_directory *directory,
-                              uint64_t from)
+static bool fill_from_staging(struct ring_reader *reader, const struct session_directory *directory, uint64_t from)
 {
     uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
     uint64_t to = reader->spill_seen;
@@ -232,17 +227,15 @@ static void leave_piece(struct ring_reader *reader)
 /* The next block of the piece, of records that the producer says are flushed. */
 static bool read_head(const struct ring_reader *reader, uint64_t flushed, struct record_block *block)
 {
-    return pread(reader->piece_fd, block, sizeof(*block), (off_t)reader->piece_offset) ==
-               (ssize_t)sizeof(*block) &&
-           block->records == RING_STAGING_RECORDS &&
-           block->bytes <= RING_STAGING_RECORDS * RECORD_PACKED_MAX && block->position <= flushed &&
-           flushed - block->position >= block->records;
+    return pread(reader->piece_fd, block, sizeof(*block), (off_t)reader->piece_offset) == (ssize_t)sizeof(*block) &&
+           block->records == RING_STAGING_RECORDS && block->bytes <= RING_STAGING_RECORDS * RECORD_PACKED_MAX &&
+           block->position <= flushed && flushed - block->position >= block->records;
 }
 
 static bool read_block(struct ring_reader *reader, const struct record_block *block)
 {
-    if (pread(reader->piece_fd, reader->packed, block->bytes,
-              (off_t)(reader->piece_offset + sizeof(*block))) != (ssize_t)block->bytes ||
+    if (pread(reader->piece_fd, reader->packed, block->bytes, (off_t)(reader->piece_offset + sizeof(*block))) !=
+            (ssize_t)block->bytes ||
         !record_unpack(reader->packed, block->bytes, reader->buffer, block->records)) {
         return false;
     }
@@ -312,8 +305,7 @@ static void skip_spill(struct ring_reader *reader, uint64_t end)
     reader->spill_read += skipped;
 }
 
-static const struct varve_record *peek_spill(struct ring_reader *reader,
-                                             const struct session_directory *directory)
+static const struct varve_record *peek_spill(struct ring_reader *reader, const struct session_directory *directory)
 {
     while (reader->spill_read < reader->spill_seen) {
         uint64_t at = reader->spill_read;
@@ -387,13 +379,10 @@ static const struct varve_record *peek_orphan(struct ring_reader *reader)
             reader->orphans_seen--;
         }
     }
-    return reader->orphans_read < reader->orphans_seen
-               ? &orphans[reader->orphans_first + reader->orphans_read]
-               : NULL;
+    return reader->orphans_read < reader->orphans_seen ? &orphans[reader->orphans_first + reader->orphans_read] : NULL;
 }
 
-static const struct varve_record *peek_any(struct ring_reader *reader,
-                                           const struct session_directory *directory)
+static const struct varve_record *peek_any(struct ring_reader *reader, const struct session_directory *directory)
 {
     const struct varve_record *record;
 
@@ -412,8 +401,7 @@ static const struct varve_record *peek_any(struct ring_reader *reader,
     return record;
 }
 
-const struct varve_record *ring_reader_peek(struct ring_reader *reader,
-                                            const struct session_directory *directory)
+const struct varve_record *ring_reader_peek(struct ring_reader *reader, const struct session_directory *directory)
 {
     const struct varve_record *record;
 
@@ -439,8 +427,8 @@ static void count_down(uint64_t *count, uint64_t bytes)
 {
     uint64_t before = __atomic_load_n(count, __ATOMIC_ACQUIRE);
 
-    while (!__atomic_compare_exchange_n(count, &before, before > bytes ? before - bytes : 0, false,
-                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    while (!__atomic_compare_exchange_n(count, &before, before > bytes ? before - bytes : 0, false, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE)) {
     }
 }
 
@@ -498,14 +486,13 @@ int ring_check(const struct ring_header *ring, bool producer_is_dead, struct var
         return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                  "ring %u: tail and head are more than its capacity apart", ring->ring_index);
     }
-    if (ring->spill_tail > ring->spill_head ||
-        ring->spill_head - ring->spill_flushed > RING_STAGING_RECORDS) {
-        return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                 "ring %u: spill positions contradict each other", ring->ring_index);
+    if (ring->spill_tail > ring->spill_head || ring->spill_head - ring->spill_flushed > RING_STAGING_RECORDS) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "ring %u: spill positions contradict each other",
+                                 ring->ring_index);
     }
     if (ring->spill_resume > ring->spill_head) {
-        return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                 "ring %u: went back to the ring before it had spilled", ring->ring_index);
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "ring %u: went back to the ring before it had spilled",
+                                 ring->ring_index);
     }
     if (ring->pieces_released > ring->piece || ring->pieces_ended > ring->piece) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "ring %u: pieces contradict each other",
@@ -514,8 +501,8 @@ int ring_check(const struct ring_header *ring, bool producer_is_dead, struct var
     for (unsigned kind = 0; kind < VARVE_KIND_LIMIT; kind++) {
         lost += ring->lost_by_kind[kind];
     }
-    if (producer_is_dead && (emitted < completed || emitted - completed > RING_NESTED_SLOTS ||
-                             lost < ring->lost + ring->lost_folded)) {
+    if (producer_is_dead &&
+        (emitted < completed || emitted - completed > RING_NESTED_SLOTS || lost < ring->lost + ring->lost_folded)) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "ring %u: emitted is not completed plus lost",
                                  ring->ring_index);
     }

@@ -27,8 +27,7 @@ static void lower(uint64_t *bound, uint64_t value)
     *bound = value < *bound ? value : *bound;
 }
 
-bool collect_file_wait(const struct collector *collector, uint64_t *seen_ns, uint64_t *seen_bound,
-                       uint64_t *bound)
+bool collect_file_wait(const struct collector *collector, uint64_t *seen_ns, uint64_t *seen_bound, uint64_t *bound)
 {
     uint64_t now_ns = collect_monotonic_ns();
 
@@ -67,8 +66,7 @@ static size_t find_known(const struct collector *collector, uint32_t process, ui
     return low;
 }
 
-static struct store_ring_position *known_ring(const struct collector *collector, uint32_t process,
-                                              uint32_t ring)
+static struct store_ring_position *known_ring(const struct collector *collector, uint32_t process, uint32_t ring)
 {
     size_t at = find_known(collector, process, ring);
     struct store_ring_position *known = at < collector->known_count ? &collector->known[at] : NULL;
@@ -117,8 +115,7 @@ int collect_rings_missing(struct collector *collector, const struct traced_proce
     if (made <= found || collector->is_unstored) {
         return VARVE_OK;
     }
-    return store_stat(collector->store, "rings_missing", process->id, "data_loss", "ring",
-                      (int64_t)(made - found));
+    return store_stat(collector->store, "rings_missing", process->id, "data_loss", "ring", (int64_t)(made - found));
 }
 
 /* Takes the reader, whatever it returns. */
@@ -178,8 +175,7 @@ static int note_opened(struct traced_process *process, uint32_t index)
 }
 
 /* `*opened`: whether this ring number is dealt with. */
-static int open_ring(struct collector *collector, struct traced_process *process, uint32_t index,
-                     bool *opened)
+static int open_ring(struct collector *collector, struct traced_process *process, uint32_t index, bool *opened)
 {
     struct ring_reader *reader;
     int error = ring_reader_open(&reader, &collector->directory, process, index);
@@ -203,8 +199,7 @@ int collect_ring_missing(struct collector *collector, struct traced_process *pro
     bool opened = false;
     int error;
 
-    if (process->rings_missing == 0 || index == 0 || index >= process->rings_seen ||
-        is_opened(process, index)) {
+    if (process->rings_missing == 0 || index == 0 || index >= process->rings_seen || is_opened(process, index)) {
         return VARVE_OK;
     }
     error = open_ring(collector, process, index, &opened);

@@ -135,8 +135,7 @@ void collect_rss_round(struct collector *collector, uint64_t now_ns)
         add(&rss->series, SERIES_POINTS_ALL, rss->samples, ts_ns, sum);
     }
     cost_ns = collect_monotonic_ns() - now_ns;
-    rss->next_ns =
-        now_ns + (cost_ns * SAMPLE_COST > SAMPLE_EVERY_NS ? cost_ns * SAMPLE_COST : SAMPLE_EVERY_NS);
+    rss->next_ns = now_ns + (cost_ns * SAMPLE_COST > SAMPLE_EVERY_NS ? cost_ns * SAMPLE_COST : SAMPLE_EVERY_NS);
 }
 
 /* waitpid's peak is the process' own if nothing else that it includes was as large: the collector's image before the first exec,
@@ -184,8 +183,7 @@ int collect_rss_rows(struct collector *collector, struct traced_process *process
     if (rss->is_stored || rss->series.limit == 0) {
         return VARVE_OK;
     }
-    series_end(&rss->series,
-               collector->rss.points_written < POINTS_ENDED_MAX ? SERIES_POINTS_PROCESS : POINTS_ENDED);
+    series_end(&rss->series, collector->rss.points_written < POINTS_ENDED_MAX ? SERIES_POINTS_PROCESS : POINTS_ENDED);
     error = write_series(collector, process->id, &rss->series);
     if (error == VARVE_OK) {
         collector->rss.points_written += rss->series.count;

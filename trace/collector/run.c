@@ -87,25 +87,23 @@ static int check_options(const struct varve_collect_options *options, struct var
 
     if (options->ring_records < RING_CAPACITY_MIN || options->ring_records > RING_CAPACITY_MAX ||
         (options->ring_records & (options->ring_records - 1)) != 0) {
-        return varve_message_set(
-            message, VARVE_ERROR_INVALID,
-            "a ring holds a power of two of records from %u to %u (64 bytes each), not %u", RING_CAPACITY_MIN,
-            RING_CAPACITY_MAX, options->ring_records);
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "a ring holds a power of two of records from %u to %u (64 bytes each), not %u",
+                                 RING_CAPACITY_MIN, RING_CAPACITY_MAX, options->ring_records);
     }
     if (options->stack_depth == 0 || options->stack_depth > 256) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the stack depth is from 1 to 256, not %u",
                                  options->stack_depth);
     }
     if (options->stacks_max == 0 || options->stacks_max > VARVE_STACKS_MAX) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "from 1 to %u stacks are kept, not %u",
-                                 VARVE_STACKS_MAX, options->stacks_max);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "from 1 to %u stacks are kept, not %u", VARVE_STACKS_MAX,
+                                 options->stacks_max);
     }
     if (access(options->preload_path, R_OK) != 0) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "the recorder library %s is missing: %s",
                                  options->preload_path, strerror(errno));
     }
-    if (!options->no_sqlite &&
-        varve_publish_check(options->database_path, options->replace, message) != VARVE_OK) {
+    if (!options->no_sqlite && varve_publish_check(options->database_path, options->replace, message) != VARVE_OK) {
         return VARVE_ERROR_INVALID;
     }
     collect_lttng_path(options->database_path, ctf, sizeof(ctf));
@@ -139,18 +137,17 @@ static void settings_fill(const struct varve_collect_options *options, struct se
     settings->stacks_max = options->stacks_max;
     settings->ring_capacity = options->ring_records;
     settings->clock_kind = collect_clock_choose();
-    settings->records =
-        (options->heap ? VARVE_RECORDS_HEAP : 0U) | (options->python_allocators ? VARVE_RECORDS_PYTHON : 0U) |
-        (options->cuda ? VARVE_RECORDS_CUDA : 0U) | (options->cupti ? VARVE_RECORDS_CUPTI : 0U) |
-        (options->torch == VARVE_TORCH_ALLOCATE ? VARVE_RECORDS_TORCH : 0U);
+    settings->records = (options->heap ? VARVE_RECORDS_HEAP : 0U) |
+                        (options->python_allocators ? VARVE_RECORDS_PYTHON : 0U) |
+                        (options->cuda ? VARVE_RECORDS_CUDA : 0U) | (options->cupti ? VARVE_RECORDS_CUPTI : 0U) |
+                        (options->torch == VARVE_TORCH_ALLOCATE ? VARVE_RECORDS_TORCH : 0U);
     if (options->cuda && options->replace_path != NULL) {
         snprintf(settings->replace_path, sizeof(settings->replace_path), "%s", options->replace_path);
     }
     settings_fill_confinement(settings);
     settings->block_timeout_ns = BLOCK_TIMEOUT_NS;
     settings->heartbeat_ns = collect_monotonic_ns();
-    if (getrandom(&settings->trace_id, sizeof(settings->trace_id), 0) !=
-        (ssize_t)sizeof(settings->trace_id)) {
+    if (getrandom(&settings->trace_id, sizeof(settings->trace_id), 0) != (ssize_t)sizeof(settings->trace_id)) {
         settings->trace_id = settings->heartbeat_ns ^ ((uint64_t)getpid() << 40);
     }
     settings->attached_pid = options->attach_pid;
@@ -235,8 +232,7 @@ static int prepare(struct recording *recording, struct varve_message *message)
     int error;
 
     settings_fill(recording->options, &settings);
-    error = session_directory_create(&collector->directory, recording->options->database_path, &settings,
-                                     message);
+    error = session_directory_create(&collector->directory, recording->options->database_path, &settings, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -261,8 +257,7 @@ static int prepare(struct recording *recording, struct varve_message *message)
         collect_clock_anchor(&collector->clock);
         usleep(2000); /* a first stretch to take the clock's rate from */
         collect_clock_anchor(&collector->clock);
-        collector->program_start_ns =
-            collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
+        collector->program_start_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
         error = emit_beginning(recording);
     }
     if (error == VARVE_OK) {
@@ -298,8 +293,7 @@ static void emit_progress(struct recording *recording, uint64_t now_ns)
 
     if (options->progress != NULL && now_ns >= recording->next_progress_ns) {
         recording->next_progress_ns = now_ns + PROGRESS_EVERY_NS;
-        options->progress(options->progress_context,
-                          recording->launch.has_ended ? "writing events" : "recording",
+        options->progress(options->progress_context, recording->launch.has_ended ? "writing events" : "recording",
                           recording->collector.seq, collector_events_known(&recording->collector));
     }
 }
@@ -325,14 +319,13 @@ static void detach(struct recording *recording)
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         const struct traced_process *process = collector->processes[i];
 
-        if (process != NULL && process->is_ours && !process->has_ended &&
-            process->pid != recording->launch.pid && recording->detached_count < DETACHED_MAX) {
+        if (process != NULL && process->is_ours && !process->has_ended && process->pid != recording->launch.pid &&
+            recording->detached_count < DETACHED_MAX) {
             recording->detached[recording->detached_count++] = process->pid;
         }
     }
     for (unsigned i = 0; i < recording->detached_count; i++) {
-        if (attach_stop(recording->attach, recording->detached[i], drain_a_little, collector, &reason) !=
-                VARVE_OK &&
+        if (attach_stop(recording->attach, recording->detached[i], drain_a_little, collector, &reason) != VARVE_OK &&
             !recording->options->quiet) {
             fprintf(stderr, "varve: %s\n", reason.text);
         }
@@ -379,16 +372,14 @@ static bool is_over(struct recording *recording, uint64_t now_ns)
     if (!collect_session_lives(collector)) {
         return true;
     }
-    if (recording->launch.interrupts > 0 ||
-        (linger_ns >= 0 && now_ns - recording->ended_ns > (uint64_t)linger_ns)) {
+    if (recording->launch.interrupts > 0 || (linger_ns >= 0 && now_ns - recording->ended_ns > (uint64_t)linger_ns)) {
         collector->is_cut_short = true;
         if (recording->attach != NULL) {
             detach(recording);
         }
         return true;
     }
-    if (!recording->has_reported_waiting && !recording->options->quiet &&
-        now_ns - recording->ended_ns > 1000000000U) {
+    if (!recording->has_reported_waiting && !recording->options->quiet && now_ns - recording->ended_ns > 1000000000U) {
         recording->has_reported_waiting = true;
         fprintf(stderr,
                 "varve: the program has ended; waiting for processes it left behind (%u recorded; Ctrl-C or "
@@ -437,8 +428,7 @@ static void begin_finishing(struct recording *recording)
         first, sizeof(first),
         "\r\033[Kvarve: the database is being written; Ctrl-C again stops, `varve recover %.4096s` finishes it later",
         path);
-    snprintf(second, sizeof(second), "\r\033[Kvarve: stopped; `varve recover %.4096s` finishes the database",
-             path);
+    snprintf(second, sizeof(second), "\r\033[Kvarve: stopped; `varve recover %.4096s` finishes the database", path);
     if (!isatty(STDERR_FILENO)) {
         memmove(first, first + 4, strlen(first + 4) + 1);
         memmove(second, second + 4, strlen(second + 4) + 1);
@@ -457,13 +447,11 @@ static int emit_end(struct recording *recording)
         return error;
     }
     emit_text(recording, &error, "end_cause", WIFSIGNALED(status) ? "signal" : "exit");
-    emit_integer(recording, &error, "exit_status",
-                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    emit_integer(recording, &error, "exit_status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     return error;
 }
 
-static int finish(struct recording *recording, struct varve_collect_result *result,
-                  struct varve_message *message)
+static int finish(struct recording *recording, struct varve_collect_result *result, struct varve_message *message)
 {
     const struct varve_collect_options *options = recording->options;
     struct collector *collector = &recording->collector;
@@ -493,15 +481,13 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
 static void warn_of_allocator(const struct recording *recording)
 {
     const struct varve_collect_options *options = recording->options;
-    const char *allocator =
-        options->heap && !options->quiet ? collect_allocator_of(recording->program) : NULL;
+    const char *allocator = options->heap && !options->quiet ? collect_allocator_of(recording->program) : NULL;
 
     if (allocator != NULL) {
-        fprintf(
-            stderr,
-            "varve: %s has %s linked in, which cannot be recorded: only memory from elsewhere (mmap, other "
-            "libraries) will be recorded; link the allocator as a shared library to record its heap\n",
-            recording->program, allocator);
+        fprintf(stderr,
+                "varve: %s has %s linked in, which cannot be recorded: only memory from elsewhere (mmap, other "
+                "libraries) will be recorded; link the allocator as a shared library to record its heap\n",
+                recording->program, allocator);
     }
 }
 
@@ -517,8 +503,7 @@ static void await_program(struct recording *recording, const struct launch_check
     }
 }
 
-static int start(struct recording *recording, struct varve_collect_result *result,
-                 struct varve_message *message)
+static int start(struct recording *recording, struct varve_collect_result *result, struct varve_message *message)
 {
     struct record_variables variables;
     struct launch_check check;
@@ -546,10 +531,9 @@ static int start(struct recording *recording, struct varve_collect_result *resul
         return error;
     }
     snprintf(preload, sizeof(preload), "%s", recording->options->preload_path);
-    recording->collector.rss.own_bytes =
-        getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
-    error = launch_start(&recording->launch, recording->options->argv, preload,
-                         recording->collector.directory.path, variables.items, message);
+    recording->collector.rss.own_bytes = getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
+    error = launch_start(&recording->launch, recording->options->argv, preload, recording->collector.directory.path,
+                         variables.items, message);
     record_variables_free(&variables);
     if (error != VARVE_OK) {
         give_up(recording);
@@ -589,8 +573,8 @@ static int start_attached(struct recording *recording, struct varve_message *mes
     int error = check_options(recording->options, message);
 
     if (error == VARVE_OK) {
-        error = attach_check(recording->attach, recording->options->attach_pid,
-                             recording->options->preload_path, message);
+        error =
+            attach_check(recording->attach, recording->options->attach_pid, recording->options->preload_path, message);
     }
     if (error == VARVE_OK) {
         error = prepare(recording, message);
@@ -626,8 +610,7 @@ static int await_end(struct recording *recording, int error)
 }
 
 /* What `start` or `start_attached` has begun, to its end. */
-static int run(struct recording *recording, struct varve_collect_result *result,
-               struct varve_message *message)
+static int run(struct recording *recording, struct varve_collect_result *result, struct varve_message *message)
 {
     const struct varve_collect_options *options = recording->options;
     int error = collect(recording, message);

@@ -25,8 +25,7 @@
 #include <string.h>
 
 #define PATH_TEXT_BYTES 4096U
-#define ALLOW_BLOCKING \
-    "LTTNG_UST_ALLOW_BLOCKING" /* a full buffer may be waited for, within its channel's limit */
+#define ALLOW_BLOCKING "LTTNG_UST_ALLOW_BLOCKING" /* a full buffer may be waited for, within its channel's limit */
 
 /* Traces that have begun. Counted by a thread of the provider's, which outlives the collector. */
 static uint32_t starts;
@@ -45,8 +44,7 @@ static const char *text_of(char *buffer, size_t buffer_bytes, const uint8_t *byt
     return buffer;
 }
 
-static void emit_module(const struct sink_provider *provider, uint32_t process, int32_t pid,
-                        const uint8_t *payload)
+static void emit_module(const struct sink_provider *provider, uint32_t process, int32_t pid, const uint8_t *payload)
 {
     char path[PATH_TEXT_BYTES];
     struct callsite_file_module module;
@@ -65,8 +63,7 @@ static void emit_module(const struct sink_provider *provider, uint32_t process, 
         .path = text_of(path, sizeof(path), payload + module.build_id_bytes, module.path_bytes)});
 }
 
-static void emit_code(const struct sink_provider *provider, uint32_t process, int32_t pid,
-                      const uint8_t *payload)
+static void emit_code(const struct sink_provider *provider, uint32_t process, int32_t pid, const uint8_t *payload)
 {
     char function[PATH_TEXT_BYTES];
     char file[PATH_TEXT_BYTES];
@@ -74,17 +71,16 @@ static void emit_code(const struct sink_provider *provider, uint32_t process, in
 
     memcpy(&code, payload, sizeof(code));
     payload += sizeof(code);
-    provider->code(&(struct varve_sink_code){
-        .process = process,
-        .pid = pid,
-        .code = code.code,
-        .first_line = code.first_line,
-        .function = text_of(function, sizeof(function), payload, code.name_bytes),
-        .file = text_of(file, sizeof(file), payload + code.name_bytes, code.file_bytes)});
+    provider->code(
+        &(struct varve_sink_code){.process = process,
+                                  .pid = pid,
+                                  .code = code.code,
+                                  .first_line = code.first_line,
+                                  .function = text_of(function, sizeof(function), payload, code.name_bytes),
+                                  .file = text_of(file, sizeof(file), payload + code.name_bytes, code.file_bytes)});
 }
 
-static void emit_callsite(const struct sink_provider *provider, uint32_t process, int32_t pid,
-                          const uint8_t *payload)
+static void emit_callsite(const struct sink_provider *provider, uint32_t process, int32_t pid, const uint8_t *payload)
 {
     uint64_t native[CALLSITE_FILE_DEPTH_MAX];
     uint32_t codes[CALLSITE_FILE_DEPTH_MAX];
@@ -306,8 +302,8 @@ void collect_sink_thread(const struct collector *collector, const struct ring_re
         return;
     }
     snprintf(name, sizeof(name), "%.*s", (int)sizeof(ring->thread_name), ring->thread_name);
-    collector->sink.provider->thread(&(struct varve_sink_thread){
-        .origin = origin_of(reader), .created_ticks = ring->created_ticks, .name = name});
+    collector->sink.provider->thread(
+        &(struct varve_sink_thread){.origin = origin_of(reader), .created_ticks = ring->created_ticks, .name = name});
 }
 
 void collect_sink_thread_end(struct collector *collector, const struct ring_reader *reader)

@@ -61,8 +61,7 @@ struct callsite_file_entry {
 };
 
 struct callsite_file_loss {
-    uint64_t
-        stacks; /* captured and not stored: no disk space, no memory, or too many (CALLSITE_FILE_NOT_KEPT) */
+    uint64_t stacks; /* captured and not stored: no disk space, no memory, or too many (CALLSITE_FILE_NOT_KEPT) */
 };
 
 struct callsite_file_module {

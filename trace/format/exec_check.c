@@ -71,8 +71,7 @@ static bool has_capabilities(int fd)
     long got;
 
     memset(&data, 0, sizeof(data));
-    got = recorder_syscall_raw(SYS_fgetxattr, fd, (long)"security.capability", (long)&data,
-                               (long)sizeof(data), 0, 0);
+    got = recorder_syscall_raw(SYS_fgetxattr, fd, (long)"security.capability", (long)&data, (long)sizeof(data), 0, 0);
     if (got < (long)sizeof(data.magic_etc)) {
         return false;
     }
@@ -115,8 +114,7 @@ static int secure_check(int fd)
     if (may_gain && user != 0 && has_capabilities(fd)) {
         return EXEC_REASON_CAPABILITIES;
     }
-    return id_of(SYS_geteuid) != user || id_of(SYS_getegid) != group ? EXEC_REASON_OTHER_USER
-                                                                     : EXEC_REASON_NONE;
+    return id_of(SYS_geteuid) != user || id_of(SYS_getegid) != group ? EXEC_REASON_OTHER_USER : EXEC_REASON_NONE;
 }
 
 /* 1 if there is a loader, whose path is copied; 0 if there is none; negative if the headers are cut off. */
@@ -180,8 +178,7 @@ int exec_check_elf(int fd, const char *path)
     if (read_at(fd, &header, sizeof(header), 0) != (long)sizeof(header)) {
         return EXEC_CHECK_DAMAGED;
     }
-    if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != data ||
-        header.e_machine != EXEC_MACHINE) {
+    if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != data || header.e_machine != EXEC_MACHINE) {
         return EXEC_REASON_MACHINE;
     }
     if ((header.e_type != ET_EXEC && header.e_type != ET_DYN) || header.e_phentsize != sizeof(Elf64_Phdr)) {

@@ -32,8 +32,7 @@
 #define TAG_FULL 15U
 
 static_assert(sizeof(struct varve_record) == WORDS * sizeof(uint64_t), "a record is eight words");
-static_assert(2 * sizeof(uint16_t) + 1 + sizeof(struct varve_record) <= RECORD_PACKED_MAX,
-              "the longest record");
+static_assert(2 * sizeof(uint16_t) + 1 + sizeof(struct varve_record) <= RECORD_PACKED_MAX, "the longest record");
 
 /* What packer and unpacker know of the records before. */
 struct history {
@@ -98,16 +97,15 @@ static inline uint64_t word_of(const struct varve_record *record, unsigned index
 }
 
 /* Time, address and size. */
-static inline __attribute__((always_inline)) uint8_t *
-put_begin(uint8_t *at, unsigned *tag, struct history *history, const struct varve_record *now)
+static inline __attribute__((always_inline)) uint8_t *put_begin(uint8_t *at, unsigned *tag, struct history *history,
+                                                                const struct varve_record *now)
 {
     uint64_t time = fold(word_of(now, 0) - history->time);
 
     memcpy(at, &time, sizeof(time));
     time = significant_bytes(time | 1);
     *tag |= (unsigned)time - 1;
-    at = put_word(at + time, tag, TAG_ADDRESS_SHIFT,
-                  rotate_right(word_of(now, 1) ^ history->address, ADDRESS_BITS));
+    at = put_word(at + time, tag, TAG_ADDRESS_SHIFT, rotate_right(word_of(now, 1) ^ history->address, ADDRESS_BITS));
     history->time = word_of(now, 0);
     history->address = word_of(now, 1);
     return put_word(at, tag, TAG_SIZE_SHIFT, word_of(now, 2));
@@ -150,9 +148,8 @@ size_t record_pack(const struct varve_record *records, size_t count, uint8_t *pa
         unsigned is_other = kind != history.kind[history.newest];
         unsigned which = history.newest ^ is_other;
 
-        if (__builtin_expect(
-                (word_of(now, 3) | word_of(now, 4) | word_of(now, 5) | (kind ^ history.kind[which])) == 0,
-                1)) {
+        if (__builtin_expect((word_of(now, 3) | word_of(now, 4) | word_of(now, 5) | (kind ^ history.kind[which])) == 0,
+                             1)) {
             unsigned tag = is_other * TAG_OTHER;
             uint64_t last = word_of(now, 7);
             uint8_t *start = at;
@@ -172,8 +169,8 @@ size_t record_pack(const struct varve_record *records, size_t count, uint8_t *pa
 }
 
 /* A word of `bytes` bytes; `at` moves behind it. False: so many are not there, or no word has so many. */
-static inline __attribute__((always_inline)) bool get_word(const uint8_t **at, const uint8_t *end,
-                                                           unsigned bytes, uint64_t *word)
+static inline __attribute__((always_inline)) bool get_word(const uint8_t **at, const uint8_t *end, unsigned bytes,
+                                                           uint64_t *word)
 {
     *word = 0;
     if (end - *at >= (ptrdiff_t)sizeof(*word) && bytes - 1 < sizeof(*word)) {
@@ -189,8 +186,7 @@ static inline __attribute__((always_inline)) bool get_word(const uint8_t **at, c
 }
 
 /* The words in brackets, and which kind it is. */
-static bool get_rest(const uint8_t **at, const uint8_t *end, unsigned rest, struct history *history,
-                     uint64_t *words)
+static bool get_rest(const uint8_t **at, const uint8_t *end, unsigned rest, struct history *history, uint64_t *words)
 {
     uint64_t kind = 0;
     bool done = true;
@@ -228,8 +224,7 @@ static bool unpack_one(const uint8_t **at, const uint8_t *end, struct history *h
     memcpy(head, *at, is_full ? sizeof(head) : 2);
     *at += is_full ? sizeof(head) : 2;
     words[3] = words[4] = words[5] = 0;
-    if (!get_word(at, end, (tag & 7U) + 1, &time) ||
-        !get_word(at, end, tag >> TAG_ADDRESS_SHIFT & 15U, &address) ||
+    if (!get_word(at, end, (tag & 7U) + 1, &time) || !get_word(at, end, tag >> TAG_ADDRESS_SHIFT & 15U, &address) ||
         !get_word(at, end, tag >> TAG_SIZE_SHIFT & 15U, &words[2])) {
         return false;
     }

@@ -110,8 +110,7 @@ static uint32_t process_add(struct varve_writer *writer, int32_t pid)
     if (!ARRAY_GROW(writer->processes, writer->process_capacity, writer->process_count + 1)) {
         return 0;
     }
-    writer->processes[writer->process_count++] =
-        (struct writer_process){.pid = pid, .rank = -1, .first_thread = 1};
+    writer->processes[writer->process_count++] = (struct writer_process){.pid = pid, .rank = -1, .first_thread = 1};
     return writer->process_count;
 }
 
@@ -164,8 +163,7 @@ static void writer_free(struct varve_writer *writer)
     free(writer);
 }
 
-int varve_writer_open(const char *path, bool replace, struct varve_writer **writer_out,
-                      struct varve_message *message)
+int varve_writer_open(const char *path, bool replace, struct varve_writer **writer_out, struct varve_message *message)
 {
     char name[4096 + 64];
     struct varve_writer *writer = calloc(1, sizeof(*writer));
@@ -240,9 +238,8 @@ static int keep_message(struct varve_writer *writer, int code, const struct varv
 static int store_take(struct varve_writer *writer)
 {
     struct varve_message message = {""};
-    return writer->error != VARVE_OK
-               ? writer->error
-               : keep_message(writer, writer_queue_drain(writer->queue, &message), &message);
+    return writer->error != VARVE_OK ? writer->error
+                                     : keep_message(writer, writer_queue_drain(writer->queue, &message), &message);
 }
 
 int varve_writer_meta_text(struct varve_writer *writer, const char *key, const char *value)
@@ -358,8 +355,7 @@ int varve_writer_stat(struct varve_writer *writer, const char *name, bool is_los
     int64_t figure = value < INT64_MAX ? (int64_t)value : INT64_MAX;
     return store_take(writer) != VARVE_OK
                ? writer->error
-               : keep(writer,
-                      store_stat(writer->store, name, -1, is_loss ? "data_loss" : "info", "import", figure),
+               : keep(writer, store_stat(writer->store, name, -1, is_loss ? "data_loss" : "info", "import", figure),
                       name);
 }
 
@@ -383,8 +379,8 @@ int varve_writer_pool(struct varve_writer *writer, unsigned device, unsigned num
 {
     return store_take(writer) != VARVE_OK ? writer->error
                                           : keep(writer,
-                                                 store_pool(writer->store, writer->event.process_id, device,
-                                                            number, capture_id, user_id, is_small),
+                                                 store_pool(writer->store, writer->event.process_id, device, number,
+                                                            capture_id, user_id, is_small),
                                                  "a pool");
 }
 
@@ -416,10 +412,9 @@ uint32_t varve_writer_symbol(struct varve_writer *writer, const struct varve_wri
         writer->classes = grown;
         writer->symbol_capacity = capacity;
     }
-    writer->classes[id] =
-        (struct symbol_class){.rank = (uint8_t)row.rank,
-                              .is_allocation = !symbol->is_python && symbol->function != NULL &&
-                                               callsites_name_is_allocation(symbol->function)};
+    writer->classes[id] = (struct symbol_class){.rank = (uint8_t)row.rank,
+                                                .is_allocation = !symbol->is_python && symbol->function != NULL &&
+                                                                 callsites_name_is_allocation(symbol->function)};
     return id;
 }
 
@@ -443,12 +438,10 @@ uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symb
     uint32_t node = 0;
     store_take(writer);
     for (uint32_t i = frames; i-- > 0 && writer->error == VARVE_OK;) {
-        keep(writer, stack_nodes_find(&writer->nodes, writer->store, node, symbols[i], -1, &node),
-             "a call site");
+        keep(writer, stack_nodes_find(&writer->nodes, writer->store, node, symbols[i], -1, &node), "a call site");
     }
     if (writer->error == VARVE_OK) {
-        keep(writer, store_callsite(writer->store, id, node, frames, origin, user != 0 ? user : origin),
-             "a call site");
+        keep(writer, store_callsite(writer->store, id, node, frames, origin, user != 0 ? user : origin), "a call site");
     }
     writer->callsites += writer->error == VARVE_OK;
     return writer->error == VARVE_OK ? id : 0;
@@ -546,8 +539,7 @@ int varve_writer_finish(struct varve_writer *writer, varve_collect_progress prog
         code = keep(writer, rows_finish(writer), "the process");
     }
     if (code == VARVE_OK) {
-        code = keep_message(writer, derive_finish(writer->derive, writer->store, progress, context, &reason),
-                            &reason);
+        code = keep_message(writer, derive_finish(writer->derive, writer->store, progress, context, &reason), &reason);
     }
     if (code == VARVE_OK) {
         code = keep_message(writer, store_finish(writer->store, progress, context, &reason), &reason);
@@ -555,8 +547,7 @@ int varve_writer_finish(struct varve_writer *writer, varve_collect_progress prog
     if (code == VARVE_OK) {
         store_close(writer->store);
         writer->store = NULL;
-        code = keep_message(writer, publish_file(writer->folder, writer->path, writer->may_replace, &reason),
-                            &reason);
+        code = keep_message(writer, publish_file(writer->folder, writer->path, writer->may_replace, &reason), &reason);
     }
     if (code != VARVE_OK) {
         varve_message_set(message, code, "%s", writer->message.text);

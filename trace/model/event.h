@@ -35,8 +35,7 @@ struct event {
     uint64_t size;
     uint64_t requested;
     uint64_t arg;
-    struct ladder
-        ladder_change; /* of an allocator's event: given by derive_event; differences, modulo 2^64 */
+    struct ladder ladder_change; /* of an allocator's event: given by derive_event; differences, modulo 2^64 */
 };
 
 #endif

@@ -89,8 +89,7 @@ static bool domain_look(struct leaders *leaders, const struct derive *derive, en
     if (slots.callsite_limit == 0) {
         return true;
     }
-    if (!ARRAY_COVER(leaders->domains[domain].seen, leaders->domains[domain].capacity,
-                     slots.callsite_limit) ||
+    if (!ARRAY_COVER(leaders->domains[domain].seen, leaders->domains[domain].capacity, slots.callsite_limit) ||
         !ARRAY_GROW(leaders->rows, leaders->capacity, leaders->count + ORDERS * most)) {
         return false;
     }

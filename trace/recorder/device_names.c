@@ -45,8 +45,7 @@ static uint32_t slot_of(unsigned device, uint64_t handle)
 }
 
 /* The slot of the stream, or the free one where it would be. */
-static struct stream_slot *find(struct device_names *table, unsigned device, uint64_t handle,
-                                uint32_t *number_out)
+static struct stream_slot *find(struct device_names *table, unsigned device, uint64_t handle, uint32_t *number_out)
 {
     uint32_t at = slot_of(device, handle);
 
@@ -120,8 +119,7 @@ bool varve_device_is_described(unsigned device)
            __atomic_load_n(&table->description[device], __ATOMIC_ACQUIRE) == DESCRIBED;
 }
 
-void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64_t total_bytes,
-                           const char *name)
+void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64_t total_bytes, const char *name)
 {
     struct device_names *table = names_get();
     char text[32] = "";
@@ -131,8 +129,8 @@ void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64
     uint32_t before = NOT_DESCRIBED;
 
     if (table == NULL || device >= DEVICES ||
-        !__atomic_compare_exchange_n(&table->description[device], &before, BEING_DESCRIBED, false,
-                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        !__atomic_compare_exchange_n(&table->description[device], &before, BEING_DESCRIBED, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE)) {
         if (table != NULL && device < DEVICES) {
             recorder_stage_wait(&table->description[device], DESCRIBED); /* that record comes first */
         }

@@ -134,8 +134,7 @@ void recorder_threads_release(void)
     struct recorder_process *process = recorder_process_page();
     struct recorder_thread *next;
 
-    for (struct recorder_thread *thread = process != NULL ? process->threads : NULL; thread != NULL;
-         thread = next) {
+    for (struct recorder_thread *thread = process != NULL ? process->threads : NULL; thread != NULL; thread = next) {
         next = thread->next;
         if (thread->ring != NULL) {
             recorder_ring_retire(thread);
@@ -193,8 +192,7 @@ static void fork_prepare(void)
         interrupted_maps[0].memory = interrupted_thread->ring;
         interrupted_maps[0].bytes = interrupted_thread->ring_bytes;
         interrupted_maps[1].memory = interrupted_thread->staging;
-        interrupted_maps[1].bytes =
-            recorder_ring_staging_is_apart(interrupted_thread) ? RING_STAGING_BYTES : 0;
+        interrupted_maps[1].bytes = recorder_ring_staging_is_apart(interrupted_thread) ? RING_STAGING_BYTES : 0;
     }
 }
 
@@ -293,8 +291,7 @@ static struct recorder_thread *thread_create(struct recorder_process *process, u
     }
     put_kind(thread, VARVE_KIND_THREAD_START, 0);
     if (index == 1 && __atomic_load_n(&process->main_has_ended, __ATOMIC_ACQUIRE)) {
-        put_kind(thread, VARVE_KIND_MAIN_END,
-                 0); /* exit handlers of a fork child that had recorded nothing */
+        put_kind(thread, VARVE_KIND_MAIN_END, 0); /* exit handlers of a fork child that had recorded nothing */
     }
     thread->producer.busy = 0;
     return thread;
@@ -320,8 +317,7 @@ static struct recorder_thread *thread_attach(struct recorder_process *process)
         ringless.process = 0;
         recorder_confine_thread_known();
         varve_producer_current = &thread->producer;
-        __atomic_store_n(&varve_emit_may_fold, (recorder_session()->sink & SESSION_SINK_LTTNG) == 0,
-                         __ATOMIC_RELAXED);
+        __atomic_store_n(&varve_emit_may_fold, (recorder_session()->sink & SESSION_SINK_LTTNG) == 0, __ATOMIC_RELAXED);
     } else {
         recorder_retry_later(&ringless.retry);
     }
@@ -339,8 +335,8 @@ static void count_unattached(struct recorder_process *process, const struct varv
 
     for (unsigned i = 0; i < count; i++) {
         __atomic_fetch_add(&by_kind[varve_record_kind(&parts[i]) % VARVE_KIND_LIMIT], 1, __ATOMIC_RELAXED);
-        __atomic_fetch_add(control != NULL ? &control->unattached_bytes : &counts->unattached_bytes,
-                           parts[i].size, __ATOMIC_RELAXED);
+        __atomic_fetch_add(control != NULL ? &control->unattached_bytes : &counts->unattached_bytes, parts[i].size,
+                           __ATOMIC_RELAXED);
     }
     __atomic_fetch_add(control != NULL ? &control->unattached : &counts->unattached, count, __ATOMIC_RELEASE);
 }

@@ -43,8 +43,7 @@ struct finding {
 
 static bool is_refusal(int result)
 {
-    return result == -ENOENT || result == -ENOTDIR || result == -EACCES || result == -EPERM ||
-           result == -ELOOP;
+    return result == -ENOENT || result == -ENOTDIR || result == -EACCES || result == -EPERM || result == -ELOOP;
 }
 
 static bool can_open(const char *path, int flags)
@@ -84,8 +83,7 @@ static int check_environment(char *const *envp, struct scratch *scratch)
 {
     const char *session = recorder_variable(envp, SESSION_ENVIRONMENT);
 
-    if (session == NULL ||
-        !library_path(recorder_variable(envp, "LD_PRELOAD"), scratch->text, sizeof(scratch->text))) {
+    if (session == NULL || !library_path(recorder_variable(envp, "LD_PRELOAD"), scratch->text, sizeof(scratch->text))) {
         return EXEC_REASON_ENVIRONMENT;
     }
     if (strcmp(session, recorder_directory()) != 0) {
@@ -130,8 +128,8 @@ static int search(const char *file, struct scratch *scratch)
 
         if (length + strlen(file) + 2 <= sizeof(scratch->path)) {
             memcpy(scratch->path, folder, length);
-            recorder_format(scratch->path + length, sizeof(scratch->path) - length, "%s%s",
-                            length > 0 ? "/" : "", file);
+            recorder_format(scratch->path + length, sizeof(scratch->path) - length, "%s%s", length > 0 ? "/" : "",
+                            file);
             fd = open_program(scratch->path);
         }
         folder = end != NULL ? end + 1 : NULL;

@@ -23,8 +23,8 @@
 #define LARGEST_STEP_RECORDS 16384U /* 1 MiB */
 
 /* A file of this ring. Memory has no room for some: those are in the recording directory itself. */
-static const char *file_path(struct recorder_thread *thread, uint32_t process_id, uint32_t index,
-                             bool is_on_disk, const char *suffix)
+static const char *file_path(struct recorder_thread *thread, uint32_t process_id, uint32_t index, bool is_on_disk,
+                             const char *suffix)
 {
     recorder_format(thread->path, sizeof(thread->path), "%s%s/p%u.r%u%s", recorder_directory(),
                     is_on_disk ? "" : "/ring", process_id, index, suffix);
@@ -42,15 +42,13 @@ static void populate(struct recorder_thread *thread, uint64_t offset, uint64_t b
 #ifdef MADV_POPULATE_WRITE
     uintptr_t first = ((uintptr_t)thread->ring + offset) & ~(uintptr_t)4095;
 
-    recorder_sys_madvise((void *)first, (uintptr_t)thread->ring + offset + bytes - first,
-                         MADV_POPULATE_WRITE);
+    recorder_sys_madvise((void *)first, (uintptr_t)thread->ring + offset + bytes - first, MADV_POPULATE_WRITE);
 #else
     (void)thread, (void)offset, (void)bytes;
 #endif
 }
 
-static void header_fill(const struct recorder_thread *thread, const struct recorder_process *process,
-                        uint32_t index)
+static void header_fill(const struct recorder_thread *thread, const struct recorder_process *process, uint32_t index)
 {
     struct ring_header *ring = thread->ring;
 
@@ -119,8 +117,7 @@ static long ring_make(struct recorder_thread *thread, const struct recorder_proc
 {
     const char *path = file_path(thread, process->id, index, is_on_disk, "");
     uint32_t capacity = recorder_session()->ring_capacity;
-    const uint64_t memory =
-        is_on_disk ? 0 : RING_HEADER_BYTES + FIRST_STEP_RECORDS * sizeof(struct varve_record);
+    const uint64_t memory = is_on_disk ? 0 : RING_HEADER_BYTES + FIRST_STEP_RECORDS * sizeof(struct varve_record);
     long result;
     int fd;
 
@@ -147,8 +144,7 @@ static long ring_make(struct recorder_thread *thread, const struct recorder_proc
     return 0;
 }
 
-int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process,
-                         uint32_t index)
+int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process, uint32_t index)
 {
     long result = ring_make(thread, process, index, false);
 

@@ -46,8 +46,7 @@ struct recorder_thread {
     bool is_released; /* its recording is over; the page is the thread's still, and good for the next one */
 };
 
-int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process,
-                         uint32_t index);
+int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process, uint32_t index);
 void recorder_ring_retire(struct recorder_thread *thread);
 /// Let the ring use more of its file (first lap). False: it has all of it, or there is no memory for it now.
 bool recorder_ring_grow(struct recorder_thread *thread);

@@ -50,9 +50,8 @@ bool second_sink_owns_thread(void)
     if (process == NULL) {
         return false;
     }
-    if (__atomic_load_n(&is_opening,
-                        __ATOMIC_ACQUIRE)) { /* asked first: `second_sink` is set before it ends */
-        return (int32_t)recorder_sys_gettid() != opener; /* made meanwhile, before main */
+    if (__atomic_load_n(&is_opening, __ATOMIC_ACQUIRE)) { /* asked first: `second_sink` is set before it ends */
+        return (int32_t)recorder_sys_gettid() != opener;  /* made meanwhile, before main */
     }
     if (__atomic_load_n(&process->second_sink, __ATOMIC_ACQUIRE) == NULL) {
         return false;
@@ -159,8 +158,8 @@ static bool is_any_enabled(const struct sink_provider *provider)
 /* In a thread of the provider's. */
 static void started(void *context)
 {
-    const struct sink_provider *provider = __atomic_load_n(&recorder_process_page()->second_sink,
-                                                           __ATOMIC_ACQUIRE); /* the program may exit now */
+    const struct sink_provider *provider =
+        __atomic_load_n(&recorder_process_page()->second_sink, __ATOMIC_ACQUIRE); /* the program may exit now */
 
     (void)context;
     __atomic_add_fetch(&starts, 1, __ATOMIC_ACQ_REL);
@@ -199,8 +198,7 @@ void second_sink_open(void)
     int32_t before[THREADS_MAX];
     unsigned before_count;
 
-    if (session == NULL || process == NULL || (session->sink & SESSION_SINK_LTTNG) == 0 ||
-        recorder_is_confined()) {
+    if (session == NULL || process == NULL || (session->sink & SESSION_SINK_LTTNG) == 0 || recorder_is_confined()) {
         return;
     }
     recorder_reentrant_begin(&saved);
@@ -219,11 +217,9 @@ void second_sink_open(void)
 
 void second_sink_check(void)
 {
-    const struct sink_provider *provider =
-        __atomic_load_n(&recorder_process_page()->second_sink, __ATOMIC_ACQUIRE);
+    const struct sink_provider *provider = __atomic_load_n(&recorder_process_page()->second_sink, __ATOMIC_ACQUIRE);
 
-    if (provider != NULL && __atomic_load_n(&varve_emit_has_sink, __ATOMIC_RELAXED) == 0 &&
-        is_any_enabled(provider)) {
+    if (provider != NULL && __atomic_load_n(&varve_emit_has_sink, __ATOMIC_RELAXED) == 0 && is_any_enabled(provider)) {
         __atomic_store_n(&varve_emit_has_sink, 1, __ATOMIC_RELEASE);
     }
 }
@@ -251,8 +247,8 @@ static uint64_t sequence_of(const struct recorder_thread *thread, const struct v
     const struct ring_header *ring = thread->ring;
     uint64_t dropped = ring->lost + ring->lost_folded - thread->lost_open;
 
-    return ring->head + ring->spill_head + dropped +
-           (varve_record_kind(record) == VARVE_KIND_LOST ? record->arg : 0) + 1;
+    return ring->head + ring->spill_head + dropped + (varve_record_kind(record) == VARVE_KIND_LOST ? record->arg : 0) +
+           1;
 }
 
 void second_sink_emit(struct recorder_thread *thread, struct varve_record *record)
@@ -274,10 +270,8 @@ void second_sink_emit(struct recorder_thread *thread, struct varve_record *recor
         count_miss(provider);
         return;
     }
-    origin = (struct varve_sink_origin){.process = ring->process_id,
-                                        .ring = ring->ring_index,
-                                        .pid = process->control->pid,
-                                        .tid = (int32_t)ring->tid};
+    origin = (struct varve_sink_origin){
+        .process = ring->process_id, .ring = ring->ring_index, .pid = process->control->pid, .tid = (int32_t)ring->tid};
     record->dev_seq_kind_flags |= VARVE_FLAG_SECOND_SINK;
     if (thread->is_known_to_sink) {
         provider->record(&origin, sequence_of(thread, record), record);

@@ -109,8 +109,7 @@ static int32_t rank_from_environment(void)
  * enough is known by reading its end, which the loader does too: a program that was executed by a confined
  * one may do nothing else. A lock, which the mapping keeps, says to the collector that somebody of the
  * session lives: this process and its fork children. */
-static void *page_open(struct found_session *looking, const char *name, size_t bytes, bool is_writable,
-                       bool is_locked)
+static void *page_open(struct found_session *looking, const char *name, size_t bytes, bool is_writable, bool is_locked)
 {
     void *page = NULL;
     int fd;
@@ -132,15 +131,14 @@ static void *page_open(struct found_session *looking, const char *name, size_t b
 
 static bool session_open(struct found_session *looking)
 {
-    const struct session_control *control =
-        page_open(looking, "session", SESSION_CONTROL_BYTES, false, false);
+    const struct session_control *control = page_open(looking, "session", SESSION_CONTROL_BYTES, false, false);
 
     looking->control = control;
     if (control != NULL && control->magic == SESSION_MAGIC && control->version == VARVE_TRANSPORT_VERSION &&
         control->state == SESSION_STATE_RECORDING) {
         looking->confined = recorder_confine_at_start(control, looking->scratch, sizeof(looking->scratch));
-        looking->counts = page_open(looking, "counts", SESSION_COUNTS_BYTES, true,
-                                    (looking->confined & RECORDER_CONFINE_CALLS) == 0);
+        looking->counts =
+            page_open(looking, "counts", SESSION_COUNTS_BYTES, true, (looking->confined & RECORDER_CONFINE_CALLS) == 0);
     }
     return looking->counts != NULL;
 }
@@ -179,8 +177,7 @@ static struct found_session *find(const char *directory)
     if (directory != NULL) {
         recorder_format(looking->directory, sizeof(looking->directory), "%s", directory);
     }
-    if ((directory != NULL ||
-         environment(SESSION_ENVIRONMENT, looking->directory, sizeof(looking->directory))) &&
+    if ((directory != NULL || environment(SESSION_ENVIRONMENT, looking->directory, sizeof(looking->directory))) &&
         looking->directory[0] == '/' && session_open(looking)) {
         recorder_confine_process(looking->confined);
         looking->process = recorder_is_confined() ? &never_attached : recorder_map_wiped(WIPED_BYTES);
@@ -206,8 +203,8 @@ void recorder_session_find(void)
         return;
     }
     looked = find(NULL);
-    if (!__atomic_compare_exchange_n(&found, &expected, looked != NULL ? looked : &none, false,
-                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) &&
+    if (!__atomic_compare_exchange_n(&found, &expected, looked != NULL ? looked : &none, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE) &&
         looked != NULL) {
         discard(looked);
     }
@@ -322,8 +319,7 @@ void process_identity_read(struct process_identity *identity)
 
 static void control_fill(struct process_control *control, uint32_t id)
 {
-    long length =
-        recorder_sys_readlink("/proc/self/exe", control->executable, sizeof(control->executable) - 1);
+    long length = recorder_sys_readlink("/proc/self/exe", control->executable, sizeof(control->executable) - 1);
     struct process_identity identity;
 
     control->executable[length > 0 ? length : 0] = '\0';
@@ -525,8 +521,7 @@ bool recorder_process_main_ends(void)
     if (process == NULL || (recorder_process_current() != NULL && own_control() == NULL)) {
         return false;
     }
-    return !__atomic_exchange_n(&process->main_has_ended, true, __ATOMIC_ACQ_REL) &&
-           recorder_process_current() != NULL;
+    return !__atomic_exchange_n(&process->main_has_ended, true, __ATOMIC_ACQ_REL) && recorder_process_current() != NULL;
 }
 
 void recorder_process_executing(const char *path)
@@ -537,6 +532,5 @@ void recorder_process_executing(const char *path)
         return;
     }
     recorder_format(control->exec_path, sizeof(control->exec_path), "%s", path != NULL ? path : "");
-    __atomic_store_n(&control->state, path != NULL ? PROCESS_STATE_EXECUTING : PROCESS_STATE_RUNNING,
-                     __ATOMIC_RELEASE);
+    __atomic_store_n(&control->state, path != NULL ? PROCESS_STATE_EXECUTING : PROCESS_STATE_RUNNING, __ATOMIC_RELEASE);
 }

@@ -85,8 +85,7 @@ static void give_back(uint64_t bytes, bool is_on_disk)
 }
 
 /* `bytes` of what is packed into piece `piece` behind `offset`. What a write that failed has left there goes again. */
-static bool write_at(struct recorder_thread *thread, uint32_t piece, uint64_t offset, uint64_t bytes,
-                     bool is_on_disk)
+static bool write_at(struct recorder_thread *thread, uint32_t piece, uint64_t offset, uint64_t bytes, bool is_on_disk)
 {
     const struct ring_header *ring = thread->ring;
     bool done = false;
@@ -147,10 +146,8 @@ static bool write_block(struct recorder_thread *thread)
     const struct ring_header *ring = thread->ring;
     struct record_block block = {.records = RING_STAGING_RECORDS, .position = ring->spill_flushed};
 
-    if (thread->packed_position !=
-        ring->spill_flushed + 1) { /* else it is packed, and its write had failed */
-        block.bytes =
-            (uint32_t)record_pack(thread->staging, RING_STAGING_RECORDS, thread->packed + sizeof(block));
+    if (thread->packed_position != ring->spill_flushed + 1) { /* else it is packed, and its write had failed */
+        block.bytes = (uint32_t)record_pack(thread->staging, RING_STAGING_RECORDS, thread->packed + sizeof(block));
         memcpy(thread->packed, &block, sizeof(block));
         thread->packed_position = ring->spill_flushed + 1;
     }

@@ -105,8 +105,7 @@ static bool row_add(struct store *store, enum image_table table, const struct de
         (free_seq != 0 ? 0 : 1U << ALLOCATION_LIFETIME_EVENTS | 1U << ALLOCATION_LIFETIME_NS) |
         (completed_seq != 0 ? 0 : 1U << ALLOCATION_PENDING_EVENTS) |
         (more != NULL && !is_block ? 0 : 1U << ALLOCATION_MEMORY_KIND) |
-        (rows_is_thread(store, row->thread_id, thread->process_id, thread->pid, thread->tid) ? THREAD_COLUMNS
-                                                                                             : 0);
+        (rows_is_thread(store, row->thread_id, thread->process_id, thread->pid, thread->tid) ? THREAD_COLUMNS : 0);
     uint32_t defaults = (completed_seq == requested_seq ? 1U << ALLOCATION_PENDING_EVENTS : 0) |
                         (values[ALLOCATION_PADDING] == 0 ? 1U << ALLOCATION_PADDING : 0);
     unsigned count = record_columns(nulls, defaults, ALLOCATION_DEFAULTS, ALLOCATION_COLUMNS);
@@ -122,8 +121,7 @@ static const struct scratch_block *block_follow(const struct derive *derive, uin
 {
     *block = *block == 0 ? 1 : *block;
     while (*block <= derive->blocks.count) {
-        const struct scratch_block *more =
-            scratch_block((struct scratch_row *)&derive->blocks.rows[*block - 1]);
+        const struct scratch_block *more = scratch_block((struct scratch_row *)&derive->blocks.rows[*block - 1]);
         if (more->id >= id) {
             return more->id == id ? more : NULL;
         }
@@ -214,8 +212,7 @@ static int rest_pass(const struct finish *finish)
                row_pass(finish->store, finish->derive, true)) {
         }
         bool has_rows = state->passed > before || image_rows(finish->store->image, IMAGE_ALLOCATION) > 0;
-        error =
-            has_rows ? part_commit(finish, state->passed) : writer_bulk_fail(finish->store, finish->message);
+        error = has_rows ? part_commit(finish, state->passed) : writer_bulk_fail(finish->store, finish->message);
     }
     return error;
 }
@@ -230,8 +227,7 @@ static bool chunk_replace(const struct finish *finish, uint64_t *id, uint64_t *b
         if (!row->is_stored) {
             const struct scratch_block *more = block_follow(finish->derive, *id, block);
             bool has_changed = row->free_seq != 0 || domain_is_api(row->domain);
-            if (has_changed &&
-                !row_add(finish->store, IMAGE_ALLOCATION_AGAIN, finish->derive, *id, more, true)) {
+            if (has_changed && !row_add(finish->store, IMAGE_ALLOCATION_AGAIN, finish->derive, *id, more, true)) {
                 return false;
             }
             row->is_stored = true;

@@ -58,8 +58,7 @@ static const char *const sql[LIVE_STATEMENTS] = {
     [LIVE_NAME] = "INSERT OR REPLACE INTO callsite_name VALUES (?1, ?4, ?5, nullif(?2, 0), ?6, ?7, ?8,"
                   " nullif(?3, 0), ?9)",
     [LIVE_HAS_NAME] = "SELECT 1 FROM callsite_name WHERE callsite_id = ?1",
-    [LIVE_CLEAR_NAMES] =
-        "DELETE FROM callsite_name WHERE callsite_id NOT IN (SELECT callsite_id FROM callsite_stat)",
+    [LIVE_CLEAR_NAMES] = "DELETE FROM callsite_name WHERE callsite_id NOT IN (SELECT callsite_id FROM callsite_stat)",
 };
 
 struct live {
@@ -84,19 +83,16 @@ int live_open(struct live **live_out)
              VARVE_LIVE_APPLICATION_ID, VARVE_LIVE_SCHEMA_VERSION);
     is_made =
         sqlite3_open(":memory:", &live->db) == SQLITE_OK &&
-        sqlite3_exec(live->db, "PRAGMA page_size = 1024; PRAGMA journal_mode = OFF", NULL, NULL, NULL) ==
-            SQLITE_OK &&
+        sqlite3_exec(live->db, "PRAGMA page_size = 1024; PRAGMA journal_mode = OFF", NULL, NULL, NULL) == SQLITE_OK &&
         sqlite3_exec(live->db, store_live_sql, NULL, NULL, NULL) == SQLITE_OK &&
-        sqlite3_exec(
-            live->db,
-            "CREATE TEMP TABLE total_before(process_id INTEGER, domain INTEGER, device INTEGER,"
-            " allocations INTEGER, bytes INTEGER, PRIMARY KEY(process_id, domain, device)) WITHOUT ROWID",
-            NULL, NULL, NULL) == SQLITE_OK &&
-        sqlite3_exec(live->db, identity, NULL, NULL, NULL) == SQLITE_OK &&
-        schema_domains(live->db) == VARVE_OK;
+        sqlite3_exec(live->db,
+                     "CREATE TEMP TABLE total_before(process_id INTEGER, domain INTEGER, device INTEGER,"
+                     " allocations INTEGER, bytes INTEGER, PRIMARY KEY(process_id, domain, device)) WITHOUT ROWID",
+                     NULL, NULL, NULL) == SQLITE_OK &&
+        sqlite3_exec(live->db, identity, NULL, NULL, NULL) == SQLITE_OK && schema_domains(live->db) == VARVE_OK;
     for (unsigned i = 0; i < LIVE_STATEMENTS && is_made; i++) {
-        is_made = sqlite3_prepare_v3(live->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &live->statements[i],
-                                     NULL) == SQLITE_OK;
+        is_made = sqlite3_prepare_v3(live->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &live->statements[i], NULL) ==
+                  SQLITE_OK;
     }
     if (!is_made) {
         live_close(live);
@@ -188,17 +184,17 @@ int live_callsite(struct live *live, const struct leader *leader)
 {
     const struct callsite_total *total = &leader->total;
 
-    BIND(live, LIVE_CALLSITE, leader->callsite, leader->domain, clamp(total->allocations),
-         clamp(total->frees), clamp(total->bytes), clamp(total->live_allocations), clamp(total->live_bytes),
-         clamp(total->peak_allocations), clamp(total->peak_bytes), clamp(total->temporary),
-         clamp(leader->allocations_before), clamp(leader->bytes_before));
+    BIND(live, LIVE_CALLSITE, leader->callsite, leader->domain, clamp(total->allocations), clamp(total->frees),
+         clamp(total->bytes), clamp(total->live_allocations), clamp(total->live_bytes), clamp(total->peak_allocations),
+         clamp(total->peak_bytes), clamp(total->temporary), clamp(leader->allocations_before),
+         clamp(leader->bytes_before));
     return step(live, LIVE_CALLSITE);
 }
 
 int live_allocator(struct live *live, const struct live_allocator *row)
 {
-    BIND(live, LIVE_ALLOCATOR, row->process_id, row->device, row->segments, clamp(row->reserved),
-         clamp(row->active), clamp(row->allocated), clamp(row->requested), clamp(row->cached));
+    BIND(live, LIVE_ALLOCATOR, row->process_id, row->device, row->segments, clamp(row->reserved), clamp(row->active),
+         clamp(row->allocated), clamp(row->requested), clamp(row->cached));
     return step(live, LIVE_ALLOCATOR);
 }
 
@@ -220,8 +216,7 @@ bool live_has_name(struct live *live, uint32_t callsite)
     return has;
 }
 
-int live_name(struct live *live, uint32_t callsite, const struct store_symbol *user,
-              const struct store_symbol *symbol)
+int live_name(struct live *live, uint32_t callsite, const struct store_symbol *user, const struct store_symbol *symbol)
 {
     const struct store_symbol *both[] = {user, symbol};
 
@@ -237,8 +232,7 @@ int live_name(struct live *live, uint32_t callsite, const struct store_symbol *u
 void *live_bytes(struct live *live, size_t *bytes_out)
 {
     sqlite3_int64 bytes = 0;
-    void *file =
-        step(live, LIVE_CLEAR_NAMES) == VARVE_OK ? sqlite3_serialize(live->db, "main", &bytes, 0) : NULL;
+    void *file = step(live, LIVE_CLEAR_NAMES) == VARVE_OK ? sqlite3_serialize(live->db, "main", &bytes, 0) : NULL;
 
     *bytes_out = file != NULL ? (size_t)bytes : 0;
     return file;

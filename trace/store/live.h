@@ -50,8 +50,7 @@ int live_allocator(struct live *live, const struct live_allocator *row);
 int live_process(struct live *live, const struct live_process *row);
 bool live_has_name(struct live *live, uint32_t callsite);
 /// `user`: the innermost frame that is not plumbing; `symbol`: the innermost that is no allocation function.
-int live_name(struct live *live, uint32_t callsite, const struct store_symbol *user,
-              const struct store_symbol *symbol);
+int live_name(struct live *live, uint32_t callsite, const struct store_symbol *user, const struct store_symbol *symbol);
 
 /// End the moment; its database as a file has it. Owner: the caller, by live_bytes_free. NULL on failure.
 void *live_bytes(struct live *live, size_t *bytes_out);

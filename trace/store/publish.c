@@ -48,8 +48,7 @@ int varve_publish_check(const char *path, bool may_replace, struct varve_message
     }
     if (!may_replace) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "%.300s: exists already; name another file, or replace it with --force",
-                                 path);
+                                 "%.300s: exists already; name another file, or replace it with --force", path);
     }
     return VARVE_OK;
 }
@@ -163,9 +162,8 @@ int publish_copy(const char *from, const char *path, bool may_replace, struct va
     if (copy_file(from, copy) == 0) {
         result = varve_publish_move(copy, path, may_replace, message);
     } else {
-        result =
-            varve_message_set(message, errno == ENOSPC || errno == EDQUOT ? VARVE_ERROR_FULL : VARVE_ERROR_IO,
-                              "%.300s: cannot be written: %s", path, strerror(errno));
+        result = varve_message_set(message, errno == ENOSPC || errno == EDQUOT ? VARVE_ERROR_FULL : VARVE_ERROR_IO,
+                                   "%.300s: cannot be written: %s", path, strerror(errno));
     }
     varve_publish_folder_remove(folder);
     return result;
@@ -216,9 +214,8 @@ int varve_publish_move(const char *from, const char *path, bool may_replace, str
     }
     if (result != 0) {
         return errno == EEXIST
-                   ? varve_message_set(
-                         message, VARVE_ERROR_INVALID,
-                         "%.300s: was created meanwhile, and is not overwritten without --force", path)
+                   ? varve_message_set(message, VARVE_ERROR_INVALID,
+                                       "%.300s: was created meanwhile, and is not overwritten without --force", path)
                    : varve_message_set(message, VARVE_ERROR_IO, "%.300s: cannot be moved there: %s", path,
                                        strerror(errno));
     }

@@ -63,8 +63,8 @@ int store_clock_anchor(struct store *store, uint64_t ticks, int64_t mono_ns, int
 /* What the numbers in allocators' events mean. */
 int store_device(struct store *store, unsigned device, const char *name, uint64_t total_bytes);
 int store_stream(struct store *store, uint32_t process_id, unsigned device, unsigned number, uint64_t handle);
-int store_pool(struct store *store, uint32_t process_id, unsigned device, unsigned number,
-               uint64_t capture_id, uint64_t user_id, bool is_small);
+int store_pool(struct store *store, uint32_t process_id, unsigned device, unsigned number, uint64_t capture_id,
+               uint64_t user_id, bool is_small);
 
 struct store_symbol {
     const char *function, *file, *module; /* NULL if unknown */

@@ -59,13 +59,10 @@ static uint32_t row_nulls(const struct scratch_storage *row)
 
     return 1U << STORAGE_ID | (is_known ? 0 : 1U << STORAGE_DTYPE | 1U << STORAGE_ELEMENTS) |
            (row->destroy_seq != 0 ? 0 : 1U << STORAGE_DESTROY_SEQ | 1U << STORAGE_DESTROY_NS) |
-           (row->is_of_device ? 0 : 1U << STORAGE_DEVICE) |
-           (row->allocation_id != 0 ? 0 : 1U << STORAGE_ALLOCATION) |
+           (row->is_of_device ? 0 : 1U << STORAGE_DEVICE) | (row->allocation_id != 0 ? 0 : 1U << STORAGE_ALLOCATION) |
            (row->base != 0 ? 0 : 1U << STORAGE_BASE) |
            (row->writes + (uint64_t)row->reads > 0 ? 0 : 1U << STORAGE_LAST_USE_NS) |
-           (row->leak_seq != 0
-                ? 0
-                : 1U << STORAGE_LEAK_SEQ | 1U << STORAGE_LEAK_CAUSE | 1U << STORAGE_LEAK_REFERENCES);
+           (row->leak_seq != 0 ? 0 : 1U << STORAGE_LEAK_SEQ | 1U << STORAGE_LEAK_CAUSE | 1U << STORAGE_LEAK_REFERENCES);
 }
 
 static bool row_add(struct store *store, enum image_table table, const struct derive *derive, uint64_t id)
@@ -99,8 +96,7 @@ static bool row_add(struct store *store, enum image_table table, const struct de
         [STORAGE_LEAK_REFERENCES] = clamp(row->leak_references),
     };
     uint32_t nulls = row_nulls(row);
-    uint32_t defaults =
-        (row->writes == 0 ? 1U << STORAGE_WRITES : 0) | (row->reads == 0 ? 1U << STORAGE_READS : 0);
+    uint32_t defaults = (row->writes == 0 ? 1U << STORAGE_WRITES : 0) | (row->reads == 0 ? 1U << STORAGE_READS : 0);
 
     return image_add(store->image, table, id, values, nulls, 0,
                      record_columns(nulls, defaults, STORAGE_DEFAULTS, STORAGE_COLUMNS));
@@ -146,8 +142,7 @@ static int part_commit(struct store *store, struct derive *derive, uint64_t id, 
 }
 
 /* Rows up to `last` that were not final when they were passed. */
-static int changes_write(struct store *store, struct derive *derive, uint64_t last,
-                         struct varve_message *message)
+static int changes_write(struct store *store, struct derive *derive, uint64_t last, struct varve_message *message)
 {
     int error = VARVE_OK;
 
@@ -176,8 +171,7 @@ int storages_finish(struct store *store, struct derive *derive, struct varve_mes
     while (store->storages_passed < count && error == VARVE_OK) {
         uint64_t end = store->storages_passed + COMMIT_ROWS;
 
-        while (store->storages_passed < count && store->storages_passed < end &&
-               row_pass(store, derive, true)) {
+        while (store->storages_passed < count && store->storages_passed < end && row_pass(store, derive, true)) {
         }
         error = part_commit(store, derive, store->storages_passed, message);
     }

@@ -25,8 +25,7 @@ enum store_mode {
 
 /// Owner of the result: the caller, until store_close. Errors: VARVE_ERROR_BUSY if another collector writes
 /// it.
-int store_open(const char *path, enum store_mode mode, struct store **store_out,
-               struct varve_message *message);
+int store_open(const char *path, enum store_mode mode, struct store **store_out, struct varve_message *message);
 
 /// After STORE_RESUME: everything was stored and derived; only store_finish is left to be called, and nothing
 /// else.

@@ -80,8 +80,7 @@ struct store_value {
 
 #define VALUE_NULL ((struct store_value){.is_null = true})
 /* Of an integer, or of a text. */
-#define VALUE(value) \
-    _Generic((value), char * : value_text, const char * : value_text, default : value_integer)(value)
+#define VALUE(value) _Generic((value), char * : value_text, const char * : value_text, default : value_integer)(value)
 
 static inline struct store_value value_integer(int64_t value)
 {
@@ -155,10 +154,10 @@ struct store_allocations {
 struct store {
     sqlite3 *db;
     char *path;
-    int lock_fd; /* holds flock(LOCK_EX) on the database file; closed after db, see store_close */
-    struct store_image *image;            /* rows of large tables since the last commit */
-    struct store_bulk *bulks[BULK_LIMIT]; /* all of them, of a database that is made in private; else NULL */
-    uint64_t bulk_pending;                /* events since the last commit */
+    int lock_fd;               /* holds flock(LOCK_EX) on the database file; closed after db, see store_close */
+    struct store_image *image; /* rows of large tables since the last commit */
+    struct store_bulk *bulks[BULK_LIMIT];      /* all of them, of a database that is made in private; else NULL */
+    uint64_t bulk_pending;                     /* events since the last commit */
     sqlite3_stmt *statements[STATEMENT_LIMIT]; /* prepared on first use */
     bool is_in_transaction;
     bool is_private;  /* nobody else reads it, and there is no log */
@@ -184,8 +183,7 @@ struct store {
 /// The statement, prepared for so many values; NULL on failure.
 sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement, unsigned count);
 /// Bind, step and reset, in the open transaction, which is begun if there is none.
-int rows_write(struct store *store, enum store_statement statement, const struct store_value *values,
-               unsigned count);
+int rows_write(struct store *store, enum store_statement statement, const struct store_value *values, unsigned count);
 /* The same with the values themselves. */
 #define ROWS_WRITE(store, statement, ...)                                   \
     rows_write(store, statement, (const struct store_value[]){__VA_ARGS__}, \

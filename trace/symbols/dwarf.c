@@ -285,8 +285,8 @@ static void find_line(struct symbols_module *module, struct symbols_unit *unit, 
 }
 
 bool symbols_dwarf_resolve(struct symbols *symbols, struct symbols_module *module, uint64_t address,
-                           const char *fallback,
-                           void (*take)(void *context, const struct symbols_frame *frame), void *context)
+                           const char *fallback, void (*take)(void *context, const struct symbols_frame *frame),
+                           void *context)
 {
     uint64_t pc = address - module->dwarf_bias;
     const struct symbols_range *range = module->dwarf ? symbols_ranges_find(&module->unit_ranges, pc) : NULL;

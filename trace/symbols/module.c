@@ -23,8 +23,8 @@
  * from the symbol table. */
 #define UNPACKED_MAX (UINT64_C(128) << 20)
 
-static int find_no_elf(Dwfl_Module *handle, void **userdata, const char *name, Dwarf_Addr base,
-                       char **file_name, Elf **elf)
+static int find_no_elf(Dwfl_Module *handle, void **userdata, const char *name, Dwarf_Addr base, char **file_name,
+                       Elf **elf)
 {
     (void)handle;
     (void)userdata;
@@ -45,8 +45,8 @@ static uint64_t unpacked_bytes(Elf *elf)
         GElf_Shdr header;
         GElf_Chdr packed;
 
-        if (gelf_getshdr(section, &header) && (header.sh_flags & SHF_COMPRESSED) &&
-            !(header.sh_flags & SHF_ALLOC) && gelf_getchdr(section, &packed)) {
+        if (gelf_getshdr(section, &header) && (header.sh_flags & SHF_COMPRESSED) && !(header.sh_flags & SHF_ALLOC) &&
+            gelf_getchdr(section, &packed)) {
             bytes += packed.ch_size;
         }
     }
@@ -59,8 +59,7 @@ static bool is_special(const char *directory, int directory_bytes, const char *b
     char path[4096];
     struct stat status;
 
-    return snprintf(path, sizeof(path), "%.*s%s%s", directory_bytes, directory, below, name) <
-               (int)sizeof(path) &&
+    return snprintf(path, sizeof(path), "%.*s%s%s", directory_bytes, directory, below, name) < (int)sizeof(path) &&
            stat(path, &status) == 0 && !S_ISREG(status.st_mode);
 }
 
@@ -76,8 +75,7 @@ static bool link_is_special(const char *file_name, const char *link_name)
 
 /* libdwfl's own search, by build id, debuglink and dwz's link; what is too large is not used. */
 static int find_debug_file(Dwfl_Module *handle, void **userdata, const char *name, Dwarf_Addr base,
-                           const char *file_name, const char *link_name, GElf_Word link_crc,
-                           char **found_name)
+                           const char *file_name, const char *link_name, GElf_Word link_crc, char **found_name)
 {
     struct symbols_module *module = *userdata;
     struct stat status;
@@ -90,8 +88,7 @@ static int find_debug_file(Dwfl_Module *handle, void **userdata, const char *nam
     if (link_name && link_is_special(file_name ? file_name : module->path, link_name)) {
         return -1;
     }
-    file = dwfl_standard_find_debuginfo(handle, userdata, name, base, file_name, link_name, link_crc,
-                                        found_name);
+    file = dwfl_standard_find_debuginfo(handle, userdata, name, base, file_name, link_name, link_crc, found_name);
     if (file < 0) {
         return file;
     }
@@ -200,8 +197,7 @@ static void load_symbols(struct symbols_module *module)
         GElf_Sym symbol;
         GElf_Addr address = 0;
         GElf_Word section = SHN_UNDEF;
-        const char *name =
-            dwfl_module_getsym_info(module->handle, i, &symbol, &address, &section, NULL, NULL);
+        const char *name = dwfl_module_getsym_info(module->handle, i, &symbol, &address, &section, NULL, NULL);
         unsigned type;
 
         if (!name || name[0] == '\0' || section == SHN_UNDEF || section == SHN_ABS || section == SHN_COMMON) {
@@ -251,8 +247,7 @@ static bool is_what_ran(const struct symbols_module *module)
         return true;
     }
     bytes = dwfl_module_build_id(module->handle, &bits, &address);
-    return bytes > 0 && (size_t)bytes == module->build_id_bytes &&
-           memcmp(bits, module->build_id, (size_t)bytes) == 0;
+    return bytes > 0 && (size_t)bytes == module->build_id_bytes && memcmp(bits, module->build_id, (size_t)bytes) == 0;
 }
 
 void symbols_module_open(struct symbols_module *module)

@@ -11,8 +11,7 @@
 
 #include <stdlib.h>
 
-bool symbols_ranges_add(struct symbols_ranges *table, uint64_t low, uint64_t high, uint32_t value,
-                        uint32_t preference)
+bool symbols_ranges_add(struct symbols_ranges *table, uint64_t low, uint64_t high, uint32_t value, uint32_t preference)
 {
     if (low >= high) {
         return true;

@@ -18,8 +18,7 @@ struct symbols_running {
 };
 
 static int find_no_debug_file(Dwfl_Module *module, void **userdata, const char *name, Dwarf_Addr base,
-                              const char *file_name, const char *link_name, GElf_Word link_crc,
-                              char **found_name)
+                              const char *file_name, const char *link_name, GElf_Word link_crc, char **found_name)
 {
     (void)module;
     (void)userdata;
@@ -33,8 +32,7 @@ static int find_no_debug_file(Dwfl_Module *module, void **userdata, const char *
 }
 
 /* What the first unwinding would read while the thread waits. */
-static int prepare_module(Dwfl_Module *module, void **userdata, const char *name, Dwarf_Addr start,
-                          void *argument)
+static int prepare_module(Dwfl_Module *module, void **userdata, const char *name, Dwarf_Addr start, void *argument)
 {
     Dwarf_Addr bias;
     GElf_Addr main_bias;
@@ -63,8 +61,7 @@ struct symbols_running *symbols_running_open(int32_t pid)
     }
     running->dwfl = dwfl_begin(&callbacks);
     if (running->dwfl == NULL || dwfl_linux_proc_report(running->dwfl, pid) != 0 ||
-        dwfl_report_end(running->dwfl, NULL, NULL) != 0 ||
-        dwfl_linux_proc_attach(running->dwfl, pid, true) != 0) {
+        dwfl_report_end(running->dwfl, NULL, NULL) != 0 || dwfl_linux_proc_attach(running->dwfl, pid, true) != 0) {
         symbols_running_close(running);
         return NULL;
     }
@@ -113,8 +110,7 @@ static int visit_frame(Dwfl_Frame *state, void *argument)
 }
 
 bool symbols_running_stack(struct symbols_running *running, int32_t tid,
-                           bool (*take)(void *context, const struct symbols_running_frame *frame),
-                           void *context)
+                           bool (*take)(void *context, const struct symbols_running_frame *frame), void *context)
 {
     struct walk walk = {.running = running, .take = take, .context = context};
 
@@ -149,8 +145,7 @@ static bool dynamic_symbols_open(struct dynamic_symbols *symbols, const char *pa
     *symbols = (struct dynamic_symbols){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     elf_version(EV_CURRENT);
     symbols->elf = symbols->fd >= 0 ? elf_begin(symbols->fd, ELF_C_READ_MMAP, NULL) : NULL;
-    while (symbols->elf != NULL && symbols->data == NULL &&
-           (section = elf_nextscn(symbols->elf, section)) != NULL) {
+    while (symbols->elf != NULL && symbols->data == NULL && (section = elf_nextscn(symbols->elf, section)) != NULL) {
         GElf_Shdr header;
 
         if (gelf_getshdr(section, &header) && header.sh_type == SHT_DYNSYM && header.sh_entsize > 0) {
@@ -221,8 +216,7 @@ bool symbols_file_span(const char *path, const char *const *names, uint64_t *sta
         }
     }
     for (size_t i = 0; i < symbols.count; i++) {
-        const uint64_t its_end =
-            function_at(&symbols, i, &symbol) != NULL ? symbol.st_value + symbol.st_size : 0;
+        const uint64_t its_end = function_at(&symbols, i, &symbol) != NULL ? symbol.st_value + symbol.st_size : 0;
 
         before = its_end <= first && its_end > before ? its_end : before;
     }

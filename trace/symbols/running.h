@@ -28,8 +28,7 @@ struct symbols_running_frame {
 /// Calls `take` for each frame of thread `tid`, which the calling thread traces and has stopped, until it returns false.
 /// A stack that can't be unwound to its end has fewer frames. False: not even the first one is known.
 bool symbols_running_stack(struct symbols_running *running, int32_t tid,
-                           bool (*take)(void *context, const struct symbols_running_frame *frame),
-                           void *context);
+                           bool (*take)(void *context, const struct symbols_running_frame *frame), void *context);
 
 /// Address in the file at `path` of a function that it exports; 0: it does not, or can't be read.
 uint64_t symbols_file_function(const char *path, const char *name);

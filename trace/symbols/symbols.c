@@ -39,8 +39,7 @@ int symbols_open(struct symbols **symbols_out, struct varve_message *message)
     struct symbols *symbols = calloc(1, sizeof(*symbols));
 
     *symbols_out = NULL;
-    unsetenv(
-        "DEBUGINFOD_URLS"); /* libdwfl would ask these servers: a recording must not send anything anywhere */
+    unsetenv("DEBUGINFOD_URLS"); /* libdwfl would ask these servers: a recording must not send anything anywhere */
     if (!symbols || !(symbols->debug_path = strdup(DEBUG_PATH))) {
         free(symbols);
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to look up symbols");
@@ -99,8 +98,7 @@ static void read_rust(char *name)
         if (*from == '_' && from[1] == '$' && (from == name || from[-1] == ':')) {
             from++; /* stands in front of a sign, where a name may not begin with one */
         }
-        while (i < sizeof(signs) / sizeof(signs[0]) &&
-               strncmp(from, signs[i].text, strlen(signs[i].text)) != 0) {
+        while (i < sizeof(signs) / sizeof(signs[0]) && strncmp(from, signs[i].text, strlen(signs[i].text)) != 0) {
             i++;
         }
         if (i < sizeof(signs) / sizeof(signs[0])) {
@@ -215,8 +213,7 @@ static struct symbols_module *add_module(struct symbols *symbols, const char *pa
 }
 
 int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *build_id, size_t build_id_bytes,
-                    uint64_t address, void (*take)(void *context, const struct symbols_frame *frame),
-                    void *context)
+                    uint64_t address, void (*take)(void *context, const struct symbols_frame *frame), void *context)
 {
     struct symbols_frame frame = {NULL, NULL, 0, false};
     struct symbols_module *module;

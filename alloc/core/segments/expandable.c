@@ -33,8 +33,7 @@ static void device_unmap_units(struct varve_alloc *alloc, const struct expandabl
     }
 }
 
-static int device_map_units(struct varve_alloc *alloc, struct expandable *segment, uint64_t first,
-                            uint64_t count)
+static int device_map_units(struct varve_alloc *alloc, struct expandable *segment, uint64_t first, uint64_t count)
 {
     const struct varve_device_ops *ops = alloc->device->ops;
     int error = VARVE_OK;
@@ -53,12 +52,10 @@ static int device_set_access(struct varve_alloc *alloc, const struct expandable 
                              uint64_t count)
 {
     uint64_t addr = segment->addr + first * segment->unit;
-    int error =
-        alloc->device->ops->vmm_set_access(alloc->device, addr, count * segment->unit, alloc->device->index);
+    int error = alloc->device->ops->vmm_set_access(alloc->device, addr, count * segment->unit, alloc->device->index);
 
     for (uint32_t i = 0; error == VARVE_OK && i < alloc->peer_count; i++) {
-        error =
-            alloc->device->ops->vmm_set_access(alloc->device, addr, count * segment->unit, alloc->peers[i]);
+        error = alloc->device->ops->vmm_set_access(alloc->device, addr, count * segment->unit, alloc->peers[i]);
     }
     return error;
 }
@@ -81,8 +78,7 @@ static int device_map(struct varve_alloc *alloc, struct expandable *segment, uin
     uint64_t created = given;
 
     while (error == VARVE_OK && created < count) {
-        error =
-            alloc->device->ops->vmm_create(alloc->device, segment->unit, &segment->handles[first + created]);
+        error = alloc->device->ops->vmm_create(alloc->device, segment->unit, &segment->handles[first + created]);
         created += error == VARVE_OK;
     }
     if (error == VARVE_OK) {
@@ -102,15 +98,15 @@ static int device_map(struct varve_alloc *alloc, struct expandable *segment, uin
 
 /* Units from the first one on that have been unmapped. None if the stream can't be waited for now (it is being captured), so that its
  * work may still use the memory. Their handles go to `handles`, or are released if that is NULL. */
-static uint64_t device_unmap(struct varve_alloc *alloc, struct expandable *segment, uint64_t stream,
-                             uint64_t first, uint64_t count, uint64_t *handles, int *error_out)
+static uint64_t device_unmap(struct varve_alloc *alloc, struct expandable *segment, uint64_t stream, uint64_t first,
+                             uint64_t count, uint64_t *handles, int *error_out)
 {
     if (alloc->device->ops->stream_synchronize(alloc->device, stream) != VARVE_OK) {
         return 0;
     }
     for (uint64_t i = 0; i < count; i++) {
-        int error = alloc->device->ops->vmm_unmap(alloc->device, segment->addr + (first + i) * segment->unit,
-                                                  segment->unit);
+        int error =
+            alloc->device->ops->vmm_unmap(alloc->device, segment->addr + (first + i) * segment->unit, segment->unit);
 
         if (error != VARVE_OK) {
             *error_out = error;
@@ -139,8 +135,7 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
                        struct block **block_out)
 {
     const struct pool *pool = request->pool;
-    struct varve_device_reservation reservation = {.stream = request->wanted.bins->stream,
-                                                   .is_small = pool->is_small};
+    struct varve_device_reservation reservation = {.stream = request->wanted.bins->stream, .is_small = pool->is_small};
     uint64_t wanted = alloc->device_total + alloc->device_total / 8;
     struct expandable *segment;
     struct block *block;
@@ -209,8 +204,7 @@ static int find_space(struct varve_alloc *alloc, const struct request *request, 
     return expandable_reserve(alloc, request, expandable_unit(alloc, request->pool), block_out);
 }
 
-int expandable_map(struct varve_alloc *alloc, struct block *block, uint64_t bytes,
-                   struct varve_message *message)
+int expandable_map(struct varve_alloc *alloc, struct block *block, uint64_t bytes, struct varve_message *message)
 {
     return expandable_attach(alloc, block, bytes, NULL, 0, message);
 }
@@ -239,8 +233,7 @@ int expandable_attach(struct varve_alloc *alloc, struct block *block, uint64_t b
     if (error != VARVE_OK) {
         return error == VARVE_ERROR_NO_MEMORY
                    ? error
-                   : device_message(alloc, error, message, "the device failed to map %" PRIu64 " bytes",
-                                    mapped);
+                   : device_message(alloc, error, message, "the device failed to map %" PRIu64 " bytes", mapped);
     }
     pool_unmapped_remove(pool, block);
     if (mapped < block->size) {
@@ -280,8 +273,7 @@ int expandable_alloc(struct varve_alloc *alloc, struct request *request, struct 
         if (next == NULL) {
             return VARVE_ERROR_NO_MEMORY; /* the request is larger than all address space of a segment */
         }
-        error = expandable_map(alloc, next, least(request->wanted.rounded - block->size, next->size),
-                               request->message);
+        error = expandable_map(alloc, next, least(request->wanted.rounded - block->size, next->size), request->message);
         block = next; /* it has absorbed the block before */
     }
     if (error == VARVE_OK) {
@@ -317,14 +309,13 @@ static void release_address_space(struct varve_alloc *alloc, struct block *block
     expandable_end(alloc, segment);
 }
 
-uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause,
-                            int *error_out)
+uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause, int *error_out)
 {
     return expandable_detach(alloc, block, cause, NULL, error_out);
 }
 
-uint64_t expandable_detach(struct varve_alloc *alloc, struct block *block, enum varve_cause cause,
-                           uint64_t *handles, int *error_out)
+uint64_t expandable_detach(struct varve_alloc *alloc, struct block *block, enum varve_cause cause, uint64_t *handles,
+                           int *error_out)
 {
     struct expandable *segment = block->expandable;
     struct pool *pool = block_pool(block);
@@ -336,9 +327,9 @@ uint64_t expandable_detach(struct varve_alloc *alloc, struct block *block, enum 
         return 0; /* it stays as it is */
     }
     if (bytes > 0) {
-        bytes = segment->unit * device_unmap(alloc, segment, block->bins->stream,
-                                             (addr - segment->addr) / segment->unit, bytes / segment->unit,
-                                             handles, error_out);
+        bytes =
+            segment->unit * device_unmap(alloc, segment, block->bins->stream, (addr - segment->addr) / segment->unit,
+                                         bytes / segment->unit, handles, error_out);
         if (bytes == 0) {
             return 0;
         }
@@ -373,8 +364,7 @@ void expandable_close(struct varve_alloc *alloc)
         size_t units = segment->bytes / segment->unit;
         for (uint64_t i = 0; i < units; i++) {
             if (segment->handles[i] != 0) {
-                alloc->device->ops->vmm_unmap(alloc->device, segment->addr + i * segment->unit,
-                                              segment->unit);
+                alloc->device->ops->vmm_unmap(alloc->device, segment->addr + i * segment->unit, segment->unit);
                 device_release_handles(alloc, segment, i, 1);
             }
         }

@@ -68,8 +68,7 @@ struct block *segment_begin(struct varve_alloc *alloc, const struct request *req
     block->is_mapped = true;
     block->segment_id = ++alloc->segment_id;
     count_segment(alloc, request);
-    emit_segment(alloc, VARVE_KIND_SEGMENT_ALLOC, request->source, block, block->size,
-                 request->wanted.rounded);
+    emit_segment(alloc, VARVE_KIND_SEGMENT_ALLOC, request->source, block, block->size, request->wanted.rounded);
     return block;
 }
 
@@ -77,8 +76,8 @@ int segment_refused(struct varve_alloc *alloc, const struct request *request, in
 {
     return error == VARVE_ERROR_NO_MEMORY
                ? error
-               : device_message(alloc, error, request->message,
-                                "the device failed to allocate %" PRIu64 " bytes", request->segment_bytes);
+               : device_message(alloc, error, request->message, "the device failed to allocate %" PRIu64 " bytes",
+                                request->segment_bytes);
 }
 
 int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_retry, struct block **block_out)

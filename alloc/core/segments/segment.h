@@ -9,8 +9,7 @@
 #include "alloc/core/state/allocator.h"
 
 /// alloc_block: a segment, or mapped memory, for the request. VARVE_ERROR_NO_MEMORY, or a fatal error.
-int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_retry,
-                  struct block **block_out);
+int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_retry, struct block **block_out);
 /// The parts of it, for backends: whether `bytes` more are within the limit; a device's range that has just come becomes a
 /// block of request->segment_bytes, counted and recorded; the message of a device's error, which is returned.
 bool segment_is_within_limit(const struct varve_alloc *alloc, uint64_t bytes);

@@ -33,9 +33,9 @@ int varve_alloc_ipc_export(struct varve_alloc *alloc, uint64_t addr, struct varv
 
     alloc_lock(alloc); /* over both steps: the block must not go meanwhile */
     error = varve_alloc_get_base_allocation(alloc, addr, &base, &bytes);
-    if (error == VARVE_OK && (block_map_find(&alloc->map, addr)->expandable != NULL ||
-                              block_is_ordered(alloc, block_map_find(&alloc->map, addr)) ||
-                              alloc->device->ops->ipc_export == NULL)) {
+    if (error == VARVE_OK &&
+        (block_map_find(&alloc->map, addr)->expandable != NULL ||
+         block_is_ordered(alloc, block_map_find(&alloc->map, addr)) || alloc->device->ops->ipc_export == NULL)) {
         error = VARVE_ERROR_UNSUPPORTED;
     }
     if (error == VARVE_OK) {
@@ -46,8 +46,7 @@ int varve_alloc_ipc_export(struct varve_alloc *alloc, uint64_t addr, struct varv
     return error;
 }
 
-static struct shared_mapping *find_handle(const struct varve_alloc *alloc,
-                                          const struct varve_ipc_handle *handle)
+static struct shared_mapping *find_handle(const struct varve_alloc *alloc, const struct varve_ipc_handle *handle)
 {
     struct shared_mapping *mapping = alloc->shared;
 
@@ -122,8 +121,8 @@ int varve_alloc_ipc_open(struct varve_alloc *alloc, const struct varve_alloc_ipc
     int error = VARVE_OK;
 
     if (alloc->device->ops->ipc_open == NULL) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "device %s shares no memory with processes", alloc->device->ops->name);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "device %s shares no memory with processes",
+                                 alloc->device->ops->name);
     }
     alloc_lock(alloc);
     mapping = find_handle(alloc, &ipc->handle);
@@ -212,8 +211,7 @@ int varve_alloc_enable_peer(struct varve_alloc *alloc, int peer)
          segment = segment->next) {
         for (uint64_t i = 0; error == VARVE_OK && i < segment->bytes / segment->unit; i++) {
             if (segment->handles[i] != 0) {
-                error = ops->vmm_set_access(alloc->device, segment->addr + i * segment->unit, segment->unit,
-                                            peer);
+                error = ops->vmm_set_access(alloc->device, segment->addr + i * segment->unit, segment->unit, peer);
             }
         }
     }

@@ -90,7 +90,7 @@ struct varve_alloc {
     struct pool large, small;
     struct private_pool *private_pools;  /* by id */
     struct private_pool *freeable_pools; /* in the order in which their references went */
-    uint16_t pool_numbers; /* assigned so far; the last ones are for all pools beyond the field's width */
+    uint16_t pool_numbers;               /* assigned so far; the last ones are for all pools beyond the field's width */
     struct capture captures[CAPTURES_MAX];
     uint32_t capture_count;
 
@@ -136,8 +136,7 @@ HOT void alloc_lock(struct varve_alloc *alloc)
 void alloc_unlock(struct varve_alloc *alloc);
 
 /// The backend that keeps the pool's blocks; NULL: there is none.
-static inline const struct pool_backend *backend_of_pool(const struct varve_alloc *alloc,
-                                                         const struct pool *pool)
+static inline const struct pool_backend *backend_of_pool(const struct varve_alloc *alloc, const struct pool *pool)
 {
     return pool->owner == NULL ? alloc->policy->backend : NULL;
 }
@@ -151,8 +150,7 @@ static inline bool block_is_ordered(const struct varve_alloc *alloc, const struc
 }
 
 /// Private pools are PyTorch's where the default one is a backend's.
-static inline const struct alloc_policy *policy_of_pool(const struct varve_alloc *alloc,
-                                                        const struct pool *pool)
+static inline const struct alloc_policy *policy_of_pool(const struct varve_alloc *alloc, const struct pool *pool)
 {
     return alloc->policy->backend != NULL && pool->owner != NULL ? &policy_pytorch : alloc->policy;
 }

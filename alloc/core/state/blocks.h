@@ -30,8 +30,7 @@ HOT void block_begin_age(struct block *block, const struct pool *pool)
     }
 }
 
-HOT bool block_may_absorb(const struct varve_alloc *alloc, const struct block *block,
-                          const struct block *neighbour)
+HOT bool block_may_absorb(const struct varve_alloc *alloc, const struct block *block, const struct block *neighbour)
 {
     const uint8_t looked_at = BLOCK_ALLOCATED | BLOCK_HAS_USERS | BLOCK_MAPPED;
 
@@ -40,8 +39,8 @@ HOT bool block_may_absorb(const struct varve_alloc *alloc, const struct block *b
 }
 
 /* With `takes_place` the block comes into the index where the neighbour was. */
-HOT uint64_t block_absorb(struct varve_alloc *alloc, struct pool *pool, struct block *block,
-                          struct block *neighbour, bool takes_place)
+HOT uint64_t block_absorb(struct varve_alloc *alloc, struct pool *pool, struct block *block, struct block *neighbour,
+                          bool takes_place)
 {
     bool is_previous = block->prev == neighbour;
     uint64_t absorbed, absorbed_addr;
@@ -103,8 +102,8 @@ void block_complete_backed(struct varve_alloc *alloc, struct block *block, struc
                            enum varve_kind kind);
 
 /* `slot` is the block's in the map, `pool` its own; `kind`: the free was requested just now, or only completes. */
-HOT void block_complete(struct varve_alloc *alloc, struct pool *pool, struct block *block,
-                        struct block_map_slot *slot, enum varve_kind kind)
+HOT void block_complete(struct varve_alloc *alloc, struct pool *pool, struct block *block, struct block_map_slot *slot,
+                        enum varve_kind kind)
 {
     uint64_t before = 0, after = 0, id = block->id;
     struct block *previous = block->prev, *next = block->next;

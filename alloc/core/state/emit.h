@@ -19,8 +19,8 @@ struct emission {
 };
 
 /// `what`: kind, cause and flags, 8 bits each from the lowest on. An emission in pieces, which fit registers.
-void emit_record(struct varve_alloc *alloc, uint32_t what, const struct stream_bins *bins, uint64_t addr,
-                 uint64_t size, uint64_t requested, uint64_t arg, uint64_t id);
+void emit_record(struct varve_alloc *alloc, uint32_t what, const struct stream_bins *bins, uint64_t addr, uint64_t size,
+                 uint64_t requested, uint64_t arg, uint64_t id);
 /// A block was handed out, cut from the front of `found_bytes` or whole: then these are its rounded size. One record, where the
 /// recorder folds them.
 void emit_handout(struct varve_alloc *alloc, const struct block *block, uint64_t found_bytes, bool is_cut,
@@ -52,8 +52,7 @@ HOT void write_words(struct varve_alloc *alloc, struct words words)
     const struct varve_alloc_recorder *recorder = alloc->recorder;
 
     if (LIKELY(recorder == &varve_alloc_recorder_ring)) {
-        varve_emit_words(words.addr, words.size, words.requested, words.arg, words.id_stream, words.tag,
-                         words.last);
+        varve_emit_words(words.addr, words.size, words.requested, words.arg, words.id_stream, words.tag, words.last);
     } else {
         struct words copy = words; /* in memory here only */
 
@@ -91,12 +90,11 @@ HOT uint64_t arg_of_alloc(uint32_t segment_id, uint64_t found_bytes)
 
 /* emit_handout of a block that is about to be handed out: work that follows hides the time that reading the clock takes. */
 HOT void emit_handout_here(struct varve_alloc *alloc, uint32_t segment_id, const struct stream_bins *bins,
-                           uint64_t addr, uint64_t size, uint64_t requested, uint64_t id,
-                           uint64_t found_bytes, bool is_cut, enum varve_cause source)
+                           uint64_t addr, uint64_t size, uint64_t requested, uint64_t id, uint64_t found_bytes,
+                           bool is_cut, enum varve_cause source)
 {
     uint64_t units = found_bytes / VARVE_ALLOC_FOUND_UNIT;
-    bool is_folded =
-        is_cut && may_fold(alloc) && varve_fold_fits(found_bytes) && units < VARVE_ALLOC_FOUND_MAX;
+    bool is_folded = is_cut && may_fold(alloc) && varve_fold_fits(found_bytes) && units < VARVE_ALLOC_FOUND_MAX;
 
     if (is_cut && !is_folded) {
         emit_record(alloc, VARVE_KIND_SPLIT, bins, addr, size, found_bytes - size, segment_id, 0);
@@ -107,8 +105,7 @@ HOT void emit_handout_here(struct varve_alloc *alloc, uint32_t segment_id, const
                            .requested = requested,
                            .arg = arg_of_alloc(segment_id, found_bytes),
                            .id_stream = id_and_stream(bins, id),
-                           .tag = next_tag(alloc, 1U + is_folded, VARVE_KIND_ALLOC,
-                                           is_folded ? VARVE_FLAG_FOLDED : 0),
+                           .tag = next_tag(alloc, 1U + is_folded, VARVE_KIND_ALLOC, is_folded ? VARVE_FLAG_FOLDED : 0),
                            .last = bins->record_last | (uint64_t)source << 56,
                        });
 }

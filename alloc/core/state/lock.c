@@ -77,12 +77,10 @@ static bool order_releases(struct alloc_lock *lock)
     }
     /* the registration is the process's, which a fork child may have to repeat */
     if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) ||
-        (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) &&
-         membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))) {
+        (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))) {
         return true;
     }
-    if (__atomic_compare_exchange_n(&lock->fenced, &fenced, FENCED_LATE, false, __ATOMIC_SEQ_CST,
-                                    __ATOMIC_SEQ_CST)) {
+    if (__atomic_compare_exchange_n(&lock->fenced, &fenced, FENCED_LATE, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
         __atomic_fetch_add(&lock->waiters, 1, __ATOMIC_SEQ_CST);
     }
     return false;

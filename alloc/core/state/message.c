@@ -8,8 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-int device_message(const struct varve_alloc *alloc, int error, struct varve_message *message,
-                   const char *what, ...)
+int device_message(const struct varve_alloc *alloc, int error, struct varve_message *message, const char *what, ...)
 {
     struct varve_message text, reason = {""};
     va_list arguments;

@@ -225,8 +225,8 @@ struct pool *pool_each(struct varve_alloc *alloc, const struct pool *pool)
 
 /* ---- public ---- */
 
-int varve_alloc_resolve_record(struct varve_alloc *alloc, const struct varve_record *record,
-                               uint64_t *stream_out, struct varve_pool_id *pool_out)
+int varve_alloc_resolve_record(struct varve_alloc *alloc, const struct varve_record *record, uint64_t *stream_out,
+                               struct varve_pool_id *pool_out)
 {
     uint16_t number = (uint16_t)varve_record_stream(record);
     int error = VARVE_ERROR_NOT_FOUND;

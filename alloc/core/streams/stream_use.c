@@ -148,8 +148,7 @@ static int event_insert(struct varve_alloc *alloc, struct block *block, uint64_t
         event_release(alloc, event);
         return error;
     }
-    queue->items[(queue->head + queue->count++) & (queue->capacity - 1)] =
-        (struct pending_event){event, block};
+    queue->items[(queue->head + queue->count++) & (queue->capacity - 1)] = (struct pending_event){event, block};
     block->event_count++;
     block->has_users = true;
     alloc->pending_events++;
@@ -345,8 +344,7 @@ int stream_use_poll(struct varve_alloc *alloc)
 }
 
 /* The events of blocks that do not belong to `only` stay where they are, in order. */
-static int queue_synchronize(struct varve_alloc *alloc, struct event_queue *queue,
-                             const struct private_pool *only)
+static int queue_synchronize(struct varve_alloc *alloc, struct event_queue *queue, const struct private_pool *only)
 {
     uint32_t kept = 0;
     uint32_t count = queue->count;

@@ -294,8 +294,8 @@ static int device_find(struct cuda_device *cuda, const struct varve_cuda_options
     }
     if (result == CUDA_RESULT_SUCCESS && (options->ordinal < 0 || options->ordinal >= count)) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                                 "cuda: there is no CUDA device %d; this process sees %d, from 0 on",
-                                 options->ordinal, count);
+                                 "cuda: there is no CUDA device %d; this process sees %d, from 0 on", options->ordinal,
+                                 count);
     }
     if (result == CUDA_RESULT_SUCCESS) {
         result = driver->device_get(&cuda->ordinal, options->ordinal);
@@ -339,8 +339,8 @@ int cuda_device_open(const struct cuda_driver *driver, const struct varve_cuda_o
         free(cuda);
         return error;
     }
-    resources_init(&cuda->table.resources, cuda->has_limit ? options->limit_bytes : UINT64_MAX / 2,
-                   CUDA_GRAIN, 0, CUDA_GRAIN);
+    resources_init(&cuda->table.resources, cuda->has_limit ? options->limit_bytes : UINT64_MAX / 2, CUDA_GRAIN, 0,
+                   CUDA_GRAIN);
     pthread_mutex_init(&cuda->table.mutex, NULL);
     *device_out = &cuda->table.device;
     return VARVE_OK;
@@ -369,8 +369,7 @@ void varve_cuda_identify(int ordinal, unsigned char uuid_out[16], char *name_out
 
     memset(uuid_out, 0, 16);
     name_out[0] = '\0';
-    if (cuda_driver_load(&driver, NULL) == VARVE_OK &&
-        driver->device_get(&device, ordinal) == CUDA_RESULT_SUCCESS) {
+    if (cuda_driver_load(&driver, NULL) == VARVE_OK && driver->device_get(&device, ordinal) == CUDA_RESULT_SUCCESS) {
         cuda_driver_identify(device, uuid_out, name_out, name_bytes);
     }
 }
@@ -413,8 +412,7 @@ int varve_cuda_check(const struct varve_device *device, struct varve_message *me
     cuda_lock(cuda);
     error = resources_check(&cuda->table.resources, message);
     for (uint32_t i = 0; error == VARVE_OK && i < cuda->table.resources.events.count; i++) {
-        if (cuda->table.resources.events.slots[i].is_live &&
-            (i >= cuda->event_capacity || !cuda->events[i])) {
+        if (cuda->table.resources.events.slots[i].is_live && (i >= cuda->event_capacity || !cuda->events[i])) {
             error = varve_message_set(message, VARVE_ERROR_CORRUPT, "the event of slot %u is none", i);
         }
     }

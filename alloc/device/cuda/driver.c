@@ -184,9 +184,8 @@ static int driver_start(const struct cuda_driver *driver, struct varve_message *
 
     if (result == CUDA_RESULT_SUCCESS && version < CUDA_VERSION_OLDEST) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "cuda: the driver is for CUDA %d.%d; %d.%d is the oldest that will do",
-                                 version / 1000, version % 1000 / 10, CUDA_VERSION_OLDEST / 1000,
-                                 CUDA_VERSION_OLDEST % 1000 / 10);
+                                 "cuda: the driver is for CUDA %d.%d; %d.%d is the oldest that will do", version / 1000,
+                                 version % 1000 / 10, CUDA_VERSION_OLDEST / 1000, CUDA_VERSION_OLDEST % 1000 / 10);
     }
     if (result == CUDA_RESULT_SUCCESS) {
         result = driver->init(0);
@@ -197,8 +196,7 @@ static int driver_start(const struct cuda_driver *driver, struct varve_message *
     cuda_driver_describe(driver, result, text, sizeof(text));
     if (is_forbidden()) {
         return varve_message_set(message, VARVE_ERROR_PERMISSION,
-                                 "cuda: no right to read and write %s; the driver says %s", CUDA_CONTROL,
-                                 text);
+                                 "cuda: no right to read and write %s; the driver says %s", CUDA_CONTROL, text);
     }
     if (result == CUDA_RESULT_NOT_INITIALIZED) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
@@ -207,10 +205,9 @@ static int driver_start(const struct cuda_driver *driver, struct varve_message *
                                  text);
     }
     /* a driver that does not start is none, whatever it calls that */
-    return varve_message_set(message,
-                             cuda_driver_error(result) == VARVE_ERROR_PERMISSION ? VARVE_ERROR_PERMISSION
-                                                                                 : VARVE_ERROR_UNSUPPORTED,
-                             "cuda: the driver does not start: %s", text);
+    return varve_message_set(
+        message, cuda_driver_error(result) == VARVE_ERROR_PERMISSION ? VARVE_ERROR_PERMISSION : VARVE_ERROR_UNSUPPORTED,
+        "cuda: the driver does not start: %s", text);
 }
 
 static void load_once(void)

@@ -177,9 +177,8 @@ enum cuda_address_status {
 
 /* Of cuGetProcAddress, and of the one of CUDA 12 and later. */
 #define CUDA_ADDRESS_GET (const char *symbol, void **function_out, int version, uint64_t flags)
-#define CUDA_ADDRESS_GET_V2                                                \
-    (const char *symbol, void **function_out, int version, uint64_t flags, \
-     enum cuda_address_status *status_out)
+#define CUDA_ADDRESS_GET_V2 \
+    (const char *symbol, void **function_out, int version, uint64_t flags, enum cuda_address_status *status_out)
 
 typedef cuda_result(*cuda_address_get) CUDA_ADDRESS_GET;
 typedef cuda_result(*cuda_address_get_v2) CUDA_ADDRESS_GET_V2;

@@ -67,8 +67,7 @@ static int events_reserve(struct cuda_device *cuda, uint32_t index)
     }
     grown = realloc(cuda->events, capacity * sizeof(cuda_event));
     if (!grown) {
-        return DEVICE_REFUSE(&cuda->table.resources, VARVE_ERROR_NO_MEMORY,
-                             "no memory for the entry of an event");
+        return DEVICE_REFUSE(&cuda->table.resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of an event");
     }
     memset(grown + cuda->event_capacity, 0, (capacity - cuda->event_capacity) * sizeof(cuda_event));
     cuda->events = grown;
@@ -128,8 +127,7 @@ int cuda_stream_wait_event(struct device_table *table, uint64_t stream, uint64_t
     int error = cuda_capture_check(cuda, stream);
 
     return error == VARVE_OK && !is_complete
-               ? cuda_failed(
-                     cuda, cuda->driver->stream_wait_event(cuda_stream_of(stream), event_of(cuda, event), 0),
-                     "cuStreamWaitEvent of the stream %#llx", (unsigned long long)stream)
+               ? cuda_failed(cuda, cuda->driver->stream_wait_event(cuda_stream_of(stream), event_of(cuda, event), 0),
+                             "cuStreamWaitEvent of the stream %#llx", (unsigned long long)stream)
                : error;
 }

@@ -25,10 +25,8 @@ uint64_t cuda_vmm_granularity(const struct cuda_device *cuda)
     size_t bytes = 0;
     int has_vmm = 0;
 
-    if (cuda->driver->device_attribute(&has_vmm, CUDA_ATTRIBUTE_HAS_VMM, cuda->ordinal) !=
-            CUDA_RESULT_SUCCESS ||
-        !has_vmm ||
-        cuda->driver->vmm_granularity(&bytes, &kind, CUDA_GRANULARITY_MINIMUM) != CUDA_RESULT_SUCCESS) {
+    if (cuda->driver->device_attribute(&has_vmm, CUDA_ATTRIBUTE_HAS_VMM, cuda->ordinal) != CUDA_RESULT_SUCCESS ||
+        !has_vmm || cuda->driver->vmm_granularity(&bytes, &kind, CUDA_GRANULARITY_MINIMUM) != CUDA_RESULT_SUCCESS) {
         return 0;
     }
     return bytes;
@@ -43,8 +41,7 @@ bool cuda_has_pools(const struct cuda_device *cuda)
 
 #define IS_THERE(field, symbol, exported, version, parameters) driver->field &&
     return CUDA_DRIVER_POOL_LIST(IS_THERE) driver->stream_create && driver->stream_destroy &&
-           driver->device_attribute(&has_pools, CUDA_ATTRIBUTE_HAS_POOLS, cuda->ordinal) ==
-               CUDA_RESULT_SUCCESS &&
+           driver->device_attribute(&has_pools, CUDA_ATTRIBUTE_HAS_POOLS, cuda->ordinal) == CUDA_RESULT_SUCCESS &&
            has_pools;
 #undef IS_THERE
 }
@@ -90,8 +87,8 @@ static int pool_make(struct cuda_device *cuda)
     if (cuda->pool) {
         return VARVE_OK;
     }
-    error = cuda_failed(cuda, cuda->driver->pool_create(&cuda->pool, &kind),
-                        "cuMemPoolCreate for CUDA device %d", cuda->ordinal);
+    error = cuda_failed(cuda, cuda->driver->pool_create(&cuda->pool, &kind), "cuMemPoolCreate for CUDA device %d",
+                        cuda->ordinal);
     if (error != VARVE_OK) {
         cuda->pool = NULL;
         return error;
@@ -185,9 +182,9 @@ int cuda_obtain(struct device_table *table, struct device_call *call, struct dev
         return pool_obtain(cuda, range, call->stream);
     }
     if (range->kind == DEVICE_RANGE_RESERVATION) {
-        return cuda_failed(
-            cuda, cuda->driver->vmm_reserve(&range->addr, range->bytes, cuda->table.resources.grain, 0, 0),
-            "cuMemAddressReserve of %llu bytes", (unsigned long long)range->bytes);
+        return cuda_failed(cuda,
+                           cuda->driver->vmm_reserve(&range->addr, range->bytes, cuda->table.resources.grain, 0, 0),
+                           "cuMemAddressReserve of %llu bytes", (unsigned long long)range->bytes);
     }
     memory = resources_footprint(&table->resources, range->bytes);
     table->resources.used += memory;
@@ -224,8 +221,8 @@ int cuda_give_back(struct device_table *table, struct device_call *call, struct 
         return pool_give_back(cuda, range, call->stream);
     }
     if (range->kind == DEVICE_RANGE_RESERVATION) {
-        return cuda_failed(cuda, cuda->driver->vmm_address_free(addr, bytes),
-                           "cuMemAddressFree of %llu bytes at %#llx", bytes, addr);
+        return cuda_failed(cuda, cuda->driver->vmm_address_free(addr, bytes), "cuMemAddressFree of %llu bytes at %#llx",
+                           bytes, addr);
     }
     cuda_unlock(cuda);
     result = cuda->driver->memory_free(addr);
@@ -258,17 +255,15 @@ int cuda_memory_release(struct device_table *table, uint64_t bytes, uint64_t val
 {
     struct cuda_device *cuda = cuda_of_table(table);
 
-    return cuda_failed(cuda, cuda->driver->vmm_release(value), "cuMemRelease of %llu bytes",
-                       (unsigned long long)bytes);
+    return cuda_failed(cuda, cuda->driver->vmm_release(value), "cuMemRelease of %llu bytes", (unsigned long long)bytes);
 }
 
 int cuda_map(struct device_table *table, uint64_t addr, uint64_t bytes, uint64_t value)
 {
     struct cuda_device *cuda = cuda_of_table(table);
 
-    return cuda_failed(cuda, cuda->driver->vmm_map(addr, bytes, 0, value, 0),
-                       "cuMemMap of %llu bytes at %#llx", (unsigned long long)bytes,
-                       (unsigned long long)addr);
+    return cuda_failed(cuda, cuda->driver->vmm_map(addr, bytes, 0, value, 0), "cuMemMap of %llu bytes at %#llx",
+                       (unsigned long long)bytes, (unsigned long long)addr);
 }
 
 int cuda_set_access(struct device_table *table, uint64_t addr, uint64_t bytes, int peer)
@@ -277,11 +272,10 @@ int cuda_set_access(struct device_table *table, uint64_t addr, uint64_t bytes, i
     struct cuda_access access = {.location = {.type = CUDA_LOCATION_DEVICE}, .flags = CUDA_ACCESS_READ_WRITE};
     int error = cuda_peer_ordinal(cuda, peer, &access.location.id);
 
-    return error != VARVE_OK
-               ? error
-               : cuda_failed(cuda, cuda->driver->vmm_set_access(addr, bytes, &access, 1),
-                             "cuMemSetAccess of CUDA device %d to %llu bytes at %#llx", access.location.id,
-                             (unsigned long long)bytes, (unsigned long long)addr);
+    return error != VARVE_OK ? error
+                             : cuda_failed(cuda, cuda->driver->vmm_set_access(addr, bytes, &access, 1),
+                                           "cuMemSetAccess of CUDA device %d to %llu bytes at %#llx",
+                                           access.location.id, (unsigned long long)bytes, (unsigned long long)addr);
 }
 
 int cuda_unmap(struct device_table *table, uint64_t addr, uint64_t bytes)

@@ -43,9 +43,9 @@ static int program_load(struct device_table *table, struct device_call *call)
 
 int cuda_program_load(struct varve_device *device, const void *image, uint64_t *program_out)
 {
-    return device_run(
-        device, (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .argument = image, .out = program_out},
-        program_load);
+    return device_run(device,
+                      (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .argument = image, .out = program_out},
+                      program_load);
 }
 
 /* The driver may wait for what runs. */
@@ -64,14 +64,12 @@ static int program_unload(struct device_table *table, struct device_call *call)
             return cuda_failed(cuda, result, "cuModuleUnload");
         }
     }
-    return DEVICE_REFUSE(&table->resources, VARVE_ERROR_NOT_FOUND, "%#llx is no program",
-                         (unsigned long long)call->id);
+    return DEVICE_REFUSE(&table->resources, VARVE_ERROR_NOT_FOUND, "%#llx is no program", (unsigned long long)call->id);
 }
 
 int cuda_program_unload(struct varve_device *device, uint64_t program)
 {
-    return device_run(device,
-                      (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .id = program, .gives_back = true},
+    return device_run(device, (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .id = program, .gives_back = true},
                       program_unload);
 }
 
@@ -79,9 +77,9 @@ static int program_find(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     cuda_function function = NULL;
-    int error = cuda_failed(
-        cuda, cuda->driver->module_function(&function, (cuda_module)(uintptr_t)call->id, call->argument),
-        "cuModuleGetFunction of %s", (const char *)call->argument);
+    int error =
+        cuda_failed(cuda, cuda->driver->module_function(&function, (cuda_module)(uintptr_t)call->id, call->argument),
+                    "cuModuleGetFunction of %s", (const char *)call->argument);
 
     *(uint64_t *)call->out = (uint64_t)(uintptr_t)function;
     return error;
@@ -90,11 +88,9 @@ static int program_find(struct device_table *table, struct device_call *call)
 int cuda_program_find(struct varve_device *device, uint64_t program, const char *name, uint64_t *function_out)
 {
     uint64_t function = 0;
-    int error =
-        device_run(device,
-                   (struct device_call){
-                       .kind = DEVICE_CALL_UNCOUNTED, .id = program, .argument = name, .out = &function},
-                   program_find);
+    int error = device_run(
+        device, (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .id = program, .argument = name, .out = &function},
+        program_find);
 
     if (error == VARVE_OK) {
         *function_out = function;
@@ -116,24 +112,20 @@ static int launch_run(struct device_table *table, struct device_call *call)
         return error;
     }
     cuda_unlock(cuda);
-    result =
-        cuda->driver->launch((cuda_function)(uintptr_t)call->id, launch->blocks[0], launch->blocks[1],
-                             launch->blocks[2], launch->threads[0], launch->threads[1], launch->threads[2],
-                             launch->shared_bytes, cuda_stream_of(call->stream), launch->arguments, NULL);
+    result = cuda->driver->launch((cuda_function)(uintptr_t)call->id, launch->blocks[0], launch->blocks[1],
+                                  launch->blocks[2], launch->threads[0], launch->threads[1], launch->threads[2],
+                                  launch->shared_bytes, cuda_stream_of(call->stream), launch->arguments, NULL);
     cuda_lock(cuda);
-    return cuda_failed(cuda, result,
-                       "cuLaunchKernel of %u * %u * %u blocks of %u threads on the stream %#llx",
+    return cuda_failed(cuda, result, "cuLaunchKernel of %u * %u * %u blocks of %u threads on the stream %#llx",
                        launch->blocks[0], launch->blocks[1], launch->blocks[2], launch->threads[0],
                        (unsigned long long)call->stream);
 }
 
-int cuda_launch(struct varve_device *device, uint64_t function, const struct varve_launch *launch,
-                uint64_t stream)
+int cuda_launch(struct varve_device *device, uint64_t function, const struct varve_launch *launch, uint64_t stream)
 {
     return device_run(
         device,
-        (struct device_call){
-            .kind = DEVICE_CALL_UNCOUNTED, .id = function, .stream = stream, .argument = launch},
+        (struct device_call){.kind = DEVICE_CALL_UNCOUNTED, .id = function, .stream = stream, .argument = launch},
         launch_run);
 }
 

@@ -27,8 +27,7 @@ static int access_set(struct cuda_device *cuda, int peer, cuda_ordinal ordinal)
     const struct cuda_driver *driver = cuda->driver;
     cuda_context context, popped;
     cuda_result result = driver->primary_retain(&context, ordinal);
-    int error =
-        cuda_failed(cuda, result, "the context of CUDA device %d, as a peer of %d", ordinal, cuda->ordinal);
+    int error = cuda_failed(cuda, result, "the context of CUDA device %d, as a peer of %d", ordinal, cuda->ordinal);
 
     if (error != VARVE_OK) {
         return error;
@@ -41,8 +40,7 @@ static int access_set(struct cuda_device *cuda, int peer, cuda_ordinal ordinal)
     if (result == CUDA_RESULT_PEER_ACCESS_ALREADY_ENABLED) {
         result = CUDA_RESULT_SUCCESS;
     }
-    error =
-        cuda_failed(cuda, result, "cuCtxEnablePeerAccess of CUDA device %d to %d", ordinal, cuda->ordinal);
+    error = cuda_failed(cuda, result, "cuCtxEnablePeerAccess of CUDA device %d to %d", ordinal, cuda->ordinal);
     if (error == VARVE_OK) {
         error = cuda_pool_set_access(cuda, ordinal);
     }
@@ -63,8 +61,7 @@ static int peer_enable(struct device_table *table, struct device_call *call)
     int error;
 
     if (peer == cuda->table.device.index) {
-        return DEVICE_REFUSE(&cuda->table.resources, VARVE_ERROR_INVALID, "device %d is no peer of itself",
-                             peer);
+        return DEVICE_REFUSE(&cuda->table.resources, VARVE_ERROR_INVALID, "device %d is no peer of itself", peer);
     }
     error = cuda_peer_ordinal(cuda, peer, &ordinal);
     if (error != VARVE_OK || cuda->has_peer[peer]) {
@@ -142,9 +139,9 @@ static int export_make(struct cuda_device *cuda, const struct device_range *segm
     if (!made) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    error = cuda_failed(cuda, cuda->driver->ipc_export(&memory, segment->addr),
-                        "cuIpcGetMemHandle of %llu bytes at %#llx", (unsigned long long)segment->bytes,
-                        (unsigned long long)segment->addr);
+    error =
+        cuda_failed(cuda, cuda->driver->ipc_export(&memory, segment->addr), "cuIpcGetMemHandle of %llu bytes at %#llx",
+                    (unsigned long long)segment->bytes, (unsigned long long)segment->addr);
     if (error == VARVE_OK) {
         *made = (struct cuda_export){.addr = segment->addr};
         memcpy(made->handle.bytes, memory.bytes, sizeof(made->handle.bytes));
@@ -185,8 +182,8 @@ static int import_enter(struct cuda_device *cuda, cuda_address addr)
         range->value++;
         return VARVE_OK;
     }
-    error = cuda_failed(cuda, cuda->driver->memory_range(&base, &bytes, addr),
-                        "cuMemGetAddressRange of %#llx", (unsigned long long)addr);
+    error = cuda_failed(cuda, cuda->driver->memory_range(&base, &bytes, addr), "cuMemGetAddressRange of %#llx",
+                        (unsigned long long)addr);
     if (error != VARVE_OK) {
         return error;
     }

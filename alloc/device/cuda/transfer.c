@@ -9,8 +9,7 @@
 #include "alloc/device/cuda/transfer.h"
 #include "alloc/device/cuda/event.h"
 
-#define PITCH_MAX \
-    ((uint64_t)INT32_MAX) /* of one copy of rows: CU_DEVICE_ATTRIBUTE_MAX_PITCH of GPUs so far */
+#define PITCH_MAX ((uint64_t)INT32_MAX) /* of one copy of rows: CU_DEVICE_ATTRIBUTE_MAX_PITCH of GPUs so far */
 
 bool cuda_has_transfers(const struct cuda_driver *driver)
 {
@@ -72,11 +71,9 @@ int cuda_foreign_check(struct device_table *table, uint64_t addr, uint64_t bytes
         cuda_result result = describe(cuda->driver, at, &type, &ordinal, &end);
 
         if (result == CUDA_RESULT_INVALID_VALUE || result == CUDA_RESULT_NOT_FOUND ||
-            (result == CUDA_RESULT_SUCCESS &&
-             (type != CUDA_MEMORY_DEVICE || ordinal != cuda->ordinal || end <= at))) {
-            return DEVICE_REFUSE(&table->resources, VARVE_ERROR_NOT_FOUND,
-                                 "%#llx lies in no memory of CUDA device %d", (unsigned long long)at,
-                                 cuda->ordinal);
+            (result == CUDA_RESULT_SUCCESS && (type != CUDA_MEMORY_DEVICE || ordinal != cuda->ordinal || end <= at))) {
+            return DEVICE_REFUSE(&table->resources, VARVE_ERROR_NOT_FOUND, "%#llx lies in no memory of CUDA device %d",
+                                 (unsigned long long)at, cuda->ordinal);
         }
         if (result != CUDA_RESULT_SUCCESS) {
             return cuda_failed(cuda, result, "cuPointerGetAttribute of %#llx", (unsigned long long)at);
@@ -87,8 +84,7 @@ int cuda_foreign_check(struct device_table *table, uint64_t addr, uint64_t bytes
 
 /* ---- copies ---- */
 
-static cuda_result copy_2d(const struct cuda_driver *driver, const struct varve_copy_2d *copy,
-                           cuda_stream stream)
+static cuda_result copy_2d(const struct cuda_driver *driver, const struct varve_copy_2d *copy, cuda_stream stream)
 {
     const struct cuda_copy_2d call = {
         .source_type = CUDA_MEMORY_UNIFIED,
@@ -105,8 +101,7 @@ static cuda_result copy_2d(const struct cuda_driver *driver, const struct varve_
 }
 
 /* Rows too far apart for one call are few. */
-static cuda_result copy_each_row(const struct cuda_driver *driver, const struct varve_copy_2d *copy,
-                                 cuda_stream stream)
+static cuda_result copy_each_row(const struct cuda_driver *driver, const struct varve_copy_2d *copy, cuda_stream stream)
 {
     cuda_result result = CUDA_RESULT_SUCCESS;
 
@@ -140,8 +135,7 @@ int cuda_copy(struct device_table *table, const struct varve_copy_2d *copy, uint
 /* ---- fills ---- */
 
 /* The driver has no pattern of 8 bytes, but columns of 4: one of the lower halves, one of the upper ones. */
-static cuda_result fill_64(const struct cuda_driver *driver, const struct device_fill *fill,
-                           cuda_stream stream)
+static cuda_result fill_64(const struct cuda_driver *driver, const struct device_fill *fill, cuda_stream stream)
 {
     uint32_t low = (uint32_t)fill->pattern, high = (uint32_t)(fill->pattern >> 32);
     cuda_result result;
@@ -155,8 +149,7 @@ static cuda_result fill_64(const struct cuda_driver *driver, const struct device
                : result;
 }
 
-static cuda_result fill_any(const struct cuda_driver *driver, const struct device_fill *fill,
-                            cuda_stream stream)
+static cuda_result fill_any(const struct cuda_driver *driver, const struct device_fill *fill, cuda_stream stream)
 {
     switch (fill->pattern_bytes) {
     case 1:

@@ -65,12 +65,12 @@ void host_extent_free(struct host_device *host, uint64_t offset, bool is_retired
     }
 }
 
-int host_map_file(struct host_device *host, int fd, uint64_t offset, uint64_t bytes, int protection,
-                  uint64_t addr, uint64_t *addr_out)
+int host_map_file(struct host_device *host, int fd, uint64_t offset, uint64_t bytes, int protection, uint64_t addr,
+                  uint64_t *addr_out)
 {
     uint64_t whole = resources_footprint(&host->table.resources, bytes);
-    void *memory = mmap((void *)(uintptr_t)addr, whole, protection, MAP_SHARED | (addr ? MAP_FIXED : 0), fd,
-                        (off_t)offset);
+    void *memory =
+        mmap((void *)(uintptr_t)addr, whole, protection, MAP_SHARED | (addr ? MAP_FIXED : 0), fd, (off_t)offset);
 
     if (memory == MAP_FAILED) {
         return host_failed(host, "mmap");

@@ -105,8 +105,7 @@ int host_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc
     return device_run(device, (struct device_call){.addr = addr, .out = handle_out}, segment_export);
 }
 
-static int refuse_ticket(struct host_device *host, int error, const struct host_ticket *ticket,
-                         const char *why)
+static int refuse_ticket(struct host_device *host, int error, const struct host_ticket *ticket, const char *why)
 {
     return DEVICE_REFUSE(&host->table.resources, error, "memory of process %d: %s", (int)ticket->pid, why);
 }
@@ -121,18 +120,16 @@ static int exporter_open(struct host_device *host, const struct host_ticket *tic
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)ticket->pid, (int)ticket->fd);
     length = readlink(path, target, sizeof(target) - 1);
     if (length < 0 && errno != ENOENT && errno != ESRCH) {
-        return refuse_ticket(host,
-                             errno == EACCES || errno == EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO,
-                             ticket, strerror(errno));
+        return refuse_ticket(host, errno == EACCES || errno == EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO, ticket,
+                             strerror(errno));
     }
     if (length < 0 || strcmp(target, expected) != 0) {
         return refuse_ticket(host, VARVE_ERROR_NOT_FOUND, ticket, "its device is closed");
     }
     *fd_out = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (*fd_out < 0) {
-        return refuse_ticket(
-            host, errno == EACCES || errno == EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_NOT_FOUND, ticket,
-            strerror(errno));
+        return refuse_ticket(host, errno == EACCES || errno == EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_NOT_FOUND,
+                             ticket, strerror(errno));
     }
     return 0;
 }

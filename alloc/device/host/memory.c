@@ -31,8 +31,8 @@ static int segment_obtain(struct host_device *host, struct device_range *segment
     int error = host_extent_alloc(host, segment->bytes, &segment->value);
 
     if (error == 0) {
-        error = host_map_file(host, host->fd, segment->value, segment->bytes, PROT_READ | PROT_WRITE, 0,
-                              &segment->addr);
+        error =
+            host_map_file(host, host->fd, segment->value, segment->bytes, PROT_READ | PROT_WRITE, 0, &segment->addr);
         if (error != 0) {
             host_extent_free(host, segment->value, false);
         }
@@ -96,8 +96,7 @@ int host_map(struct device_table *table, uint64_t addr, uint64_t bytes, uint64_t
 
 int host_set_access(struct device_table *table, uint64_t addr, uint64_t bytes, int peer)
 {
-    return peer == table->device.index &&
-                   mprotect((void *)(uintptr_t)addr, bytes, PROT_READ | PROT_WRITE) != 0
+    return peer == table->device.index && mprotect((void *)(uintptr_t)addr, bytes, PROT_READ | PROT_WRITE) != 0
                ? host_failed(host_of_table(table), "mprotect")
                : 0;
 }

@@ -45,8 +45,7 @@ int host_copy(struct device_table *table, const struct varve_copy_2d *copy, uint
     struct host_device *host = host_of_table(table);
 
     if (host_work_is_held(host, stream)) {
-        return host_work_add(host,
-                             &(struct host_work){.stream = stream, .kind = HOST_WORK_COPY, .copy = *copy});
+        return host_work_add(host, &(struct host_work){.stream = stream, .kind = HOST_WORK_COPY, .copy = *copy});
     }
     pthread_mutex_unlock(&table->mutex);
     host_copy_bytes(copy);
@@ -59,8 +58,7 @@ int host_fill(struct device_table *table, const struct device_fill *fill, uint64
     struct host_device *host = host_of_table(table);
 
     if (host_work_is_held(host, stream)) {
-        return host_work_add(host,
-                             &(struct host_work){.stream = stream, .kind = HOST_WORK_FILL, .fill = *fill});
+        return host_work_add(host, &(struct host_work){.stream = stream, .kind = HOST_WORK_FILL, .fill = *fill});
     }
     pthread_mutex_unlock(&table->mutex);
     host_fill_bytes(fill);

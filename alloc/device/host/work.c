@@ -100,10 +100,9 @@ static bool does_touch(const struct host_work *work, uint64_t addr, uint64_t byt
     const struct varve_copy_2d *copy = &work->copy;
 
     if (work->kind == HOST_WORK_COPY) {
-        return !is_apart(copy->target_addr, device_span(copy->row_bytes, copy->rows, copy->target_pitch),
-                         addr, bytes) ||
-               !is_apart(copy->source_addr, device_span(copy->row_bytes, copy->rows, copy->source_pitch),
-                         addr, bytes);
+        return !is_apart(copy->target_addr, device_span(copy->row_bytes, copy->rows, copy->target_pitch), addr,
+                         bytes) ||
+               !is_apart(copy->source_addr, device_span(copy->row_bytes, copy->rows, copy->source_pitch), addr, bytes);
     }
     return work->kind == HOST_WORK_FILL &&
            !is_apart(work->fill.addr, work->fill.count * work->fill.pattern_bytes, addr, bytes);
@@ -155,18 +154,16 @@ int host_work_check(const struct host_device *host, struct varve_message *messag
 
     for (const struct host_work *work = host->work; work; work = work->next) {
         const struct device_stream *entry = resources_stream_find(resources, work->stream);
-        bool is_waiting = work->kind == HOST_WORK_WAIT &&
-                          resources_stream_find(resources, work->other)->completed < work->number;
+        bool is_waiting =
+            work->kind == HOST_WORK_WAIT && resources_stream_find(resources, work->other)->completed < work->number;
 
         if (!entry || (!entry->is_blocked && !is_waiting && !has_work(host, work->stream, work))) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                      "work is queued on the stream %#llx, which is not held back",
                                      (unsigned long long)work->stream);
         }
-        if (work->kind == HOST_WORK_MARK &&
-            (work->number <= entry->completed || work->number > resources->records)) {
-            return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                     "stream %#llx: mark %llu, complete up to %llu",
+        if (work->kind == HOST_WORK_MARK && (work->number <= entry->completed || work->number > resources->records)) {
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "stream %#llx: mark %llu, complete up to %llu",
                                      (unsigned long long)work->stream, (unsigned long long)work->number,
                                      (unsigned long long)entry->completed);
         }

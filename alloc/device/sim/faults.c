@@ -32,9 +32,8 @@ static const uint64_t cost_ns[VARVE_DEVICE_CALL_LIMIT][COST_POINTS] = {
 #define FILL_RATE 3500000U
 
 static const uint64_t copy_rates[VARVE_COPY_DIRECTION_LIMIT] = {
-    [VARVE_COPY_WITHIN] = 1900000,        [VARVE_COPY_HOST_TO_DEVICE] = 55000,
-    [VARVE_COPY_DEVICE_TO_HOST] = 55000,  [VARVE_COPY_PEER_TO_DEVICE] = 380000,
-    [VARVE_COPY_DEVICE_TO_PEER] = 380000,
+    [VARVE_COPY_WITHIN] = 1900000,        [VARVE_COPY_HOST_TO_DEVICE] = 55000,  [VARVE_COPY_DEVICE_TO_HOST] = 55000,
+    [VARVE_COPY_PEER_TO_DEVICE] = 380000, [VARVE_COPY_DEVICE_TO_PEER] = 380000,
 };
 
 static bool is_call(enum varve_device_call call)
@@ -76,8 +75,7 @@ uint64_t sim_cost_ns(enum varve_device_call call, uint64_t bytes)
 
 uint64_t sim_copy_ns(enum varve_copy_direction direction, uint64_t bytes)
 {
-    return bytes == 0 ? 0
-                      : TRANSFER_LAUNCH_NS + (uint64_t)((double)bytes * 1000 / (double)copy_rates[direction]);
+    return bytes == 0 ? 0 : TRANSFER_LAUNCH_NS + (uint64_t)((double)bytes * 1000 / (double)copy_rates[direction]);
 }
 
 uint64_t sim_fill_ns(uint64_t bytes)
@@ -95,8 +93,8 @@ static int scripted_error(struct sim_device *sim, enum varve_device_call kind)
         const struct sim_fault *fault = &sim->faults[i];
 
         if (fault->call == kind && fault->first <= number && number <= fault->last) {
-            error = DEVICE_REFUSE(&sim->table.resources, fault->error, "call %llu was to fail",
-                                  (unsigned long long)number);
+            error =
+                DEVICE_REFUSE(&sim->table.resources, fault->error, "call %llu was to fail", (unsigned long long)number);
         }
     }
     if (sim->fault_count != 0) {
@@ -137,8 +135,7 @@ int sim_leave(struct device_table *table, struct device_call *call, int result)
     return result;
 }
 
-int varve_sim_fail(struct varve_device *device, enum varve_device_call call, uint64_t nth, uint64_t count,
-                   int error)
+int varve_sim_fail(struct varve_device *device, enum varve_device_call call, uint64_t nth, uint64_t count, int error)
 {
     struct sim_device *sim = sim_of(device);
     uint64_t first;

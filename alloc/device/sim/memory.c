@@ -42,8 +42,7 @@ static int place_counted(struct sim_device *sim, uint64_t bytes, uint64_t *addr_
 /* What nobody else has: reservations and scripts may have put something in the way. */
 static int place_as_cuda(struct sim_device *sim, uint64_t bytes, uint64_t *addr_out)
 {
-    int error =
-        bytes < (uint64_t)1 << 62 ? sim_places_take(&sim->places, bytes, addr_out) : VARVE_ERROR_NO_MEMORY;
+    int error = bytes < (uint64_t)1 << 62 ? sim_places_take(&sim->places, bytes, addr_out) : VARVE_ERROR_NO_MEMORY;
 
     if (error == 0 && device_ranges_overlap(&sim->table.resources.space, *addr_out, bytes) != NULL) {
         sim_places_give_back(&sim->places, *addr_out);
@@ -68,8 +67,8 @@ static int choose_address(struct sim_device *sim, varve_sim_address script, uint
         }
         return device_ranges_first_fit(&sim->table.resources.space, bytes, addr_out)
                    ? 0
-                   : DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY,
-                                   "no addresses left for %llu bytes", (unsigned long long)bytes);
+                   : DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY, "no addresses left for %llu bytes",
+                                   (unsigned long long)bytes);
     }
     *addr_out = 0;
     error = script(sim->options.address_context, bytes, stream, reservation, addr_out);
@@ -106,8 +105,8 @@ static int pool_reserve(struct sim_device *sim, uint64_t bytes)
     uint64_t spare = sim->table.resources.pooled - sim->pool_used;
 
     if (bytes > UINT64_MAX / 2) {
-        return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY,
-                             "%llu bytes are more than a pool can have", (unsigned long long)bytes);
+        return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY, "%llu bytes are more than a pool can have",
+                             (unsigned long long)bytes);
     }
     return bytes <= spare ? 0 : pool_grow(sim, whole_steps(bytes - spare));
 }
@@ -119,8 +118,8 @@ static int pool_place(struct sim_device *sim, uint64_t bytes, uint64_t *addr_out
     int error;
 
     if (bytes > UINT64_MAX / 4) {
-        return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY,
-                             "%llu bytes are more than a pool can have", (unsigned long long)bytes);
+        return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY, "%llu bytes are more than a pool can have",
+                             (unsigned long long)bytes);
     }
     place = sim_pool_find(&sim->pool, bytes, POOL_PIECE);
     error = pool_grow(sim, place.growth);
@@ -148,9 +147,8 @@ int sim_obtain(struct device_table *table, struct device_call *call, struct devi
         error = pool_reserve(sim, range->bytes);
     }
     if (error == 0 && !is_placed) {
-        error = choose_address(
-            sim, is_reservation ? sim->options.reservation_address : sim->options.segment_address,
-            range->bytes, call->stream, call->reservation, &range->addr);
+        error = choose_address(sim, is_reservation ? sim->options.reservation_address : sim->options.segment_address,
+                               range->bytes, call->stream, call->reservation, &range->addr);
     }
     if (error == 0 && range->kind == DEVICE_RANGE_POOLED) {
         sim->pool_used += range->bytes;
@@ -202,8 +200,7 @@ static int pool_trim(struct device_table *table, struct device_call *call)
 
 int sim_pool_trim(struct varve_device *device, uint64_t keep_bytes)
 {
-    return device_run(device, (struct device_call){.kind = VARVE_DEVICE_POOL_TRIM, .bytes = keep_bytes},
-                      pool_trim);
+    return device_run(device, (struct device_call){.kind = VARVE_DEVICE_POOL_TRIM, .bytes = keep_bytes}, pool_trim);
 }
 
 int sim_pool_check(const struct sim_device *sim, struct varve_message *message)
@@ -211,13 +208,11 @@ int sim_pool_check(const struct sim_device *sim, struct varve_message *message)
     const struct device_range *range = device_ranges_at_or_after(&sim->table.resources.space, 0);
     uint64_t used = 0;
 
-    for (; range;
-         range = device_ranges_at_or_after(&sim->table.resources.space, range->addr + range->bytes)) {
+    for (; range; range = device_ranges_at_or_after(&sim->table.resources.space, range->addr + range->bytes)) {
         used += range->kind == DEVICE_RANGE_POOLED ? range->bytes : 0;
     }
     if (used != sim->pool_used || used > sim->table.resources.pooled) {
-        return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                 "pool: %llu bytes handed out, %llu counted, %llu held",
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "pool: %llu bytes handed out, %llu counted, %llu held",
                                  (unsigned long long)used, (unsigned long long)sim->pool_used,
                                  (unsigned long long)sim->table.resources.pooled);
     }

@@ -80,8 +80,7 @@ static int put_part(struct sim_chunk *chunk, size_t position, uint64_t addr, uin
 
 /* ---- chunks ---- */
 
-static struct sim_chunk *chunk_add(struct sim_places *places, struct sim_chunk *higher, uint64_t addr,
-                                   uint64_t bytes)
+static struct sim_chunk *chunk_add(struct sim_places *places, struct sim_chunk *higher, uint64_t addr, uint64_t bytes)
 {
     struct sim_chunk *chunk = calloc(1, sizeof(*chunk));
     struct sim_chunk *lower = higher != NULL ? higher->lower : places->highest;
@@ -89,12 +88,8 @@ static struct sim_chunk *chunk_add(struct sim_places *places, struct sim_chunk *
     if (chunk == NULL) {
         return NULL;
     }
-    *chunk = (struct sim_chunk){.older = places->newest,
-                                .lower = lower,
-                                .higher = higher,
-                                .addr = addr,
-                                .bytes = bytes,
-                                .room = bytes};
+    *chunk = (struct sim_chunk){
+        .older = places->newest, .lower = lower, .higher = higher, .addr = addr, .bytes = bytes, .room = bytes};
     if (places->newest != NULL) {
         places->newest->newer = chunk;
     }

@@ -77,9 +77,8 @@ static void drop(struct sim_pool *pool, size_t at)
 
 int sim_pool_take(struct sim_pool *pool, const struct sim_pool_place *place)
 {
-    int error = place->hole == pool->count
-                    ? insert(pool, pool->count, (struct sim_hole){pool->end, pool->end})
-                    : VARVE_OK;
+    int error =
+        place->hole == pool->count ? insert(pool, pool->count, (struct sim_hole){pool->end, pool->end}) : VARVE_OK;
     struct sim_hole *hole;
 
     if (error != VARVE_OK) {

@@ -124,9 +124,9 @@ static int options_complete(struct varve_sim_options *options, struct varve_mess
         options->first_addr = SIM_FIRST_ADDR;
     }
     if (options->first_addr >> 62 != 0 || options->alignment >> 62 != 0) {
-        return varve_message_set(
-            message, VARVE_ERROR_INVALID, "sim: first address %#llx and alignment %#llx must be below 2^62",
-            (unsigned long long)options->first_addr, (unsigned long long)options->alignment);
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "sim: first address %#llx and alignment %#llx must be below 2^62",
+                                 (unsigned long long)options->first_addr, (unsigned long long)options->alignment);
     }
     if (options->total_bytes == 0) {
         options->total_bytes = options->capacity_bytes ? options->capacity_bytes : SIM_TOTAL_BYTES;
@@ -154,8 +154,8 @@ int varve_sim_open(const struct varve_sim_options *options, struct varve_device 
     sim->options = all;
     sim->next_addr = (all.first_addr + all.alignment - 1) & ~(all.alignment - 1);
     sim->places.top = (all.first_addr + PLACES_SPAN) & ~(PLACES_SPAN - 1);
-    resources_init(&sim->table.resources, all.capacity_bytes ? all.capacity_bytes : UINT64_MAX, 1,
-                   all.first_addr, all.alignment);
+    resources_init(&sim->table.resources, all.capacity_bytes ? all.capacity_bytes : UINT64_MAX, 1, all.first_addr,
+                   all.alignment);
     pthread_mutexattr_init(&attributes);
     pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&sim->table.mutex, &attributes);

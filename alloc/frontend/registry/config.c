@@ -69,8 +69,7 @@ static int read_limit(const char *prefix, struct frontend_config *config, struct
     const char *value = variable(prefix, "LIMIT", name, sizeof(name));
 
     if (value != NULL && !parse_bytes(value, &config->limit_bytes)) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: '%.64s' is no number of bytes", name,
-                                 value);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: '%.64s' is no number of bytes", name, value);
     }
     return VARVE_OK;
 }
@@ -81,15 +80,13 @@ static int read_policy(const char *prefix, struct frontend_config *config, struc
     const char *value = variable(prefix, "POLICY", name, sizeof(name));
 
     if (value != NULL && strlen(value) >= sizeof(config->policy)) {
-        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s: there is no policy '%.64s'", name,
-                                 value);
+        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s: there is no policy '%.64s'", name, value);
     }
     snprintf(config->policy, sizeof(config->policy), "%s", value != NULL ? value : "pytorch");
     return VARVE_OK;
 }
 
-static int read_alloc(const char *alloc_variable, struct frontend_config *config,
-                      struct varve_message *message)
+static int read_alloc(const char *alloc_variable, struct frontend_config *config, struct varve_message *message)
 {
     struct varve_message reason = {""};
     const char *value;
@@ -100,8 +97,7 @@ static int read_alloc(const char *alloc_variable, struct frontend_config *config
     }
     value = getenv(alloc_variable);
     error = varve_alloc_config_parse(value != NULL ? value : "", &config->alloc, &reason);
-    return error == VARVE_OK ? error
-                             : varve_message_set(message, error, "%s: %.400s", alloc_variable, reason.text);
+    return error == VARVE_OK ? error : varve_message_set(message, error, "%s: %.400s", alloc_variable, reason.text);
 }
 
 int frontend_config_read(const char *prefix, const char *alloc_variable, struct frontend_config *config_out,

@@ -16,9 +16,8 @@ int frontend_device_open(const struct frontend_config *config, int ordinal, stru
 {
     switch (config->kind) {
     case FRONTEND_DEVICE_HOST:
-        return varve_host_open(
-            &(struct varve_host_options){.index = ordinal, .limit_bytes = config->limit_bytes}, device_out,
-            message);
+        return varve_host_open(&(struct varve_host_options){.index = ordinal, .limit_bytes = config->limit_bytes},
+                               device_out, message);
     case FRONTEND_DEVICE_SIM:
         return varve_sim_open(
             &(struct varve_sim_options){
@@ -30,10 +29,9 @@ int frontend_device_open(const struct frontend_config *config, int ordinal, stru
     case FRONTEND_DEVICE_CUDA:
         break;
     }
-    return varve_cuda_open(&(struct varve_cuda_options){.index = ordinal,
-                                                        .ordinal = ordinal,
-                                                        .limit_bytes = config->limit_bytes},
-                           device_out, message);
+    return varve_cuda_open(
+        &(struct varve_cuda_options){.index = ordinal, .ordinal = ordinal, .limit_bytes = config->limit_bytes},
+        device_out, message);
 }
 
 void frontend_device_describe(enum frontend_device_kind kind, struct varve_device *device)

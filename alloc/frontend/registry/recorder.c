@@ -36,8 +36,8 @@ static void record_decision(void *context, const struct varve_record *record)
 
         varve_emit_words(record->addr, record->size, record->requested, record->arg, record->id_stream,
                          record->dev_seq_kind_flags,
-                         varve_record_last(has_own ? frontend_callsite : record->callsite, record->pool,
-                                           record->device, record->cause));
+                         varve_record_last(has_own ? frontend_callsite : record->callsite, record->pool, record->device,
+                                           record->cause));
     }
     if (device->history.limit > 0) {
         struct varve_record events[VARVE_FOLD_EVENTS_MAX];

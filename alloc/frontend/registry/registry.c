@@ -117,9 +117,8 @@ void registry_begin(const struct frontend *frontend)
 static int config_load(struct varve_message *message)
 {
     if (!registry.has_config) {
-        registry.config_error =
-            frontend_config_read(registry.frontend->prefix, registry.frontend->alloc_variable,
-                                 &registry.config, &registry.config_message);
+        registry.config_error = frontend_config_read(registry.frontend->prefix, registry.frontend->alloc_variable,
+                                                     &registry.config, &registry.config_message);
         registry.has_config = true;
     }
     return registry.config_error == VARVE_OK

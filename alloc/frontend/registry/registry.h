@@ -16,7 +16,7 @@
 struct frontend {
     const char *prefix;         /* of its environment variables */
     const char *alloc_variable; /* with the allocator's configuration; NULL: PyTorch's own */
-    unsigned records; /* enum varve_records: what a session must want for a trace of the decisions */
+    unsigned records;           /* enum varve_records: what a session must want for a trace of the decisions */
 };
 
 /// Before any other function here, of a library that is not PyTorch's; `frontend` must stay.

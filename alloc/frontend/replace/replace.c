@@ -172,8 +172,7 @@ static int replace_free(uint64_t addr)
 
 static int replace_range(uint64_t addr, uint64_t *base_out, uint64_t *bytes_out)
 {
-    for (struct frontend_device *device = registry_next(-1); device != NULL;
-         device = registry_next(device->ordinal)) {
+    for (struct frontend_device *device = registry_next(-1); device != NULL; device = registry_next(device->ordinal)) {
         struct varve_block_info block;
 
         if (varve_alloc_find_block(device->alloc, addr, &block) == VARVE_OK) {

@@ -41,8 +41,8 @@ static int check_ordinal(int device)
 {
     return device >= 0 && device < VARVE_TORCH_DEVICES
                ? VARVE_OK
-               : varve_message_set(registry_message(), VARVE_ERROR_INVALID, "device %d; varve serves 0 to %d",
-                                   device, VARVE_TORCH_DEVICES - 1);
+               : varve_message_set(registry_message(), VARVE_ERROR_INVALID, "device %d; varve serves 0 to %d", device,
+                                   VARVE_TORCH_DEVICES - 1);
 }
 
 /* ---- statistics ---- */
@@ -113,8 +113,7 @@ int varve_torch_set_memory_fraction(int ordinal, double fraction)
         error = varve_alloc_set_memory_fraction(device->alloc, fraction);
     }
     if (error == VARVE_ERROR_INVALID && device != NULL) {
-        varve_message_set(registry_message(), error, "a fraction of %g; it must be above 0, and 1 at most",
-                          fraction);
+        varve_message_set(registry_message(), error, "a fraction of %g; it must be above 0, and 1 at most", fraction);
     }
     return error;
 }
@@ -169,8 +168,7 @@ int varve_torch_empty_cache(int ordinal, uint64_t pool_capture, uint64_t pool_us
     const struct varve_pool_id pool = {pool_capture, pool_user};
     int error = ordinal < 0 ? VARVE_OK : check_ordinal(ordinal);
 
-    for (struct frontend_device *device = registry_next(-1); device != NULL;
-         device = registry_next(device->ordinal)) {
+    for (struct frontend_device *device = registry_next(-1); device != NULL; device = registry_next(device->ordinal)) {
         int failed;
 
         if (ordinal >= 0 && device->ordinal != ordinal) {
@@ -181,8 +179,8 @@ int varve_torch_empty_cache(int ordinal, uint64_t pool_capture, uint64_t pool_us
         }
         failed = varve_alloc_empty_pool(device->alloc, pool);
         if (failed != VARVE_OK && failed != VARVE_ERROR_NOT_FOUND && error == VARVE_OK) {
-            error = varve_message_set(registry_message(), failed, "empty_cache of device %d: %s",
-                                      device->ordinal, varve_strerror(failed));
+            error = varve_message_set(registry_message(), failed, "empty_cache of device %d: %s", device->ordinal,
+                                      varve_strerror(failed));
         }
     }
     return error;
@@ -213,8 +211,7 @@ int varve_torch_get_settings(struct varve_torch_settings *settings_out)
     }
     memcpy(settings_out->text, config.alloc.text, sizeof(settings_out->text));
     memcpy(settings_out->policy, config.policy, sizeof(settings_out->policy));
-    snprintf(settings_out->device, sizeof(settings_out->device), "%s",
-             frontend_device_kind_name(config.kind));
+    snprintf(settings_out->device, sizeof(settings_out->device), "%s", frontend_device_kind_name(config.kind));
     settings_out->max_split_size = config.alloc.max_split_size;
     settings_out->max_non_split_rounding_size = config.alloc.max_non_split_rounding_size;
     settings_out->large_segment_size = config.alloc.large_segment_size;

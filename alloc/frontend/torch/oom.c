@@ -47,8 +47,7 @@ int varve_torch_add_oom_observer(varve_torch_oom_observer observer, void *contex
     if (list.count < OBSERVERS) {
         list.observers[list.count++] = (struct oom_observer){observer, context};
     } else {
-        error = varve_message_set(registry_message(), VARVE_ERROR_FULL, "there are %d observers already",
-                                  OBSERVERS);
+        error = varve_message_set(registry_message(), VARVE_ERROR_FULL, "there are %d observers already", OBSERVERS);
     }
     pthread_mutex_unlock(&list.mutex);
     return error;
@@ -61,8 +60,7 @@ int varve_torch_remove_oom_observer(varve_torch_oom_observer observer, void *con
     pthread_mutex_lock(&list.mutex);
     for (unsigned i = 0; i < list.count; i++) {
         if (list.observers[i].call == observer && list.observers[i].context == context) {
-            memmove(&list.observers[i], &list.observers[i + 1],
-                    (list.count - i - 1) * sizeof(list.observers[0]));
+            memmove(&list.observers[i], &list.observers[i + 1], (list.count - i - 1) * sizeof(list.observers[0]));
             list.count--;
             error = VARVE_OK;
             break;

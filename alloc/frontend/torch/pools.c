@@ -14,10 +14,10 @@ static struct varve_pool_id pool_id(uint64_t capture, uint64_t user)
 
 static int describe(int error, struct varve_pool_id pool, const char *what, struct varve_message *message)
 {
-    return error == VARVE_OK ? VARVE_OK
-                             : varve_message_set(message, error, "pool (%llu, %llu): %s: %s",
-                                                 (unsigned long long)pool.capture,
-                                                 (unsigned long long)pool.user, what, varve_strerror(error));
+    return error == VARVE_OK
+               ? VARVE_OK
+               : varve_message_set(message, error, "pool (%llu, %llu): %s: %s", (unsigned long long)pool.capture,
+                                   (unsigned long long)pool.user, what, varve_strerror(error));
 }
 
 /* ---- hooks ---- */

@@ -27,8 +27,8 @@ static void fail_text(const struct frontend_device *device, int error, struct va
     }
 }
 
-static __attribute__((noinline)) int allocate_slowly(uint64_t bytes, int ordinal, uint64_t stream,
-                                                     uint64_t *addr_out, struct varve_message *message)
+static __attribute__((noinline)) int allocate_slowly(uint64_t bytes, int ordinal, uint64_t stream, uint64_t *addr_out,
+                                                     struct varve_message *message)
 {
     struct frontend_device *device;
     int error = registry_get(ordinal, &device, message);
@@ -36,8 +36,7 @@ static __attribute__((noinline)) int allocate_slowly(uint64_t bytes, int ordinal
     return error == VARVE_OK ? torch_allocate(bytes, ordinal, stream, addr_out, message) : error;
 }
 
-int torch_allocate(uint64_t bytes, int ordinal, uint64_t stream, uint64_t *addr_out,
-                   struct varve_message *message)
+int torch_allocate(uint64_t bytes, int ordinal, uint64_t stream, uint64_t *addr_out, struct varve_message *message)
 {
     struct frontend_device *device = registry_find(ordinal);
     int error;
@@ -70,8 +69,8 @@ void varve_torch_free(void *addr, size_t bytes, int ordinal, void *stream)
     }
 }
 
-void torch_failure_text(int error, uint64_t bytes, int device, const struct varve_message *message,
-                        char *text, size_t size)
+void torch_failure_text(int error, uint64_t bytes, int device, const struct varve_message *message, char *text,
+                        size_t size)
 {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
     double amount = (double)bytes;
@@ -84,8 +83,8 @@ void torch_failure_text(int error, uint64_t bytes, int device, const struct varv
     for (; amount >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0]); unit++) {
         amount /= 1024;
     }
-    snprintf(text, size, "CUDA out of memory. Tried to allocate %.*f %s on GPU %d. varve says: %s",
-             unit > 0 ? 2 : 0, amount, units[unit], device, message->text);
+    snprintf(text, size, "CUDA out of memory. Tried to allocate %.*f %s on GPU %d. varve says: %s", unit > 0 ? 2 : 0,
+             amount, units[unit], device, message->text);
 }
 
 /* ---- what comes with an address only ---- */
@@ -101,16 +100,14 @@ int torch_record_stream(uint64_t addr, uint64_t stream, struct varve_message *me
          device = registry_next(device->ordinal)) {
         error = varve_alloc_record_stream(device->alloc, addr, stream, message);
     }
-    return error == VARVE_ERROR_NOT_FOUND ? VARVE_OK
-                                          : error; /* allocations of other libraries are left alone */
+    return error == VARVE_ERROR_NOT_FOUND ? VARVE_OK : error; /* allocations of other libraries are left alone */
 }
 
 void *varve_torch_base_alloc(void *addr, size_t *bytes_out)
 {
     uint64_t base = (uint64_t)(uintptr_t)addr, bytes = 0;
 
-    for (struct frontend_device *device = registry_next(-1); device != NULL;
-         device = registry_next(device->ordinal)) {
+    for (struct frontend_device *device = registry_next(-1); device != NULL; device = registry_next(device->ordinal)) {
         if (varve_alloc_get_base_allocation(device->alloc, base, &base, &bytes) == VARVE_OK) {
             break;
         }

@@ -45,8 +45,8 @@ void doctor_check_leftovers(struct doctor_lines *lines); /* leftovers.c */
 /// A line on a library that the dynamic linker finds, or on a part of this installation.
 void doctor_check_library(struct doctor_lines *lines, const char *key, const char *name, const char *effect,
                           const char *remedy);
-void doctor_check_component(struct doctor_lines *lines, const char *key, enum component component,
-                            const char *effect, const char *remedy);
+void doctor_check_component(struct doctor_lines *lines, const char *key, enum component component, const char *effect,
+                            const char *remedy);
 /// The first file that a pattern of paths names.
 bool pattern_find(const char *pattern, char *path, size_t path_bytes);
 /// Where LD_LIBRARY_PATH and the usual folders have the library `name`, which may be a pattern.

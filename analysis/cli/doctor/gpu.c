@@ -66,13 +66,12 @@ static bool is_forbidden(struct doctor_lines *lines, const char *node)
     }
     group = getgrgid(status.st_gid);
     if ((status.st_mode & 0060U) == 0060U && group != NULL && status.st_gid != 0) {
-        snprintf(remedy, sizeof(remedy), "as root: usermod -aG %.32s USER, then log in again",
-                 group->gr_name);
+        snprintf(remedy, sizeof(remedy), "as root: usermod -aG %.32s USER, then log in again", group->gr_name);
     } else {
         snprintf(remedy, sizeof(remedy), "as root: chmod a+rw %.100s", node);
     }
-    doctor_add(lines, "gpu", DOCTOR_MISSING, no_cuda, remedy, "no right to read and write %.80s (mode %04o)",
-               node, (unsigned)status.st_mode & 07777U);
+    doctor_add(lines, "gpu", DOCTOR_MISSING, no_cuda, remedy, "no right to read and write %.80s (mode %04o)", node,
+               (unsigned)status.st_mode & 07777U);
     return true;
 }
 
@@ -114,8 +113,7 @@ void doctor_check_gpu_nodes(struct doctor_lines *lines, const char *folder, cons
                    "a container is started with its GPUs (--gpus all); else nvidia-modprobe as root",
                    "no device node (%.100s)", pattern);
     } else if (access(memory, F_OK) != 0) {
-        doctor_add(lines, "gpu", DOCTOR_WARNING, no_cuda, "as root: nvidia-modprobe -u -c 0", "no %.100s",
-                   memory);
+        doctor_add(lines, "gpu", DOCTOR_WARNING, no_cuda, "as root: nvidia-modprobe -u -c 0", "no %.100s", memory);
     } else {
         doctor_add(lines, "gpu", DOCTOR_OK, "", "", "%zu device node%s%s%s", (size_t)gpus.gl_pathc,
                    gpus.gl_pathc == 1 ? "" : "s", version[0] != '\0' ? ", kernel module " : "", version);
@@ -196,15 +194,14 @@ static void check_driver(struct doctor_lines *lines, const struct driver_probe *
     } else if (probe->answer != PROGRAM_ANSWERED) {
         check_unfinished(lines, probe);
     } else if (probe->result != 0) {
-        doctor_add(lines, "cuda", DOCTOR_MISSING, no_cuda, start_remedy(probe->result),
-                   "%.60s does not start: %.80s", probe->library,
+        doctor_add(lines, "cuda", DOCTOR_MISSING, no_cuda, start_remedy(probe->result), "%.60s does not start: %.80s",
+                   probe->library,
                    probe->reason[0] != '\0' ? probe->reason
                    : probe->result == 34    ? "CUDA_ERROR_STUB_LIBRARY"
                                             : "error without a name");
     } else {
-        doctor_add(lines, "cuda", DOCTOR_OK, "", "", "driver for CUDA %d.%d, %d device%s, %.90s",
-                   probe->version / 1000, probe->version % 1000 / 10, probe->devices,
-                   probe->devices == 1 ? "" : "s", probe->library);
+        doctor_add(lines, "cuda", DOCTOR_OK, "", "", "driver for CUDA %d.%d, %d device%s, %.90s", probe->version / 1000,
+                   probe->version % 1000 / 10, probe->devices, probe->devices == 1 ? "" : "s", probe->library);
     }
     if (probe->result == 0 && probe->step >= PROBE_COUNTING) {
         check_devices(lines, probe);
@@ -320,8 +317,8 @@ void doctor_check_gpu(struct doctor_lines *lines)
     doctor_check_cupti(lines, torch);
     if (injected != NULL && injected[0] != '\0') {
         doctor_add(lines, "cuda_injection", DOCTOR_WARNING,
-                   "another tool's library: varve record --cupti takes its place",
-                   "unset CUDA_INJECTION64_PATH", "CUDA_INJECTION64_PATH is %.120s", injected);
+                   "another tool's library: varve record --cupti takes its place", "unset CUDA_INJECTION64_PATH",
+                   "CUDA_INJECTION64_PATH is %.120s", injected);
     }
     check_components(lines);
 }

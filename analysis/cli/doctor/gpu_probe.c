@@ -118,8 +118,7 @@ static void start_driver(int output, struct driver_probe *probe, const struct fu
     if (functions->error_text != NULL && functions->error_text(probe->result, &text) != 0) {
         text = NULL;
     }
-    snprintf(reason, sizeof(reason), name != NULL && text != NULL ? "%s (%s)" : "%s",
-             name != NULL ? name : "", text);
+    snprintf(reason, sizeof(reason), name != NULL && text != NULL ? "%s (%s)" : "%s", name != NULL ? name : "", text);
     set_words(probe->reason, sizeof(probe->reason), reason);
 }
 
@@ -185,8 +184,7 @@ void driver_probe(struct driver_probe *probe)
 const char *probe_step_text(enum probe_step step)
 {
     static const char *const texts[] = {
-        "being loaded", "being queried for its version", "cuInit", "listing the devices", "opening device 0",
-        "the end",
+        "being loaded", "being queried for its version", "cuInit", "listing the devices", "opening device 0", "the end",
     };
 
     return (unsigned)step <= PROBE_DONE ? texts[step] : "";

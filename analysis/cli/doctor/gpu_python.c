@@ -30,8 +30,7 @@ static void quoted_value(const char *line, char *value, size_t bytes)
     const char *at = strchr(line, '=');
 
     at = at != NULL ? at + strcspn(at, "'\"") : "";
-    snprintf(value, bytes, "%.*s", *at != '\0' ? (int)strcspn(at + 1, "'\"\n") : 0,
-             *at != '\0' ? at + 1 : "");
+    snprintf(value, bytes, "%.*s", *at != '\0' ? (int)strcspn(at + 1, "'\"\n") : 0, *at != '\0' ? at + 1 : "");
 }
 
 static void read_version(struct pytorch *pytorch)
@@ -89,11 +88,11 @@ static void check_found(struct doctor_lines *lines, const struct pytorch *pytorc
     } else if (driver_version > 0 && major > driver_version / 1000) {
         doctor_add(lines, "pytorch", DOCTOR_WARNING, "it finds no GPU (torch.cuda.is_available() is False)",
                    "a newer driver, or a PyTorch for an older CUDA",
-                   "PyTorch %.30s is for CUDA %ld.%ld, the driver for CUDA %d.%d", pytorch->version, major,
-                   minor, driver_version / 1000, driver_version % 1000 / 10);
+                   "PyTorch %.30s is for CUDA %ld.%ld, the driver for CUDA %d.%d", pytorch->version, major, minor,
+                   driver_version / 1000, driver_version % 1000 / 10);
     } else {
-        doctor_add(lines, "pytorch", DOCTOR_OK, "", "", "PyTorch %.30s for CUDA %.10s, %.100s",
-                   pytorch->version, pytorch->cuda, pytorch->folder);
+        doctor_add(lines, "pytorch", DOCTOR_OK, "", "", "PyTorch %.30s for CUDA %.10s, %.100s", pytorch->version,
+                   pytorch->cuda, pytorch->folder);
     }
 }
 
@@ -155,8 +154,7 @@ void doctor_check_cupti(struct doctor_lines *lines, const char *packages)
     char path[PATH_MAX];
 
     if (!cupti_find(packages, path, sizeof(path))) {
-        doctor_add(lines, "cupti", DOCTOR_MISSING, effect,
-                   "NVIDIA's CUDA toolkit, or pip install nvidia-cuda-cupti",
+        doctor_add(lines, "cupti", DOCTOR_MISSING, effect, "NVIDIA's CUDA toolkit, or pip install nvidia-cuda-cupti",
                    "no libcupti.so.13 or libcupti.so.12");
         return;
     }

@@ -36,8 +36,7 @@ static int64_t directory_bytes(int descriptor, int depth)
         struct stat status;
         int below;
 
-        if (entry->d_name[0] == '.' ||
-            fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
+        if (entry->d_name[0] == '.' || fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
             continue;
         }
         if (S_ISREG(status.st_mode)) {
@@ -176,9 +175,8 @@ void doctor_check_leftovers(struct doctor_lines *lines)
         if (count++ < SHOWN) {
             snprintf(remedy, sizeof(remedy), "varve recover DB.d of that recording, or rm -r %.100s",
                      all.items[i].path);
-            doctor_add(lines, "leftover", DOCTOR_WARNING,
-                       "a recording that was killed; its rings occupy memory", remedy, "%.100s, %s",
-                       all.items[i].path, format_bytes(all.items[i].bytes).text);
+            doctor_add(lines, "leftover", DOCTOR_WARNING, "a recording that was killed; its rings occupy memory",
+                       remedy, "%.100s, %s", all.items[i].path, format_bytes(all.items[i].bytes).text);
         }
     }
     free(all.items);

@@ -87,8 +87,8 @@ void doctor_check_library(struct doctor_lines *lines, const char *key, const cha
     }
 }
 
-void doctor_check_component(struct doctor_lines *lines, const char *key, enum component component,
-                            const char *effect, const char *remedy)
+void doctor_check_component(struct doctor_lines *lines, const char *key, enum component component, const char *effect,
+                            const char *remedy)
 {
     char path[PATH_MAX];
 
@@ -107,8 +107,7 @@ static void check_debug_files(struct doctor_lines *lines)
     if (is_there) {
         doctor_add(lines, "debug_files", DOCTOR_OK, "", "", "%zu in /usr/lib/debug", (size_t)found.gl_pathc);
     } else {
-        doctor_add(lines, "debug_files", DOCTOR_MISSING,
-                   "frames in system libraries have few names and no lines",
+        doctor_add(lines, "debug_files", DOCTOR_MISSING, "frames in system libraries have few names and no lines",
                    "apt install libc6-dbg, and NAME-dbg or NAME-dbgsym of other libraries",
                    "none in /usr/lib/debug/.build-id");
     }

@@ -71,10 +71,9 @@ static int check_sessions(struct doctor_lines *lines, const char *listing)
         count++;
         snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, "<"), at);
         if (is_abandoned(name) && abandoned++ < SHOWN) {
-            snprintf(remedy, sizeof(remedy), "varve recover DB.d of that recording, or lttng destroy %.60s",
-                     name);
-            doctor_add(lines, "lttng_session", DOCTOR_WARNING,
-                       "a recording that was killed; LTTng still traces for it", remedy, "%.60s", name);
+            snprintf(remedy, sizeof(remedy), "varve recover DB.d of that recording, or lttng destroy %.60s", name);
+            doctor_add(lines, "lttng_session", DOCTOR_WARNING, "a recording that was killed; LTTng still traces for it",
+                       remedy, "%.60s", name);
         }
     }
     return count;
@@ -89,12 +88,10 @@ static void check_daemon(struct doctor_lines *lines)
     switch (program_run(list, LIMIT_MS, listing, sizeof(listing))) {
     case PROGRAM_ANSWERED:
         count = check_sessions(lines, listing);
-        doctor_add(lines, "lttng_daemon", DOCTOR_OK, "", "", "runs; it has %d session%s", count,
-                   count == 1 ? "" : "s");
+        doctor_add(lines, "lttng_daemon", DOCTOR_OK, "", "", "runs; it has %d session%s", count, count == 1 ? "" : "s");
         break;
     case PROGRAM_FAILED:
-        doctor_add(lines, "lttng_daemon", DOCTOR_OK, "", "",
-                   "none runs; varve record --lttng starts one and ends it");
+        doctor_add(lines, "lttng_daemon", DOCTOR_OK, "", "", "none runs; varve record --lttng starts one and ends it");
         break;
     case PROGRAM_LATE:
         doctor_add(lines, "lttng_daemon", DOCTOR_WARNING, without_lttng,
@@ -111,8 +108,8 @@ static void check_tools(struct doctor_lines *lines)
     char text[256];
 
     if (!program_find(version[0], path, sizeof(path))) {
-        doctor_add(lines, "lttng_tools", DOCTOR_MISSING, without_lttng, "apt install lttng-tools",
-                   "no %s in PATH", version[0]);
+        doctor_add(lines, "lttng_tools", DOCTOR_MISSING, without_lttng, "apt install lttng-tools", "no %s in PATH",
+                   version[0]);
         return;
     }
     if (program_run(version, LIMIT_MS, text, sizeof(text)) != PROGRAM_ANSWERED) {
@@ -121,8 +118,8 @@ static void check_tools(struct doctor_lines *lines)
     } else {
         const char *number = text + strcspn(text, "0123456789\n");
 
-        doctor_add(lines, "lttng_tools", DOCTOR_OK, "", "", "LTTng %.*s, %.120s",
-                   (int)strspn(number, "0123456789."), number, path);
+        doctor_add(lines, "lttng_tools", DOCTOR_OK, "", "", "LTTng %.*s, %.120s", (int)strspn(number, "0123456789."),
+                   number, path);
     }
     if (program_find("lttng", path, sizeof(path))) {
         check_daemon(lines);
@@ -143,8 +140,7 @@ void doctor_check_lttng(struct doctor_lines *lines)
     doctor_check_library(lines, "lttng_ctl", "liblttng-ctl.so.0", without_lttng, "apt install liblttng-ctl0");
     check_tools(lines);
     if (!ctf_program_find(path, sizeof(path))) {
-        doctor_add(lines, "ctf_import", DOCTOR_MISSING, no_import, "apt install babeltrace2",
-                   "no babeltrace2 in PATH");
+        doctor_add(lines, "ctf_import", DOCTOR_MISSING, no_import, "apt install babeltrace2", "no babeltrace2 in PATH");
     } else if (!component_find(COMPONENT_BABELTRACE_PLUGIN, path, sizeof(path))) {
         doctor_add(lines, "ctf_import", DOCTOR_MISSING, no_import,
                    "apt install libbabeltrace2-dev, then build varve again", "%.140s is not there", path);

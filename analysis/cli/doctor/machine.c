@@ -40,9 +40,8 @@ static void check_kernel(struct doctor_lines *lines)
     minor = *end == '.' ? (int)strtol(end + 1, NULL, 10) : 0;
     is_recent = major > 5 || (major == 5 && minor >= 3);
     doctor_add(lines, "kernel", is_recent ? DOCTOR_OK : DOCTOR_MISSING,
-               is_recent ? "" : "pidfd_open is missing: recording does not work",
-               is_recent ? "" : "Linux 5.3 or newer", "%.20s %.80s %.20s", name.sysname, name.release,
-               name.machine);
+               is_recent ? "" : "pidfd_open is missing: recording does not work", is_recent ? "" : "Linux 5.3 or newer",
+               "%.20s %.80s %.20s", name.sysname, name.release, name.machine);
 }
 
 static bool has_invariant_tsc(void)
@@ -106,14 +105,13 @@ static void check_space(struct doctor_lines *lines)
         snprintf(here, sizeof(here), ".");
     }
     if (shm < 0 || !is_writable) {
-        doctor_add(lines, "shared_memory", DOCTOR_MISSING,
-                   "rings are files beside the database: slower on a disk", "mount a tmpfs at /dev/shm",
-                   "/dev/shm %s", shm < 0 ? "is not there" : "is not writable");
+        doctor_add(lines, "shared_memory", DOCTOR_MISSING, "rings are files beside the database: slower on a disk",
+                   "mount a tmpfs at /dev/shm", "/dev/shm %s", shm < 0 ? "is not there" : "is not writable");
     } else {
         doctor_add(lines, "shared_memory", shm >= SHM_BYTES_MIN ? DOCTOR_OK : DOCTOR_WARNING,
                    shm >= SHM_BYTES_MIN ? "" : "space for few rings (4 MiB for each thread that allocates)",
-                   shm >= SHM_BYTES_MIN ? "" : "varve record --ring-size 256K, or a larger /dev/shm",
-                   "/dev/shm has %s", format_bytes(shm).text);
+                   shm >= SHM_BYTES_MIN ? "" : "varve record --ring-size 256K, or a larger /dev/shm", "/dev/shm has %s",
+                   format_bytes(shm).text);
     }
     doctor_add(lines, "disk", disk >= DISK_BYTES_MIN ? DOCTOR_OK : DOCTOR_WARNING,
                disk >= DISK_BYTES_MIN ? "" : "a million events take up to 140 MB", "", "%s free in %.100s",

@@ -76,8 +76,8 @@ static void become_child(void)
     }
 }
 
-struct child_end child_run(void (*work)(int output, const void *context), const void *context, int limit_ms,
-                           char *text, size_t bytes)
+struct child_end child_run(void (*work)(int output, const void *context), const void *context, int limit_ms, char *text,
+                           size_t bytes)
 {
     struct child_end end = {.answer = PROGRAM_FAILED};
     int status = 0;

@@ -27,8 +27,8 @@ struct child_end {
 };
 
 /// `work` in a fork child; what it writes to `output` goes to `text`, with a NUL behind it.
-struct child_end child_run(void (*work)(int output, const void *context), const void *context, int limit_ms,
-                           char *text, size_t bytes);
+struct child_end child_run(void (*work)(int output, const void *context), const void *context, int limit_ms, char *text,
+                           size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -154,8 +154,7 @@ static struct cJSON *answer_json(const struct explain_answer *answer)
     return object;
 }
 
-static void add_smallest(struct cJSON *object, const char *key, struct oom_scene *scene, size_t failure,
-                         size_t number)
+static void add_smallest(struct cJSON *object, const char *key, struct oom_scene *scene, size_t failure, size_t number)
 {
     json_integer_or_null(object, key, known(explain_smallest_limit(scene->explain, failure, number), 0));
 }
@@ -209,8 +208,7 @@ static struct cJSON *stages_json(struct oom_scene *scene, const struct oom_reque
     return array;
 }
 
-static struct cJSON *request_json(struct oom_scene *scene, const struct oom_request *request,
-                                  bool is_explained)
+static struct cJSON *request_json(struct oom_scene *scene, const struct oom_request *request, bool is_explained)
 {
     struct cJSON *object = json_object();
     struct owner owner = owner_of_callsite(scene->owners, scene->exact, request->callsite_id);
@@ -234,8 +232,7 @@ static struct cJSON *request_json(struct oom_scene *scene, const struct oom_requ
     if (request->failure.is_known) {
         oom_sentence(&request->memory, cause);
     }
-    json_text(object, "cause",
-              request->failure.is_known ? oom_cause_name(oom_cause_of(&request->memory)) : NULL);
+    json_text(object, "cause", request->failure.is_known ? oom_cause_name(oom_cause_of(&request->memory)) : NULL);
     json_text(object, "because", request->failure.is_known ? cause : NULL);
     json_add(object, "served", is_explained ? served_json(scene, request) : json_null_value());
     return object;

@@ -42,8 +42,7 @@ static void line(FILE *out, const char *label, const char *format, ...)
 
 static void print_request(FILE *out, struct oom_scene *scene, const struct oom_request *request)
 {
-    const struct segments_part part = {.process_id = request->request.process_id,
-                                       .device = request->request.device};
+    const struct segments_part part = {.process_id = request->request.process_id, .device = request->request.device};
     struct owner owner = owner_of_callsite(scene->owners, scene->exact, request->callsite_id);
     char text[OWNER_TEXT_BYTES];
     char pool[POOL_NAME_BYTES];
@@ -61,9 +60,8 @@ static void print_request(FILE *out, struct oom_scene *scene, const struct oom_r
         return;
     }
     pool_name(scene->exact, &part, request->request.pool, pool);
-    line(out, "needs", "a block of %s in pool %s of stream %u, or a new segment of %s",
-         EXACT(request->memory.rounded), pool, (unsigned)request->request.stream,
-         BYTES(request->memory.segment));
+    line(out, "needs", "a block of %s in pool %s of stream %u, or a new segment of %s", EXACT(request->memory.rounded),
+         pool, (unsigned)request->request.stream, BYTES(request->memory.segment));
 }
 
 static void print_memory(FILE *out, const struct oom_scene *scene, const struct oom_request *request)
@@ -73,11 +71,9 @@ static void print_memory(FILE *out, const struct oom_scene *scene, const struct 
 
     if (!failure->is_known) {
         if (request->reserved > 0) {
-            line(out, "memory", "reserved %s, allocated %s", BYTES(request->reserved),
-                 BYTES(request->allocated));
+            line(out, "memory", "reserved %s, allocated %s", BYTES(request->reserved), BYTES(request->allocated));
         } else {
-            line(out, "memory", "allocated %s; what was reserved is not in the trace",
-                 BYTES(request->allocated));
+            line(out, "memory", "allocated %s; what was reserved is not in the trace", BYTES(request->allocated));
         }
         return;
     }
@@ -140,8 +136,8 @@ static void print_stages(FILE *out, struct oom_scene *scene, const struct oom_re
         }
     }
     if (request->failure.is_known) {
-        line(out, "", "then a segment of %s was refused; before, with %s reserved, too",
-             BYTES(request->memory.segment), BYTES(request->memory.reserved + (uint64_t)freed));
+        line(out, "", "then a segment of %s was refused; before, with %s reserved, too", BYTES(request->memory.segment),
+             BYTES(request->memory.reserved + (uint64_t)freed));
     }
     if (others[0] != '\0') {
         line(out, "", "not run: %s", others);
@@ -164,8 +160,7 @@ static void print_block(FILE *out, struct oom_scene *scene, const struct oom_req
                  format_duration(request->ts_ns - owner.alloc_ns).text,
                  COUNT(oom_scene_allocations(scene, request, owner.alloc_seq)));
     }
-    fprintf(out, "%*s  %#-14" PRIx64 " %10s%s%s\n", INDENT, "", block->addr, BYTES(block->extent), state,
-            age);
+    fprintf(out, "%*s  %#-14" PRIx64 " %10s%s%s\n", INDENT, "", block->addr, BYTES(block->extent), state, age);
     if (text[0] != '\0') {
         fprintf(out, "%*s    %s\n", INDENT, "", text);
     }
@@ -193,20 +188,18 @@ static void print_hole(FILE *out, struct oom_scene *scene, const struct oom_requ
         return;
     }
     line(out, "best hole", "%s at %#" PRIx64 ", of %s in %s free %s of its pool and stream",
-         EXACT(failure->own.largest), failure->largest_addr, BYTES(failure->own.bytes),
-         COUNT(failure->own.blocks), format_plural((int64_t)failure->own.blocks, "block", "blocks"));
+         EXACT(failure->own.largest), failure->largest_addr, BYTES(failure->own.bytes), COUNT(failure->own.blocks),
+         format_plural((int64_t)failure->own.blocks, "block", "blocks"));
     if (freeing->blocks > 0 && freeing->result >= request->memory.rounded) {
-        line(out, "blocked by",
-             "%s %s in use, %s; without %s a free block of %s is left:", COUNT(freeing->blocks),
+        line(out, "blocked by", "%s %s in use, %s; without %s a free block of %s is left:", COUNT(freeing->blocks),
              format_plural((int64_t)freeing->blocks, "block", "blocks"), BYTES(freeing->bytes),
              freeing->blocks == 1 ? "it" : "them", BYTES(freeing->result));
         print_blocks(out, scene, request, freeing->first, freeing->blocks);
     } else {
-        line(
-            out, "blocked by",
-            "no segment is as large as the request; the one with most free has %s of %s, beside %s %s in use:",
-            BYTES(best->unused), BYTES(best->bytes), COUNT(best->blocks),
-            format_plural((int64_t)best->blocks, "block", "blocks"));
+        line(out, "blocked by",
+             "no segment is as large as the request; the one with most free has %s of %s, beside %s %s in use:",
+             BYTES(best->unused), BYTES(best->bytes), COUNT(best->blocks),
+             format_plural((int64_t)best->blocks, "block", "blocks"));
         print_blocks(out, scene, request, best->first, best->blocks);
     }
 }
@@ -234,8 +227,7 @@ static void print_cost(FILE *out, const struct oom_scene *scene, const struct ex
 {
     char text[LINE_BYTES];
 
-    snprintf(text, sizeof(text),
-             "%.20s of %.20s requests %s, peak reserved %.20s, %.20s device calls (%.20s)%s",
+    snprintf(text, sizeof(text), "%.20s of %.20s requests %s, peak reserved %.20s, %.20s device calls (%.20s)%s",
              answer->failures == 0 ? "none" : COUNT(answer->failures),
              COUNT(explain_get_facts(scene->explain)->requests), answer->failures <= 1 ? "fails" : "fail",
              BYTES(answer->figures.peak_reserved), COUNT(answer->figures.device_calls),
@@ -254,10 +246,9 @@ static void print_answer(FILE *out, const struct oom_scene *scene, const char *l
              COUNT(answer->empty_requests), BYTES(answer->empty_live));
         break;
     case EXPLAIN_RULE:
-        line(
-            out, label,
-            "searching the pool again after the release (PyTorch's pull request 191302, in no release of 2.11); "
-            "until then: catch the error and make the request again");
+        line(out, label,
+             "searching the pool again after the release (PyTorch's pull request 191302, in no release of 2.11); "
+             "until then: catch the error and make the request again");
         break;
     case EXPLAIN_POLICY:
         line(out, label, "policy %s", answer->change);
@@ -278,8 +269,7 @@ static void print_policies(FILE *out, const char *label, const struct explain_an
         if (answers[i].kind == EXPLAIN_POLICY) {
             snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s%s (%.20s of device calls)",
                      text[0] != '\0' ? ", " : "other policies: ", answers[i].change,
-                     answers[i].is_luck ? ", by luck" : "",
-                     format_duration((int64_t)answers[i].device_ns).text);
+                     answers[i].is_luck ? ", by luck" : "", format_duration((int64_t)answers[i].device_ns).text);
         }
     }
     if (text[0] != '\0') {
@@ -290,8 +280,7 @@ static void print_policies(FILE *out, const char *label, const struct explain_an
 static void print_line_to_set(FILE *out, struct oom_scene *scene, const struct oom_request *request,
                               const struct explain_answer *best)
 {
-    uint64_t all =
-        best->failures == 0 ? explain_smallest_limit(scene->explain, EXPLAIN_ALL, best->number) : 0;
+    uint64_t all = best->failures == 0 ? explain_smallest_limit(scene->explain, EXPLAIN_ALL, best->number) : 0;
     uint64_t one = all == 0 ? explain_smallest_limit(scene->explain, request->number, best->number) : 0;
 
     if (best->kind == EXPLAIN_SETTING) {
@@ -338,8 +327,7 @@ static void print_smallest(FILE *out, struct oom_scene *scene, const struct oom_
     uint64_t all = explain_smallest_limit(scene->explain, EXPLAIN_ALL, EXPLAIN_RECORDED);
 
     if (one != 0) {
-        line(out, "more memory", "as it is set, this request is served from %s on, and not 2 MiB below",
-             EXACT(one));
+        line(out, "more memory", "as it is set, this request is served from %s on, and not 2 MiB below", EXACT(one));
     }
     if (all != 0) {
         line(out, one != 0 ? "" : "more memory", "all requests are served from %s on", EXACT(all));
@@ -404,8 +392,7 @@ static void print_others(FILE *out, const struct oom_scene *scene, size_t first)
         table_add(&table, format_duration(request->ts_ns).text);
         table_add(&table, COUNT(request->request.device));
         table_add(&table, BYTES(request->requested));
-        table_add(&table,
-                  request->failure.is_known ? oom_cause_name(oom_cause_of(&request->memory)) : "unknown");
+        table_add(&table, request->failure.is_known ? oom_cause_name(oom_cause_of(&request->memory)) : "unknown");
     }
     table_print(&table, out, true);
     table_free(&table);

@@ -30,14 +30,12 @@ static void read_row(struct oom_scene *scene, struct cursor *cursor)
 {
     struct oom_request *request;
 
-    scene->requests =
-        memory_grow(scene->requests, &scene->capacity, scene->count, sizeof(scene->requests[0]));
+    scene->requests = memory_grow(scene->requests, &scene->capacity, scene->count, sizeof(scene->requests[0]));
     request = &scene->requests[scene->count++];
     *request = (struct oom_request){
         .request = {.seq = cursor_integer(cursor, 0),
                     .device = cursor_integer(cursor, 2),
-                    .rounded =
-                        varve_alloc_block_size(NULL, &scene->config, (uint64_t)cursor_integer(cursor, 5)),
+                    .rounded = varve_alloc_block_size(NULL, &scene->config, (uint64_t)cursor_integer(cursor, 5)),
                     .process_id = cursor_integer(cursor, 11),
                     .stream = (uint16_t)cursor_integer(cursor, 12),
                     .pool = (uint16_t)cursor_integer(cursor, 13)},
@@ -227,8 +225,7 @@ void oom_scene_free(struct oom_scene *scene)
 
 /* ---- what is looked up for a request that is printed ---- */
 
-size_t oom_scene_sites(struct oom_scene *scene, const struct oom_request *request,
-                       struct oom_site sites[OOM_SITES_MAX])
+size_t oom_scene_sites(struct oom_scene *scene, const struct oom_request *request, struct oom_site sites[OOM_SITES_MAX])
 {
     struct cursor cursor;
     size_t count = 0;
@@ -243,10 +240,10 @@ size_t oom_scene_sites(struct oom_scene *scene, const struct oom_request *reques
     cursor_bind_integer(&cursor, 3, request->request.seq);
     cursor_bind_integer(&cursor, 4, OOM_SITES_MAX);
     while (cursor_next(&cursor) && count < OOM_SITES_MAX) {
-        sites[count++] = (struct oom_site){
-            .owner = owner_of_callsite(scene->owners, scene->exact, cursor_integer(&cursor, 0)),
-            .bytes = cursor_integer(&cursor, 1),
-            .blocks = cursor_integer(&cursor, 2)};
+        sites[count++] =
+            (struct oom_site){.owner = owner_of_callsite(scene->owners, scene->exact, cursor_integer(&cursor, 0)),
+                              .bytes = cursor_integer(&cursor, 1),
+                              .blocks = cursor_integer(&cursor, 2)};
     }
     cursor_close(&cursor);
     return count;
@@ -300,8 +297,7 @@ size_t oom_scene_stages(struct oom_scene *scene, const struct oom_request *reque
 struct owner oom_scene_owner(const struct oom_scene *scene, const struct oom_request *request,
                              const struct varve_layout_block *block)
 {
-    const struct segments_part part = {.process_id = request->request.process_id,
-                                       .device = request->request.device};
+    const struct segments_part part = {.process_id = request->request.process_id, .device = request->request.device};
 
     return owners_of(scene->owners, &part, block->addr, request->request.seq);
 }
@@ -330,8 +326,7 @@ static struct replay_inference *follow(const struct history *history, struct rep
 }
 
 static int write_decisions(const struct history *history, const struct replay_inference *inference,
-                           struct replay_options *options, struct varve_writer *writer,
-                           struct varve_message *message)
+                           struct replay_options *options, struct varve_writer *writer, struct varve_message *message)
 {
     struct history_settings settings;
     struct replay_result result;

@@ -25,8 +25,7 @@ struct progress;
 
 struct oom_request {
     struct failed_request request; /* in the database of the decisions */
-    int64_t
-        seq; /* that people know: of the database that was given; of a snapshot, the number of the event */
+    int64_t seq; /* that people know: of the database that was given; of a snapshot, the number of the event */
     int64_t ts_ns, pid, tid, thread_id, callsite_id;
     int64_t requested, allocated, reserved, largest_free; /* of the event; largest_free < 0: unknown */
     struct failure failure;                               /* is_known */
@@ -36,8 +35,7 @@ struct oom_request {
 
 struct oom_scene {
     struct database *given; /* NULL: the trace is a snapshot */
-    struct database
-        *exact; /* the database of the decisions: that one, or one made by following the history */
+    struct database *exact; /* the database of the decisions: that one, or one made by following the history */
     struct oom_request *requests;
     size_t count, capacity;
     struct varve_alloc_config config;

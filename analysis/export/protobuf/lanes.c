@@ -13,8 +13,7 @@ struct lane {
     int64_t free_ns; /* the end of the outermost one */
 };
 
-void lanes_begin(struct lanes *lanes, struct track_writer *writer, uint64_t parent, const char *name,
-                 bool nests)
+void lanes_begin(struct lanes *lanes, struct track_writer *writer, uint64_t parent, const char *name, bool nests)
 {
     *lanes = (struct lanes){.writer = writer, .parent = parent, .name = name, .nests = nests};
 }

@@ -29,8 +29,7 @@ struct lanes {
     size_t last; /* the lane of the last slice */
 };
 
-void lanes_begin(struct lanes *lanes, struct track_writer *writer, uint64_t parent, const char *name,
-                 bool nests);
+void lanes_begin(struct lanes *lanes, struct track_writer *writer, uint64_t parent, const char *name, bool nests);
 /// A slice; an end before its beginning is the beginning.
 void lanes_add(struct lanes *lanes, int64_t begin_ns, int64_t end_ns, const struct track_event *event);
 /// End the slices that are open, and forget all.

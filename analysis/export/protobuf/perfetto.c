@@ -55,8 +55,7 @@ static void write_processes(struct timeline *timeline)
                               cursor_integer(&cursor, 3)));
     }
     cursor_close(&cursor);
-    rows_open(&cursor, timeline,
-              "SELECT id, pid, tid, name FROM thread WHERE ?1 IN (0, process_id) ORDER BY id");
+    rows_open(&cursor, timeline, "SELECT id, pid, tid, name FROM thread WHERE ?1 IN (0, process_id) ORDER BY id");
     while (cursor_next(&cursor)) {
         map_put(&timeline->threads, (uint64_t)cursor_integer(&cursor, 0),
                 track_thread(&timeline->writer, cursor_integer(&cursor, 1), cursor_integer(&cursor, 2),
@@ -149,8 +148,7 @@ static void write_rss(struct timeline *timeline)
         if (track == TRACK_NONE || cursor_integer(&cursor, 0) != process) {
             process = cursor_integer(&cursor, 0);
             before_ns = -1;
-            track =
-                track_of_bytes(&timeline->writer, track_of(&timeline->processes, process), "resident memory");
+            track = track_of_bytes(&timeline->writer, track_of(&timeline->processes, process), "resident memory");
         }
         write_row(timeline, track, before_ns, ns, cursor_integer(&cursor, 2), cursor_integer(&cursor, 3));
         before_ns = ns;
@@ -201,17 +199,17 @@ static struct lanes *lanes_of(struct stream_lanes *streams, struct cursor *curso
         lanes_end(&streams->lanes);
         memcpy(streams->key, key, sizeof(key));
         streams->is_open = true;
-        snprintf(streams->name, sizeof(streams->name), "GPU %" PRId64 ", stream %" PRId64 ": %s", key[1],
-                 key[2], streams->what);
-        lanes_begin(&streams->lanes, &streams->timeline->writer,
-                    track_of(&streams->timeline->processes, key[0]), streams->name, false);
+        snprintf(streams->name, sizeof(streams->name), "GPU %" PRId64 ", stream %" PRId64 ": %s", key[1], key[2],
+                 streams->what);
+        lanes_begin(&streams->lanes, &streams->timeline->writer, track_of(&streams->timeline->processes, key[0]),
+                    streams->name, false);
     }
     return &streams->lanes;
 }
 
 /* An event on a thread, with the flow of a segment. */
-static void write_segment_step(struct timeline *timeline, int64_t thread, int64_t ns,
-                               const struct track_event *segment, const char *name, bool ends_flow)
+static void write_segment_step(struct timeline *timeline, int64_t thread, int64_t ns, const struct track_event *segment,
+                               const char *name, bool ends_flow)
 {
     struct track_event event = *segment;
     uint64_t track = track_of(&timeline->threads, thread);
@@ -294,8 +292,7 @@ static void write_block(struct timeline *timeline, struct lanes *lanes, struct c
     track_event_pointer(&event, "addr", cursor_integer(cursor, 5));
     track_event_number(&event, "size", cursor_integer(cursor, 6));
     track_event_number(&event, "requested", cursor_integer(cursor, 7));
-    lanes_add(lanes, cursor_integer(cursor, 8), is_freed ? cursor_integer(cursor, 9) : timeline->end_ns,
-              &event);
+    lanes_add(lanes, cursor_integer(cursor, 8), is_freed ? cursor_integer(cursor, 9) : timeline->end_ns, &event);
 }
 
 static void write_blocks(struct timeline *timeline)
@@ -303,8 +300,7 @@ static void write_blocks(struct timeline *timeline)
     struct stream_lanes streams = {.timeline = timeline, .what = "blocks"};
     struct database *database = timeline->request->database;
     int64_t blocks = database_integer_of(
-        database,
-        "SELECT sum(allocations) FROM total_process WHERE domain = 'block' AND ?1 IN (0, process_id)",
+        database, "SELECT sum(allocations) FROM total_process WHERE domain = 'block' AND ?1 IN (0, process_id)",
         timeline->request->process_id);
     struct cursor cursor;
 
@@ -323,16 +319,16 @@ static void write_blocks(struct timeline *timeline)
     lanes_end(&streams.lanes);
     if (blocks > timeline->request->blocks) {
         varve_message_set(timeline->request->note, VARVE_OK,
-                          "of %s blocks the largest %s are drawn; --blocks N draws others",
-                          format_count(blocks).text, format_count(timeline->request->blocks).text);
+                          "of %s blocks the largest %s are drawn; --blocks N draws others", format_count(blocks).text,
+                          format_count(timeline->request->blocks).text);
     }
 }
 
 /* ---- what threads did ---- */
 
 /* Slices of threads that nest, by the thread of column 0. */
-static struct lanes *thread_lanes(struct timeline *timeline, struct lanes *lanes, int64_t *thread,
-                                  int64_t now, const char *name)
+static struct lanes *thread_lanes(struct timeline *timeline, struct lanes *lanes, int64_t *thread, int64_t now,
+                                  const char *name)
 {
     if (lanes->count == 0 || *thread != now) {
         lanes_end(lanes);
@@ -462,11 +458,10 @@ static void note_what_lacks(struct timeline *timeline)
     report_kept_words(kept, sizeof(kept), database);
     if (timeline->is_empty) {
         varve_message_set(timeline->request->note, VARVE_OK,
-                          "%s: nothing was allocated: the timeline has processes only",
-                          database_path(database));
+                          "%s: nothing was allocated: the timeline has processes only", database_path(database));
     } else if (!report_keeps_events(database) && timeline->request->note->text[0] == '\0') {
-        varve_message_set(timeline->request->note, VARVE_OK,
-                          "%s: %s: the timeline lacks what needs the others", database_path(database), kept);
+        varve_message_set(timeline->request->note, VARVE_OK, "%s: %s: the timeline lacks what needs the others",
+                          database_path(database), kept);
     }
 }
 

@@ -20,8 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINES_MAX \
-    64 /* of a location: functions inlined into each other; more of them are a location of their own */
+#define LINES_MAX 64 /* of a location: functions inlined into each other; more of them are a location of their own */
 #define FRAMES_MAX 65536        /* of a stack, as view `frame` has them */
 #define MODULE_ALIGNMENT 0x1000 /* of the addresses that modules are given */
 #define ADDRESS_MAX (INT64_C(1) << 47)
@@ -150,8 +149,7 @@ static void put_head(struct writer *writer)
 
 /* ---- modules, functions ---- */
 
-static void put_mapping(struct writer *writer, const char *path, const char *build_id, int64_t pc_max,
-                        uint64_t *end)
+static void put_mapping(struct writer *writer, const char *path, const char *build_id, int64_t pc_max, uint64_t *end)
 {
     Perftools__Profiles__Profile part = PERFTOOLS__PROFILES__PROFILE__INIT;
     Perftools__Profiles__Mapping mapping = PERFTOOLS__PROFILES__MAPPING__INIT;
@@ -162,8 +160,8 @@ static void put_mapping(struct writer *writer, const char *path, const char *bui
     if (map_find(&writer->mappings, filename) != NULL) {
         return; /* two paths that differ in what was cut, or left out */
     }
-    writer->module_begins = memory_grow(writer->module_begins, &writer->mapping_capacity,
-                                        writer->mapping_count + 1, sizeof(*writer->module_begins));
+    writer->module_begins = memory_grow(writer->module_begins, &writer->mapping_capacity, writer->mapping_count + 1,
+                                        sizeof(*writer->module_begins));
     mapping.id = ++writer->mapping_count;
     map_put(&writer->mappings, filename, mapping.id);
     mapping.memory_start = *end;
@@ -194,8 +192,7 @@ static void put_mappings(struct writer *writer)
         "NOT NULL AND f.pc IS NOT NULL GROUP BY s.module) s ORDER BY s.module IN (SELECT executable FROM process) "
         "DESC, s.module");
     while (cursor_next(&cursor) && writer->mapping_count < UINT16_MAX) {
-        put_mapping(writer, cursor_name(&cursor, 0), cursor_text(&cursor, 1), cursor_integer(&cursor, 2),
-                    &end);
+        put_mapping(writer, cursor_name(&cursor, 0), cursor_text(&cursor, 1), cursor_integer(&cursor, 2), &end);
     }
     cursor_close(&cursor);
 }
@@ -304,10 +301,9 @@ static uint32_t find_location(struct writer *writer, uint32_t frame, uint32_t ou
         return (uint32_t)*found;
     }
     number = (uint32_t)++writer->location_count;
-    writer->locations =
-        memory_grow(writer->locations, &writer->location_capacity, number, sizeof(*writer->locations));
-    writer->locations[number] = (struct location){
-        .frame = frame, .outer = outer, .lines = outer != 0 ? writer->locations[outer].lines + 1 : 1};
+    writer->locations = memory_grow(writer->locations, &writer->location_capacity, number, sizeof(*writer->locations));
+    writer->locations[number] =
+        (struct location){.frame = frame, .outer = outer, .lines = outer != 0 ? writer->locations[outer].lines + 1 : 1};
     map_put(&writer->location_numbers, key, number);
     put_location(writer, number);
     return number;
@@ -325,8 +321,8 @@ static void read_frames(struct writer *writer)
     all = writer->frame_limit + writer->symbol_limit + 1;
     writer->frames = memory_resize(NULL, all * sizeof(*writer->frames));
     for (size_t i = 0; i < all; i++) {
-        writer->frames[i] = (struct frame){
-            .symbol = i > writer->frame_limit ? (uint32_t)(i - writer->frame_limit) : 0, .pc = -1};
+        writer->frames[i] =
+            (struct frame){.symbol = i > writer->frame_limit ? (uint32_t)(i - writer->frame_limit) : 0, .pc = -1};
     }
     cursor_open(&cursor, database, "SELECT id, symbol_id, coalesce(pc, -1) FROM stack_frame WHERE id > 0");
     while (cursor_next(&cursor)) {
@@ -346,8 +342,7 @@ static struct node make_node(struct writer *writer, uint32_t frame, uint32_t cal
     bool is_inlined = writer->symbols[writer->frames[frame].symbol].is_inlined;
 
     if (is_inlined && outer->location != 0 && writer->locations[outer->location].lines < LINES_MAX) {
-        return (struct node){.location = find_location(writer, frame, outer->location),
-                             .caller = outer->caller};
+        return (struct node){.location = find_location(writer, frame, outer->location), .caller = outer->caller};
     }
     return (struct node){.location = find_location(writer, frame, 0), .caller = caller};
 }
@@ -356,15 +351,13 @@ static struct node make_node(struct writer *writer, uint32_t frame, uint32_t cal
 static void read_nodes(struct writer *writer)
 {
     struct database *database = writer->request->database;
-    int64_t limit =
-        database_number_limit(database, "SELECT max(id), count(*) FROM stack_node_row WHERE id > 0");
+    int64_t limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_node_row WHERE id > 0");
     struct cursor cursor;
 
     writer->node_limit = limit < UINT32_MAX ? (size_t)limit : UINT32_MAX;
     writer->nodes = memory_resize(NULL, (writer->node_limit + 1) * sizeof(*writer->nodes));
     memset(writer->nodes, 0, (writer->node_limit + 1) * sizeof(*writer->nodes));
-    cursor_open(&cursor, database,
-                "SELECT id, id - parent_lag, frame_id FROM stack_node_row WHERE id > 0 ORDER BY id");
+    cursor_open(&cursor, database, "SELECT id, id - parent_lag, frame_id FROM stack_node_row WHERE id > 0 ORDER BY id");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t parent = cursor_integer(&cursor, 1);
@@ -388,8 +381,7 @@ static size_t read_path(struct writer *writer, int64_t node, int64_t symbol)
     if (node <= 0 || node >= (int64_t)writer->node_limit || writer->nodes[node].location == 0) {
         bool is_known = symbol > 0 && symbol < (int64_t)writer->symbol_limit;
 
-        writer->path[0] =
-            find_location(writer, is_known ? (uint32_t)(writer->frame_limit + (size_t)symbol) : 0, 0);
+        writer->path[0] = find_location(writer, is_known ? (uint32_t)(writer->frame_limit + (size_t)symbol) : 0, 0);
         return 1;
     }
     for (uint32_t at = (uint32_t)node; at != 0 && count < FRAMES_MAX; at = writer->nodes[at].caller) {
@@ -403,8 +395,7 @@ static void put_sample(struct writer *writer, struct cursor *cursor)
     Perftools__Profiles__Profile part = PERFTOOLS__PROFILES__PROFILE__INIT;
     Perftools__Profiles__Sample sample = PERFTOOLS__PROFILES__SAMPLE__INIT;
     Perftools__Profiles__Sample *list = &sample;
-    Perftools__Profiles__Label labels[] = {PERFTOOLS__PROFILES__LABEL__INIT,
-                                           PERFTOOLS__PROFILES__LABEL__INIT};
+    Perftools__Profiles__Label labels[] = {PERFTOOLS__PROFILES__LABEL__INIT, PERFTOOLS__PROFILES__LABEL__INIT};
     Perftools__Profiles__Label *label_list[] = {&labels[0], &labels[1]};
     int64_t values[VALUES];
 

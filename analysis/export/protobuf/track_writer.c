@@ -27,9 +27,9 @@ static void begin_packet(struct packet *packet, struct track_writer *writer)
     packet->packet.has_trusted_packet_sequence_id = 1;
     packet->packet.trusted_packet_sequence_id = SEQUENCE;
     packet->packet.has_sequence_flags = 1;
-    packet->packet.sequence_flags =
-        writer->has_begun ? PERFETTO__PROTOS__TRACE_PACKET__SEQUENCE_FLAGS__SEQ_NEEDS_INCREMENTAL_STATE
-                          : PERFETTO__PROTOS__TRACE_PACKET__SEQUENCE_FLAGS__SEQ_INCREMENTAL_STATE_CLEARED;
+    packet->packet.sequence_flags = writer->has_begun
+                                        ? PERFETTO__PROTOS__TRACE_PACKET__SEQUENCE_FLAGS__SEQ_NEEDS_INCREMENTAL_STATE
+                                        : PERFETTO__PROTOS__TRACE_PACKET__SEQUENCE_FLAGS__SEQ_INCREMENTAL_STATE_CLEARED;
     packet->packet.has_first_packet_on_sequence = !writer->has_begun;
     packet->packet.first_packet_on_sequence = !writer->has_begun;
     writer->has_begun = true;
@@ -98,8 +98,8 @@ void track_writer_end(struct track_writer *writer)
 
 /* ---- tracks ---- */
 
-static uint64_t put_track(struct track_writer *writer, Perfetto__Protos__TrackDescriptor *track,
-                          uint64_t parent, const char *name)
+static uint64_t put_track(struct track_writer *writer, Perfetto__Protos__TrackDescriptor *track, uint64_t parent,
+                          const char *name)
 {
     char clean[FRAME_NAME_BYTES];
     struct packet packet;
@@ -267,8 +267,7 @@ static void set_location(struct packet *packet, struct event_parts *parts, const
     }
 }
 
-static void set_argument(struct packet *packet, struct event_parts *parts, size_t i,
-                         const struct track_argument *from)
+static void set_argument(struct packet *packet, struct event_parts *parts, size_t i, const struct track_argument *from)
 {
     Perfetto__Protos__DebugAnnotation *argument = &parts->arguments[i];
     char name[FRAME_NAME_BYTES];
@@ -311,8 +310,8 @@ static void put_event(struct packet *packet, struct event_parts *parts, uint64_t
     put_packet(packet);
 }
 
-static void put_named(struct track_writer *writer, Perfetto__Protos__TrackEvent__Type type, uint64_t track,
-                      int64_t ns, const struct track_event *event)
+static void put_named(struct track_writer *writer, Perfetto__Protos__TrackEvent__Type type, uint64_t track, int64_t ns,
+                      const struct track_event *event)
 {
     struct event_parts parts;
     struct packet packet;
@@ -338,8 +337,7 @@ static void put_named(struct track_writer *writer, Perfetto__Protos__TrackEvent_
     put_event(&packet, &parts, track, ns);
 }
 
-void track_slice_begin(struct track_writer *writer, uint64_t track, int64_t ns,
-                       const struct track_event *event)
+void track_slice_begin(struct track_writer *writer, uint64_t track, int64_t ns, const struct track_event *event)
 {
     put_named(writer, PERFETTO__PROTOS__TRACK_EVENT__TYPE__TYPE_SLICE_BEGIN, track, ns, event);
 }

@@ -64,8 +64,7 @@ uint64_t track_thread(struct track_writer *writer, int64_t pid, int64_t tid, con
 uint64_t track_of_slices(struct track_writer *writer, uint64_t parent, const char *name);
 uint64_t track_of_bytes(struct track_writer *writer, uint64_t parent, const char *name); /* a counter */
 
-void track_slice_begin(struct track_writer *writer, uint64_t track, int64_t ns,
-                       const struct track_event *event);
+void track_slice_begin(struct track_writer *writer, uint64_t track, int64_t ns, const struct track_event *event);
 void track_slice_end(struct track_writer *writer, uint64_t track, int64_t ns);
 void track_instant(struct track_writer *writer, uint64_t track, int64_t ns, const struct track_event *event);
 void track_count(struct track_writer *writer, uint64_t track, int64_t ns, int64_t value);

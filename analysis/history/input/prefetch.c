@@ -48,8 +48,8 @@ static void *run(void *context)
         }
         pthread_mutex_unlock(&prefetch->mutex);
         block->step = (struct prefetch_step){0};
-        block->error = prefetch->producer.make(prefetch->producer.context, block->bytes, BLOCK_BYTES,
-                                               &block->step, &block->message);
+        block->error = prefetch->producer.make(prefetch->producer.context, block->bytes, BLOCK_BYTES, &block->step,
+                                               &block->message);
         is_over = block->error != VARVE_OK || block->step.is_ended;
         pthread_mutex_lock(&prefetch->mutex);
         prefetch->filled++;
@@ -102,8 +102,7 @@ void prefetch_stop(struct prefetch *prefetch)
 int prefetch_read(struct prefetch *prefetch, unsigned char *to, size_t room, struct prefetch_step *step,
                   struct varve_message *message)
 {
-    const struct block *block =
-        &prefetch->blocks[prefetch->taken % BLOCKS]; /* `taken` is this thread's to change */
+    const struct block *block = &prefetch->blocks[prefetch->taken % BLOCKS]; /* `taken` is this thread's to change */
     bool is_last;
 
     pthread_mutex_lock(&prefetch->mutex);

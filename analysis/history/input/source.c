@@ -129,15 +129,15 @@ static la_ssize_t give_block(struct archive *archive, void *context, const void 
 
 static int fail_read(const struct input_source *source, struct varve_message *message)
 {
-    return varve_message_set(message, source->read_error == EISDIR ? VARVE_ERROR_FORMAT : VARVE_ERROR_IO,
-                             "%.200s: %s", source->path, strerror(source->read_error));
+    return varve_message_set(message, source->read_error == EISDIR ? VARVE_ERROR_FORMAT : VARVE_ERROR_IO, "%.200s: %s",
+                             source->path, strerror(source->read_error));
 }
 
 static int fail(const struct input_source *source, struct varve_message *message, const char *reason)
 {
     return varve_message_set(message, VARVE_ERROR_FORMAT,
-                             "%.200s: the %s data %s (at byte %" PRIu64 " of the file, or before)",
-                             source->path, source->format->name, reason, source->done);
+                             "%.200s: the %s data %s (at byte %" PRIu64 " of the file, or before)", source->path,
+                             source->format->name, reason, source->done);
 }
 
 /* libarchive's words for each decompressor, in ours. */
@@ -211,8 +211,8 @@ static int check_gzip_end(struct input_source *source, struct varve_message *mes
     if (end < GZIP_LEAST_BYTES) {
         return fail(source, message, source->done < GZIP_LEAST_BYTES ? "are truncated" : "are damaged");
     }
-    if (!source->gzip.may_have_members && (little_endian_32(trailer) != source->gzip.crc ||
-                                           little_endian_32(trailer + 4) != source->gzip.bytes)) {
+    if (!source->gzip.may_have_members &&
+        (little_endian_32(trailer) != source->gzip.crc || little_endian_32(trailer + 4) != source->gzip.bytes)) {
         return fail(source, message, "are damaged: checks don't hold");
     }
     for (;;) {
@@ -234,8 +234,7 @@ static int check_gzip_end(struct input_source *source, struct varve_message *mes
 
 /* ---- the source ---- */
 
-struct input_source *input_source_new(const char *path, int file, const void *memory, size_t bytes,
-                                      uint64_t total)
+struct input_source *input_source_new(const char *path, int file, const void *memory, size_t bytes, uint64_t total)
 {
     struct input_source *source = memory_resize(NULL, sizeof(*source));
 

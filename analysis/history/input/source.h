@@ -15,8 +15,7 @@ extern "C" {
 struct input_source;
 
 /// `path` is copied; `file` is closed at the end; -1: `bytes` of `memory` instead. `total`: 0 if unknown.
-struct input_source *input_source_new(const char *path, int file, const void *memory, size_t bytes,
-                                      uint64_t total);
+struct input_source *input_source_new(const char *path, int file, const void *memory, size_t bytes, uint64_t total);
 void input_source_free(struct input_source *source);
 /// Look at the first bytes and begin to decompress. VARVE_ERROR_FORMAT: there are none.
 int input_source_recognise(struct input_source *source, struct varve_message *message);

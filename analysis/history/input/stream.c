@@ -16,14 +16,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int stream_begin(struct input_source *source, struct input_stream **stream_out,
-                        struct varve_message *message)
+static int stream_begin(struct input_source *source, struct input_stream **stream_out, struct varve_message *message)
 {
     struct input_stream *stream = memory_resize(NULL, sizeof(*stream));
     int error;
 
-    *stream =
-        (struct input_stream){.source = source, .window = memory_resize(NULL, INPUT_STREAM_WINDOW_BYTES)};
+    *stream = (struct input_stream){.source = source, .window = memory_resize(NULL, INPUT_STREAM_WINDOW_BYTES)};
     stream->next = stream->end = stream->window;
     error = input_source_recognise(source, message);
     if (error != VARVE_OK) {
@@ -55,13 +53,12 @@ int input_stream_open(const char *path, struct input_stream **stream_out, struct
         close(file);
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%.200s: is a directory", path);
     }
-    return stream_begin(
-        input_source_new(path, file, NULL, 0, S_ISREG(status.st_mode) ? (uint64_t)status.st_size : 0),
-        stream_out, message);
+    return stream_begin(input_source_new(path, file, NULL, 0, S_ISREG(status.st_mode) ? (uint64_t)status.st_size : 0),
+                        stream_out, message);
 }
 
-int input_stream_open_memory(const char *name, const void *data, size_t bytes,
-                             struct input_stream **stream_out, struct varve_message *message)
+int input_stream_open_memory(const char *name, const void *data, size_t bytes, struct input_stream **stream_out,
+                             struct varve_message *message)
 {
     return stream_begin(input_source_new(name, -1, data, bytes, bytes), stream_out, message);
 }

@@ -44,8 +44,7 @@ int pickle_fail(struct pickle *pickle, uint64_t offset, const char *format, ...)
     vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
     return varve_message_set(pickle->message, VARVE_ERROR_FORMAT, "%s%s: at byte %" PRIu64 ": %s",
-                             length > 150 ? "…" : "", length > 150 ? path + length - 150 : path, offset,
-                             reason);
+                             length > 150 ? "…" : "", length > 150 ? path + length - 150 : path, offset, reason);
 }
 
 static int fail_truncated(struct pickle *pickle)
@@ -112,8 +111,7 @@ static int push_object(struct pickle *pickle, struct pickle_value value)
 
 static int fail_underflow(struct pickle *pickle)
 {
-    return pickle_fail(pickle, pickle->offset, "%s finds too few values on the stack",
-                       opcodes[pickle->opcode].name);
+    return pickle_fail(pickle, pickle->offset, "%s finds too few values on the stack", opcodes[pickle->opcode].name);
 }
 
 /* An opcode may take the values above the last mark. */
@@ -205,15 +203,14 @@ static int fill(struct pickle *pickle, struct pickle_value container, size_t pos
     size_t count = pickle->height - first;
 
     if (object->is_replaced) {
-        return pickle_fail(pickle, pickle->offset, "%s refers back to a consumed entry",
-                           opcodes[pickle->opcode].name);
+        return pickle_fail(pickle, pickle->offset, "%s refers back to a consumed entry", opcodes[pickle->opcode].name);
     }
     if (object->role == PICKLE_ROLE_UNDECIDED) {
-        bool is_asked = pickle->sink != NULL &&
-                        (object->type == PICKLE_LIST || (object->type == PICKLE_DICT && position == 0));
+        bool is_asked =
+            pickle->sink != NULL && (object->type == PICKLE_LIST || (object->type == PICKLE_DICT && position == 0));
 
-        object->role = is_asked ? pickle->sink->role(pickle->sink->context, pickle, position, object)
-                                : PICKLE_ROLE_PLAIN;
+        object->role =
+            is_asked ? pickle->sink->role(pickle->sink->context, pickle, position, object) : PICKLE_ROLE_PLAIN;
     }
     if (object->role == PICKLE_ROLE_PLAIN) {
         pickle_object_add(object, pickle->stack + first, count);
@@ -265,8 +262,7 @@ static int run_fill(struct pickle *pickle)
 {
     size_t count = argument(pickle) == PICKLE_DICT ? 2 : 1;
 
-    return available(pickle) <= count ? fail_underflow(pickle)
-                                      : fill_below(pickle, pickle->height - count, 0);
+    return available(pickle) <= count ? fail_underflow(pickle) : fill_below(pickle, pickle->height - count, 0);
 }
 
 /* A tuple of the values from `first` up, which it replaces on the stack. */
@@ -434,8 +430,7 @@ static int push_text(struct pickle *pickle, uint64_t count)
         }
     }
     input->next += count;
-    return push(pickle, PICKLE_TEXT,
-                pickle_text(&pickle->memory, (const char *)input->next - count, (size_t)count));
+    return push(pickle, PICKLE_TEXT, pickle_text(&pickle->memory, (const char *)input->next - count, (size_t)count));
 }
 
 static int push_bytes(struct pickle *pickle, uint64_t count)
@@ -529,8 +524,8 @@ static int run_proto(struct pickle *pickle)
     }
     return *version >= PROTOCOL_MIN && *version <= PROTOCOL_MAX
                ? VARVE_OK
-               : pickle_fail(pickle, pickle->offset, "pickle protocol %u; this reads %d to %d", *version,
-                             PROTOCOL_MIN, PROTOCOL_MAX);
+               : pickle_fail(pickle, pickle->offset, "pickle protocol %u; this reads %d to %d", *version, PROTOCOL_MIN,
+                             PROTOCOL_MAX);
 }
 
 /* Frames say how much to buffer; this one has its own window. */
@@ -547,8 +542,7 @@ static int run_frame(struct pickle *pickle)
 static int run_stop(struct pickle *pickle)
 {
     if (pickle->height != 1 || pickle->mark_count != 0) {
-        return pickle_fail(pickle, pickle->offset, "STOP with %zu values on the stack instead of one",
-                           pickle->height);
+        return pickle_fail(pickle, pickle->offset, "STOP with %zu values on the stack instead of one", pickle->height);
     }
     pickle->is_stopped = true;
     return VARVE_OK;
@@ -671,8 +665,7 @@ static int check_beginning(struct pickle *pickle)
         return VARVE_OK;
     }
     if (first == '(' || first == ']' || first == '}') {
-        return pickle_fail(pickle, 0,
-                           "a pickle of protocol 0 or 1, or none; this reads %d to %d, which PyTorch writes",
+        return pickle_fail(pickle, 0, "a pickle of protocol 0 or 1, or none; this reads %d to %d, which PyTorch writes",
                            PROTOCOL_MIN, PROTOCOL_MAX);
     }
     return pickle_fail(pickle, 0, "not a pickle (it begins with byte 0x%02x)", first);
@@ -684,8 +677,7 @@ static int refill(struct pickle *pickle)
     int error = input_stream_fill(input, RESERVE_BYTES, pickle->message);
 
     if (error == VARVE_OK && pickle->progress != NULL) {
-        progress_step(pickle->progress, "reading the snapshot", input_stream_done(input),
-                      input_stream_total(input));
+        progress_step(pickle->progress, "reading the snapshot", input_stream_done(input), input_stream_total(input));
     }
     if (error == VARVE_OK && input->next == input->end) {
         error = pickle_fail(pickle, input_stream_offset(input), "the data end without STOP");

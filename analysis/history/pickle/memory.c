@@ -22,8 +22,7 @@
 
 void pickle_memory_init(struct pickle_memory *memory)
 {
-    *memory = (struct pickle_memory){
-        .spare_dicts = NO_OBJECT, .spare_others = NO_OBJECT, .unreferenced = NO_OBJECT};
+    *memory = (struct pickle_memory){.spare_dicts = NO_OBJECT, .spare_others = NO_OBJECT, .unreferenced = NO_OBJECT};
 }
 
 /* ---- objects ---- */
@@ -49,8 +48,7 @@ static uint32_t object_number_new(struct pickle_memory *memory)
     }
     if (number >> SLAB_BITS == memory->slab_count) {
         memory->slabs = memory_resize(memory->slabs, (memory->slab_count + 1) * sizeof(*memory->slabs));
-        memory->slabs[memory->slab_count++] =
-            memory_resize(NULL, SLAB_OBJECTS * sizeof(struct pickle_object));
+        memory->slabs[memory->slab_count++] = memory_resize(NULL, SLAB_OBJECTS * sizeof(struct pickle_object));
     }
     memory->object_limit++;
     *object_at(memory, number) = (struct pickle_object){0};
@@ -153,9 +151,8 @@ void pickle_memo_put(struct pickle_memory *memory, uint64_t index, struct pickle
         struct pickle_object *object = pickle_object(memory, value);
 
         object->references++;
-        object->memo_slot = object->memo_slot == PICKLE_SLOT_NONE && index < PICKLE_SLOT_MANY
-                                ? (uint32_t)index
-                                : PICKLE_SLOT_MANY;
+        object->memo_slot =
+            object->memo_slot == PICKLE_SLOT_NONE && index < PICKLE_SLOT_MANY ? (uint32_t)index : PICKLE_SLOT_MANY;
     }
     if (before == 0) {
         memory->memo_count++;
@@ -174,9 +171,8 @@ void pickle_memo_put(struct pickle_memory *memory, uint64_t index, struct pickle
 bool pickle_memo_get(struct pickle_memory *memory, uint64_t index, struct pickle_value *value_out)
 {
     uint64_t page = index >> MEMO_BITS;
-    uint64_t entry = page < memory->memo_pages && memory->memo[page] != NULL
-                         ? memory->memo[page][index & (MEMO_ENTRIES - 1)]
-                         : 0;
+    uint64_t entry =
+        page < memory->memo_pages && memory->memo[page] != NULL ? memory->memo[page][index & (MEMO_ENTRIES - 1)] : 0;
 
     *value_out = memo_unpack(memory, entry);
     pickle_retain(memory, *value_out);
@@ -286,8 +282,8 @@ static const char *text_store(struct pickle_memory *memory, const char *bytes, s
     char *stored;
 
     if (memory->text_chunk_count == 0 || count > memory->text_chunk_left || count > TEXT_CHUNK_BYTES / 4) {
-        memory->text_chunks = memory_grow(memory->text_chunks, &memory->text_chunk_capacity,
-                                          memory->text_chunk_count, sizeof(char *));
+        memory->text_chunks =
+            memory_grow(memory->text_chunks, &memory->text_chunk_capacity, memory->text_chunk_count, sizeof(char *));
         memory->text_chunks[memory->text_chunk_count++] = memory_resize(NULL, chunk_bytes);
         memory->text_chunk_left = chunk_bytes;
     }
@@ -309,8 +305,7 @@ uint32_t pickle_text(struct pickle_memory *memory, const char *bytes, size_t cou
             return (uint32_t)*found;
         }
     }
-    memory->texts =
-        memory_grow(memory->texts, &memory->text_capacity, memory->text_count, sizeof(*memory->texts));
+    memory->texts = memory_grow(memory->texts, &memory->text_capacity, memory->text_count, sizeof(*memory->texts));
     memory->texts[memory->text_count] =
         (struct pickle_text){.bytes = text_store(memory, bytes, count), .count = (uint32_t)count};
     map_put(&memory->text_numbers, key, memory->text_count);

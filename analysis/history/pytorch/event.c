@@ -42,8 +42,7 @@ static int take_action(struct snapshot_reader *reader, struct pickle_value key, 
 }
 
 /* Versions from about 2.12 on name the pool. */
-static int take_pool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                     uint8_t *out)
+static int take_pool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint8_t *out)
 {
     struct history *history = reader->history;
     uint64_t id[2];
@@ -117,8 +116,7 @@ static int check_parts(struct snapshot_reader *reader, uint64_t offset, struct e
     if (parts->event.action == HISTORY_OOM && (parts->has & HAS_DEVICE_FREE)) {
         parts->event.addr = parts->device_free;
     } else if (!(parts->has & HAS_ADDR)) {
-        return field_fail_missing(reader, offset,
-                                  parts->event.action == HISTORY_OOM ? "device_free" : "addr");
+        return field_fail_missing(reader, offset, parts->event.action == HISTORY_OOM ? "device_free" : "addr");
     }
     return VARVE_OK;
 }
@@ -130,8 +128,8 @@ int event_take(struct snapshot_reader *reader, size_t device_index, struct pickl
     struct pickle_object *object;
     int error;
 
-    reader->position = (struct snapshot_position){"event", device->event_count + device->skipped_count,
-                                                  "device", device_index};
+    reader->position =
+        (struct snapshot_position){"event", device->event_count + device->skipped_count, "device", device_index};
     error = field_dict(reader, value, &object);
     if (error != VARVE_OK) {
         return error;

@@ -15,15 +15,13 @@ static uint32_t frame_number(struct snapshot_reader *reader, const struct histor
             return (uint32_t)*found;
         }
     }
-    reader->frames =
-        memory_grow(reader->frames, &reader->frame_capacity, reader->frame_count, sizeof(*frame));
+    reader->frames = memory_grow(reader->frames, &reader->frame_capacity, reader->frame_count, sizeof(*frame));
     reader->frames[reader->frame_count] = *frame;
     map_put(&reader->frame_numbers, key, reader->frame_count);
     return (uint32_t)reader->frame_count++;
 }
 
-static int take_text(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                     uint32_t *out)
+static int take_text(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint32_t *out)
 {
     struct pickle_text *text;
 
@@ -42,8 +40,7 @@ static int take_text(struct snapshot_reader *reader, struct pickle_value key, st
     return VARVE_OK;
 }
 
-static int take_line(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                     uint32_t *out)
+static int take_line(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint32_t *out)
 {
     if (value.type != PICKLE_INTEGER && value.type != PICKLE_NONE) {
         return field_fail_type(reader, key, value, "a line number");
@@ -53,8 +50,7 @@ static int take_line(struct snapshot_reader *reader, struct pickle_value key, st
     return VARVE_OK;
 }
 
-static int frame_fields(struct snapshot_reader *reader, const struct pickle_object *object,
-                        struct history_frame *frame)
+static int frame_fields(struct snapshot_reader *reader, const struct pickle_object *object, struct history_frame *frame)
 {
     int error = VARVE_OK;
 
@@ -121,8 +117,7 @@ static int stack_frames(struct snapshot_reader *reader, struct pickle_object *li
     return VARVE_OK;
 }
 
-int frames_take(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                uint32_t *stack_out)
+int frames_take(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint32_t *stack_out)
 {
     struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
     struct pickle_object *list;

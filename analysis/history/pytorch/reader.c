@@ -36,8 +36,7 @@ int field_fail_type(struct snapshot_reader *reader, struct pickle_value key, str
         bytes = (int)reader->pickle.memory.texts[key.bits].count;
     }
     return field_fail(reader, value.offset, "'%.*s' is %s, not %s", bytes < 40 ? bytes : 40, name,
-                      pickle_describe(&reader->pickle.memory, value, description, sizeof(description)),
-                      wanted);
+                      pickle_describe(&reader->pickle.memory, value, description, sizeof(description)), wanted);
 }
 
 int field_fail_missing(struct snapshot_reader *reader, uint64_t offset, const char *key)
@@ -45,8 +44,7 @@ int field_fail_missing(struct snapshot_reader *reader, uint64_t offset, const ch
     return field_fail(reader, offset, "key '%s' is missing", key);
 }
 
-int field_address(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                  uint64_t *out)
+int field_address(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint64_t *out)
 {
     if (value.type != PICKLE_INTEGER && value.type != PICKLE_UNSIGNED) {
         return field_fail_type(reader, key, value, "an address");
@@ -55,13 +53,12 @@ int field_address(struct snapshot_reader *reader, struct pickle_value key, struc
     return VARVE_OK;
 }
 
-int field_size(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-               uint64_t *out)
+int field_size(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint64_t *out)
 {
     if (value.type == PICKLE_INTEGER && (int64_t)value.bits < 0) {
         return field_fail(reader, value.offset, "'%.*s' is negative: %lld",
-                          (int)reader->pickle.memory.texts[key.bits].count,
-                          reader->pickle.memory.texts[key.bits].bytes, (long long)value.bits);
+                          (int)reader->pickle.memory.texts[key.bits].count, reader->pickle.memory.texts[key.bits].bytes,
+                          (long long)value.bits);
     }
     if (value.type != PICKLE_INTEGER && value.type != PICKLE_UNSIGNED) {
         return field_fail_type(reader, key, value, "a number of bytes");
@@ -70,8 +67,7 @@ int field_size(struct snapshot_reader *reader, struct pickle_value key, struct p
     return VARVE_OK;
 }
 
-int field_integer(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                  int64_t *out)
+int field_integer(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, int64_t *out)
 {
     if (value.type != PICKLE_INTEGER) {
         return field_fail_type(reader, key, value, "an integer of 64 bits with sign");
@@ -89,8 +85,7 @@ int field_bool(struct snapshot_reader *reader, struct pickle_value key, struct p
     return VARVE_OK;
 }
 
-int field_stream(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                 uint16_t *out)
+int field_stream(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint16_t *out)
 {
     uint64_t handle = 0;
     int error = field_address(reader, key, value, &handle);
@@ -137,8 +132,7 @@ int field_list(struct snapshot_reader *reader, struct pickle_value key, struct p
     return VARVE_OK;
 }
 
-int field_pool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-               uint64_t out[2])
+int field_pool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint64_t out[2])
 {
     struct pickle_object *pair = NULL;
     int error = field_list(reader, key, value, &pair);

@@ -85,8 +85,7 @@ enum snapshot_tag {
 
 /* Of lists, and of the dict at the bottom of the stack. */
 enum snapshot_role {
-    ROLE_UNKNOWN =
-        PICKLE_ROLE_PLAIN + 1, /* below a key that means nothing here: holds what may be referred to */
+    ROLE_UNKNOWN = PICKLE_ROLE_PLAIN + 1, /* below a key that means nothing here: holds what may be referred to */
     ROLE_ROOT,
     ROLE_SEGMENTS,
     ROLE_TRACES, /* its number: traces that have arrived */
@@ -140,18 +139,13 @@ static inline enum snapshot_word field_word(struct pickle_value value)
     return value.type == PICKLE_TEXT && value.bits < WORD_LIMIT ? (enum snapshot_word)value.bits : WORD_LIMIT;
 }
 /* An address or handle: any 64 bits, negative ones as two's complement. */
-int field_address(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                  uint64_t *out);
-int field_size(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-               uint64_t *out);
-int field_integer(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                  int64_t *out);
+int field_address(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint64_t *out);
+int field_size(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint64_t *out);
+int field_integer(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, int64_t *out);
 int field_bool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, bool *out);
 /// A pair of numbers, a list or a tuple.
-int field_pool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-               uint64_t out[2]);
-int field_stream(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                 uint16_t *out);
+int field_pool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint64_t out[2]);
+int field_stream(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint16_t *out);
 /// The dict that the value is: an item of a list of `what`.
 int field_dict(struct snapshot_reader *reader, struct pickle_value value, struct pickle_object **object_out);
 /// The list or tuple that the value is. Neither was used before.

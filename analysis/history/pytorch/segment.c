@@ -23,8 +23,8 @@ struct segment_parts {
 /* ---- blocks ---- */
 
 /* Of old versions: [{addr, real_size, frames}, …], the newest first. */
-static int take_block_history(struct snapshot_reader *reader, struct pickle_value key,
-                              struct pickle_value value, struct block_parts *parts)
+static int take_block_history(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                              struct block_parts *parts)
 {
     struct pickle_object *list, *newest;
     int error = field_list(reader, key, value, &list);
@@ -73,8 +73,8 @@ static int take_state(struct snapshot_reader *reader, struct pickle_value key, s
     }
 }
 
-static int take_block_field(struct snapshot_reader *reader, struct pickle_value key,
-                            struct pickle_value value, struct block_parts *parts)
+static int take_block_field(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                            struct block_parts *parts)
 {
     switch (field_word(key)) {
     case WORD_ADDRESS:
@@ -108,8 +108,8 @@ static int check_block(struct snapshot_reader *reader, uint64_t offset, const st
     }
     if (block->addr < next || block->addr >= end || block->size > end - block->addr) {
         return field_fail(reader, offset,
-                          "0x%" PRIx64 " with %" PRIu64
-                          " bytes is not within what is left of its segment (0x%" PRIx64 " to 0x%" PRIx64 ")",
+                          "0x%" PRIx64 " with %" PRIu64 " bytes is not within what is left of its segment (0x%" PRIx64
+                          " to 0x%" PRIx64 ")",
                           block->addr, block->size, next, end);
     }
     return VARVE_OK;
@@ -174,8 +174,7 @@ static int take_blocks(struct snapshot_reader *reader, struct segment_parts *par
 
 /* ---- segments ---- */
 
-static int take_device(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
-                       size_t *out)
+static int take_device(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, size_t *out)
 {
     if (value.type != PICKLE_INTEGER || value.bits > 255) {
         return field_fail_type(reader, key, value, "a device number from 0 to 255");
@@ -184,19 +183,18 @@ static int take_device(struct snapshot_reader *reader, struct pickle_value key, 
     return VARVE_OK;
 }
 
-static int take_segment_type(struct snapshot_reader *reader, struct pickle_value key,
-                             struct pickle_value value, bool *is_small)
+static int take_segment_type(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                             bool *is_small)
 {
     enum snapshot_word word = field_word(value);
 
     *is_small = word == WORD_SMALL;
-    return word == WORD_SMALL || word == WORD_LARGE
-               ? VARVE_OK
-               : field_fail_type(reader, key, value, "'small' or 'large'");
+    return word == WORD_SMALL || word == WORD_LARGE ? VARVE_OK
+                                                    : field_fail_type(reader, key, value, "'small' or 'large'");
 }
 
-static int take_segment_field(struct snapshot_reader *reader, struct pickle_value key,
-                              struct pickle_value value, struct segment_parts *parts)
+static int take_segment_field(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                              struct segment_parts *parts)
 {
     struct history_segment *segment = &parts->segment;
 
@@ -313,8 +311,7 @@ static void sort_segments(struct history_device *device)
         struct history_segment *segment = &device->segments[i];
 
         if (segment->block_count > 0) {
-            memcpy(blocks + to, device->blocks + segment->first_block,
-                   segment->block_count * sizeof(*blocks));
+            memcpy(blocks + to, device->blocks + segment->first_block, segment->block_count * sizeof(*blocks));
         }
         segment->first_block = to;
         to += segment->block_count;
@@ -334,11 +331,10 @@ int segments_finish(struct snapshot_reader *reader)
             const struct history_segment *before = &device->segments[i - 1], *segment = &device->segments[i];
 
             if (segment->addr - before->addr < before->size) {
-                return varve_message_set(reader->pickle.message, VARVE_ERROR_FORMAT,
-                                         "%.200s: two segments of device %zu overlap: 0x%" PRIx64
-                                         " with %" PRIu64 " bytes and 0x%" PRIx64,
-                                         input_stream_path(reader->pickle.input), d, before->addr,
-                                         before->size, segment->addr);
+                return varve_message_set(
+                    reader->pickle.message, VARVE_ERROR_FORMAT,
+                    "%.200s: two segments of device %zu overlap: 0x%" PRIx64 " with %" PRIu64 " bytes and 0x%" PRIx64,
+                    input_stream_path(reader->pickle.input), d, before->addr, before->size, segment->addr);
             }
         }
     }

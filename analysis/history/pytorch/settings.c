@@ -13,8 +13,7 @@ static int take_text(struct snapshot_reader *reader, struct pickle_value key, st
     if (value.type == PICKLE_NONE) {
         return VARVE_OK;
     }
-    if (value.type != PICKLE_TEXT ||
-        reader->pickle.memory.texts[value.bits].count >= sizeof(settings->text)) {
+    if (value.type != PICKLE_TEXT || reader->pickle.memory.texts[value.bits].count >= sizeof(settings->text)) {
         return field_fail_type(reader, key, value, "a text of up to 1023 bytes");
     }
     text = &reader->pickle.memory.texts[value.bits];
@@ -55,9 +54,8 @@ static unsigned division_index(const struct snapshot_reader *reader, struct pick
         const struct pickle_text *text = &reader->pickle.memory.texts[key.bits];
 
         for (uint32_t i = 0; i < text->count && i < 6; i++) {
-            size = text->bytes[i] >= '0' && text->bytes[i] <= '9'
-                       ? size * 10 + (unsigned)(text->bytes[i] - '0')
-                       : 0x10001;
+            size =
+                text->bytes[i] >= '0' && text->bytes[i] <= '9' ? size * 10 + (unsigned)(text->bytes[i] - '0') : 0x10001;
         }
     } else if (key.type == PICKLE_INTEGER) {
         size = key.bits <= 32768 ? (unsigned long)key.bits : 0;

@@ -43,8 +43,8 @@ static size_t mark_below(const struct pickle *pickle, size_t position)
 /* A list that is the value of a key of the root: root, key, value, key, value, … with nothing between. */
 static uint8_t role_by_key(const struct pickle *pickle, size_t position)
 {
-    if (position < 2 || position % 2 != 0 || pickle->stack[0].type != PICKLE_DICT ||
-        mark_below(pickle, position) > 1 || (pickle->mark_count > 0 && pickle->marks[0] == 0)) {
+    if (position < 2 || position % 2 != 0 || pickle->stack[0].type != PICKLE_DICT || mark_below(pickle, position) > 1 ||
+        (pickle->mark_count > 0 && pickle->marks[0] == 0)) {
         return PICKLE_ROLE_PLAIN;
     }
     switch (field_word(pickle->stack[position - 1])) {
@@ -84,8 +84,7 @@ static uint8_t role_by_parent(struct pickle *pickle, size_t position, struct pic
     return list->role == ROLE_UNKNOWN ? ROLE_UNKNOWN : PICKLE_ROLE_PLAIN;
 }
 
-static uint8_t decide_role(void *context, struct pickle *pickle, size_t position,
-                           struct pickle_object *container)
+static uint8_t decide_role(void *context, struct pickle *pickle, size_t position, struct pickle_object *container)
 {
     uint8_t role;
 
@@ -287,31 +286,27 @@ static bool is_forgettable(struct snapshot_reader *reader, struct pickle_value i
 }
 
 /* Below a key that means nothing here: host_traces of newer versions may be as long as device_traces. */
-static void take_unknown(struct snapshot_reader *reader, struct pickle_object *container,
-                         struct pickle_value item)
+static void take_unknown(struct snapshot_reader *reader, struct pickle_object *container, struct pickle_value item)
 {
     uint32_t text;
 
     if (is_forgettable(reader, item)) {
         if (reader->unknown_bytes < UNKNOWN_BYTES_MAX && rest_value(reader, item, &text)) {
             reader->unknown_bytes += history_text_bytes(reader->history, text);
-            pickle_replace(&reader->pickle.memory, pickle_object(&reader->pickle.memory, item), TAG_REST,
-                           text);
+            pickle_replace(&reader->pickle.memory, pickle_object(&reader->pickle.memory, item), TAG_REST, text);
             pickle_retain(&reader->pickle.memory, item);
             pickle_object_add(container, &item, 1);
             return;
         }
         reader->has_forgotten = true;
-        pickle_replace(&reader->pickle.memory, pickle_object(&reader->pickle.memory, item),
-                       PICKLE_TAG_CONSUMED, 0);
+        pickle_replace(&reader->pickle.memory, pickle_object(&reader->pickle.memory, item), PICKLE_TAG_CONSUMED, 0);
     } else {
         pickle_retain(&reader->pickle.memory, item);
         pickle_object_add(container, &item, 1);
     }
 }
 
-static int take_item(struct snapshot_reader *reader, struct pickle_object *container,
-                     struct pickle_value item)
+static int take_item(struct snapshot_reader *reader, struct pickle_object *container, struct pickle_value item)
 {
     switch (container->role) {
     case ROLE_TRACE:
@@ -329,8 +324,8 @@ static int take_item(struct snapshot_reader *reader, struct pickle_object *conta
     }
 }
 
-static int take(void *context, struct pickle *pickle, struct pickle_object *container,
-                const struct pickle_value *items, size_t count)
+static int take(void *context, struct pickle *pickle, struct pickle_object *container, const struct pickle_value *items,
+                size_t count)
 {
     struct snapshot_reader *reader = context;
     int error = VARVE_OK;
@@ -359,8 +354,7 @@ static int check_root(struct snapshot_reader *reader, struct pickle_value root)
 
     reader->position = (struct snapshot_position){0};
     if (root.type != PICKLE_DICT && root.type != PICKLE_LIST) {
-        return field_fail(reader, root.offset,
-                          "the pickle holds %s, not a snapshot (a dict, or a list of segments)",
+        return field_fail(reader, root.offset, "the pickle holds %s, not a snapshot (a dict, or a list of segments)",
                           pickle_describe(&reader->pickle.memory, root, description, sizeof(description)));
     }
     object = pickle_object(&reader->pickle.memory, root);
@@ -368,8 +362,7 @@ static int check_root(struct snapshot_reader *reader, struct pickle_value root)
         reader->has_segments = object->role == ROLE_SEGMENTS || object->count == 0;
     }
     if (!reader->has_segments && !reader->has_traces) {
-        return field_fail(reader, root.offset,
-                          "not a snapshot: it has neither key 'segments' nor key 'device_traces'");
+        return field_fail(reader, root.offset, "not a snapshot: it has neither key 'segments' nor key 'device_traces'");
     }
     if ((reader->takes_segments && !reader->has_segments) || (reader->takes_traces && !reader->has_traces)) {
         return field_fail(reader, root.offset, "a list of '%s' was made, but is not in the snapshot",
@@ -381,8 +374,8 @@ static int check_root(struct snapshot_reader *reader, struct pickle_value root)
     return segments_finish(reader);
 }
 
-int history_read_pytorch_stream(struct input_stream *input, struct history **history_out,
-                                struct progress *progress, struct varve_message *message)
+int history_read_pytorch_stream(struct input_stream *input, struct history **history_out, struct progress *progress,
+                                struct varve_message *message)
 {
     struct snapshot_reader reader = {.history = history_new()};
     struct pickle_sink sink = {.context = &reader, .role = decide_role, .take = take};

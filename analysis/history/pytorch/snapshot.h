@@ -17,8 +17,8 @@ extern "C" {
 struct progress;
 
 /// The same as history_read_pytorch; takes the stream.
-int history_read_pytorch_stream(struct input_stream *input, struct history **history_out,
-                                struct progress *progress, struct varve_message *message);
+int history_read_pytorch_stream(struct input_stream *input, struct history **history_out, struct progress *progress,
+                                struct varve_message *message);
 
 #ifdef __cplusplus
 }

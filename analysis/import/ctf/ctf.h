@@ -39,8 +39,7 @@ int ctf_import(const char *folder, const char *database_path, bool replace, stru
 
 /// A varve_collect_numbers. Errors: those of ctf_import.
 int ctf_each_number(const char *folder,
-                    void (*take)(void *context, uint32_t process, uint32_t ring, uint64_t first,
-                                 uint64_t last),
+                    void (*take)(void *context, uint32_t process, uint32_t ring, uint64_t first, uint64_t last),
                     void *context, struct varve_message *message);
 
 #ifdef __cplusplus

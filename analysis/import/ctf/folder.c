@@ -53,12 +53,11 @@ static int file_check(const char *path, const struct stat *status, struct varve_
     int descriptor;
 
     if (!S_ISREG(status->st_mode)) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT,
-                                 "%s: is not a regular file, as all of a CTF trace are", path);
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: is not a regular file, as all of a CTF trace are",
+                                 path);
     }
     if (status->st_size / HOLE_SHARE > stored + HOLE_SLACK / HOLE_SHARE) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT,
-                                 "%s: of %s only %s are on the disk: no CTF trace", path,
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: of %s only %s are on the disk: no CTF trace", path,
                                  format_bytes(status->st_size).text, format_bytes(stored).text);
     }
     descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -171,8 +170,7 @@ static int by_name(const FTSENT **a, const FTSENT **b)
     return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
-static int folder_search(const char *path, struct ctf_folder *folder, size_t *found,
-                         struct varve_message *message)
+static int folder_search(const char *path, struct ctf_folder *folder, size_t *found, struct varve_message *message)
 {
     char *const paths[] = {(char *)path, NULL};
     FTS *walk = fts_open(paths, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, by_name);

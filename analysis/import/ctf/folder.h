@@ -15,8 +15,7 @@ extern "C" {
 #endif
 
 struct ctf_folder {
-    char **
-        traces; /* folders with a file `metadata` and at least one stream that is not empty; in order of names */
+    char **traces; /* folders with a file `metadata` and at least one stream that is not empty; in order of names */
     size_t count;
 };
 

@@ -49,8 +49,7 @@ bool ctf_program_find(char *path, size_t bytes)
     while (paths != NULL && *paths != '\0') {
         int folder = (int)strcspn(paths, ":");
 
-        if ((size_t)snprintf(path, bytes, "%.*s/" PROGRAM, folder, paths) < bytes &&
-            access(path, X_OK) == 0) {
+        if ((size_t)snprintf(path, bytes, "%.*s/" PROGRAM, folder, paths) < bytes && access(path, X_OK) == 0) {
             return true;
         }
         paths += folder;
@@ -65,8 +64,7 @@ bool ctf_is_possible(struct varve_message *message)
 
     if (!ctf_program_find(path, sizeof(path))) {
         varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                          "CTF traces are read by " PROGRAM ", which is not in PATH (apt install " PROGRAM
-                          ")");
+                          "CTF traces are read by " PROGRAM ", which is not in PATH (apt install " PROGRAM ")");
         return false;
     }
     if (!component_find(COMPONENT_BABELTRACE_PLUGIN, path, sizeof(path))) {
@@ -136,8 +134,7 @@ static void arguments_make(struct arguments *arguments, const struct ctf_folder 
         argument_add(arguments, source, "", "");
         argument_add(arguments, "--params=inputs=[\"", folder->traces[i], "\"]");
     }
-    argument_add(arguments,
-                 database != NULL ? "--component=sink.varve.sqlite" : "--component=sink.varve.numbers", "",
+    argument_add(arguments, database != NULL ? "--component=sink.varve.sqlite" : "--component=sink.varve.numbers", "",
                  "");
     if (database != NULL) {
         argument_add(arguments, "--params=path=\"", database, "\"");
@@ -162,8 +159,7 @@ static char *file_take(int descriptor)
     size_t count = 0;
     ssize_t got;
 
-    while (count < (size_t)bytes &&
-           (got = pread(descriptor, text + count, (size_t)bytes - count, (off_t)count)) > 0) {
+    while (count < (size_t)bytes && (got = pread(descriptor, text + count, (size_t)bytes - count, (off_t)count)) > 0) {
         count += (size_t)got;
     }
     text[count] = '\0';
@@ -256,9 +252,8 @@ static int run_begin(struct run *run, char *const *argv, struct varve_message *m
     if (errors >= 0) {
         close(errors);
     }
-    return reason == 0
-               ? VARVE_OK
-               : varve_message_set(message, VARVE_ERROR_IO, "cannot run %s: %s", argv[0], strerror(reason));
+    return reason == 0 ? VARVE_OK
+                       : varve_message_set(message, VARVE_ERROR_IO, "cannot run %s: %s", argv[0], strerror(reason));
 }
 
 static void run_end(struct run *run)
@@ -424,8 +419,8 @@ static int result_read(const char *path, struct ctf_import_result *result, struc
     return error;
 }
 
-static int import_into(const char *folder, const struct ctf_folder *traces, const char *database_path,
-                       struct run *run, struct ctf_import_result *result, struct varve_message *message)
+static int import_into(const char *folder, const struct ctf_folder *traces, const char *database_path, struct run *run,
+                       struct ctf_import_result *result, struct varve_message *message)
 {
     struct arguments arguments = {0};
     int error;
@@ -488,8 +483,7 @@ int ctf_import(const char *folder, const char *database_path, bool replace, stru
 /* ---- numbers ---- */
 
 int ctf_each_number(const char *folder,
-                    void (*take)(void *context, uint32_t process, uint32_t ring, uint64_t first,
-                                 uint64_t last),
+                    void (*take)(void *context, uint32_t process, uint32_t ring, uint64_t first, uint64_t last),
                     void *context, struct varve_message *message)
 {
     struct arguments arguments = {0};

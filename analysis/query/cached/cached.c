@@ -42,18 +42,15 @@ static void add_hole(struct cached *cached, const struct hole *hole)
     if (hole->segment.first.is_implied) {
         return; /* what is free there need not be reserved */
     }
-    cached->holes =
-        memory_grow(cached->holes, &cached->hole_capacity, cached->hole_count, sizeof(cached->holes[0]));
+    cached->holes = memory_grow(cached->holes, &cached->hole_capacity, cached->hole_count, sizeof(cached->holes[0]));
     cached->holes[cached->hole_count++] = *hole;
     cached->sums.holes++;
     cached->sums.in_holes += hole->size;
-    cached->sums.largest_hole =
-        hole->size > cached->sums.largest_hole ? hole->size : cached->sums.largest_hole;
+    cached->sums.largest_hole = hole->size > cached->sums.largest_hole ? hole->size : cached->sums.largest_hole;
 }
 
 /* Holes of a segment with blocks in use, and how many those are. */
-static void take_blocks(struct cached *cached, const struct varve_layout *layout,
-                        const struct segment_item *item)
+static void take_blocks(struct cached *cached, const struct varve_layout *layout, const struct segment_item *item)
 {
     struct varve_layout_block block;
     struct hole hole = {.segment = *item};
@@ -74,9 +71,8 @@ static void take_blocks(struct cached *cached, const struct varve_layout *layout
         }
         if (block.state == VARVE_LAYOUT_FREE) {
             hole = (struct hole){.addr = block.addr, .size = block.extent, .segment = *item};
-            hole.before = last.extent > 0 && last.addr + last.extent == block.addr
-                              ? last
-                              : (struct varve_layout_block){0};
+            hole.before =
+                last.extent > 0 && last.addr + last.extent == block.addr ? last : (struct varve_layout_block){0};
         } else {
             last = block;
             cached->sums.used_blocks += block.state == VARVE_LAYOUT_USED;
@@ -88,8 +84,7 @@ static void take_blocks(struct cached *cached, const struct varve_layout *layout
     }
 }
 
-static void take_segment(struct cached *cached, const struct varve_layout *layout,
-                         const struct segment_item *item)
+static void take_segment(struct cached *cached, const struct varve_layout *layout, const struct segment_item *item)
 {
     struct cached_sums *sums = &cached->sums;
 
@@ -106,22 +101,19 @@ static void take_segment(struct cached *cached, const struct varve_layout *layou
     sums->segments++;
     sums->reserved += item->mapped;
     if (item->active > 0) {
-        cached->used =
-            memory_grow(cached->used, &cached->used_capacity, cached->used_count, sizeof(cached->used[0]));
+        cached->used = memory_grow(cached->used, &cached->used_capacity, cached->used_count, sizeof(cached->used[0]));
         cached->used[cached->used_count++] = *item;
         take_blocks(cached, layout, item);
         return;
     }
-    cached->empty =
-        memory_grow(cached->empty, &cached->empty_capacity, cached->empty_count, sizeof(cached->empty[0]));
+    cached->empty = memory_grow(cached->empty, &cached->empty_capacity, cached->empty_count, sizeof(cached->empty[0]));
     cached->empty[cached->empty_count++] = *item;
     sums->empty_segments++;
     sums->in_empty += item->mapped;
     sums->largest_empty = item->mapped > sums->largest_empty ? item->mapped : sums->largest_empty;
 }
 
-static void sort(void *items, size_t count, size_t item_bytes,
-                 int (*compare_items)(const void *, const void *))
+static void sort(void *items, size_t count, size_t item_bytes, int (*compare_items)(const void *, const void *))
 {
     if (count > 1) {
         qsort(items, count, item_bytes, compare_items);

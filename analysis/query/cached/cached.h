@@ -21,7 +21,7 @@ struct hole {
 
 struct cached_sums {
     uint64_t reserved, used,
-        pending; /* bytes; reserved: of segments that events name, the others also of implied ones */
+        pending;                 /* bytes; reserved: of segments that events name, the others also of implied ones */
     uint64_t in_holes, in_empty; /* free bytes */
     uint64_t largest_hole, largest_empty;
     uint64_t segments, used_blocks, pending_blocks, holes, empty_segments;

@@ -37,8 +37,8 @@ static const char ladder_sql[] =
     "SELECT sum(reserved), sum(live_requested), sum(rounding), sum(unsplit_remainder), sum(segment_quantum), "
     "sum(pool_segregation), sum(stream_pending), sum(cached_segments), sum(external_holes) FROM part";
 
-void ladder_load(struct ladder_figures *figures, struct database *database, int64_t process_id,
-                 int64_t device, int64_t seq)
+void ladder_load(struct ladder_figures *figures, struct database *database, int64_t process_id, int64_t device,
+                 int64_t seq)
 {
     struct cursor cursor;
 

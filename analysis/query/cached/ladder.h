@@ -27,8 +27,8 @@ struct ladder_figures {
 
 /// The row of `ladder` of that event, or of the allocator's last one before it; all 0 before its first, and where events were not kept.
 /// Errors as of cursors: database_error gives them.
-void ladder_load(struct ladder_figures *figures, struct database *database, int64_t process_id,
-                 int64_t device, int64_t seq);
+void ladder_load(struct ladder_figures *figures, struct database *database, int64_t process_id, int64_t device,
+                 int64_t seq);
 /// A line for each rung that is not 0, behind one with their sum; nothing if nothing is reserved.
 void ladder_print(FILE *out, const struct ladder_figures *figures);
 struct cJSON *ladder_json(const struct ladder_figures *figures);

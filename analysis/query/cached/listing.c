@@ -35,11 +35,10 @@ static size_t shown(const struct writer *writer, size_t count)
 
 /* ---- totals ---- */
 
-static void print_sum(FILE *out, const char *title, uint64_t bytes, uint64_t count, const char *one,
-                      const char *many)
+static void print_sum(FILE *out, const char *title, uint64_t bytes, uint64_t count, const char *one, const char *many)
 {
-    fprintf(out, "  %-26s %10s in %s %s", title, format_bytes((int64_t)bytes).text,
-            format_count((int64_t)count).text, format_plural(count, one, many));
+    fprintf(out, "  %-26s %10s in %s %s", title, format_bytes((int64_t)bytes).text, format_count((int64_t)count).text,
+            format_plural(count, one, many));
 }
 
 static void print_largest(FILE *out, uint64_t largest, uint64_t count)
@@ -60,13 +59,11 @@ static void print_sums(FILE *out, const struct cached_sums *sums)
     fputs(sums->pending_blocks > 0 ? ", freed, but other streams may still use them\n" : "\n", out);
     print_sum(out, "free beside used blocks", sums->in_holes, sums->holes, "hole", "holes");
     print_largest(out, sums->largest_hole, sums->holes);
-    print_sum(out, "free as whole segments", sums->in_empty, sums->empty_segments, "empty segment",
-              "empty segments");
+    print_sum(out, "free as whole segments", sums->in_empty, sums->empty_segments, "empty segment", "empty segments");
     print_largest(out, sums->largest_empty, sums->empty_segments);
     if (sums->implied_blocks > 0) {
         fprintf(out, "  of what is used, %s in %s %s lie in segments that no event names\n",
-                format_bytes((int64_t)sums->implied_bytes).text,
-                format_count((int64_t)sums->implied_blocks).text,
+                format_bytes((int64_t)sums->implied_bytes).text, format_count((int64_t)sums->implied_blocks).text,
                 format_plural(sums->implied_blocks, "block", "blocks"));
     }
 }
@@ -85,14 +82,12 @@ static void print_heading(const struct writer *writer, const char *what, size_t 
     putc('\n', writer->out);
 }
 
-static void print_empty(const struct writer *writer, const struct segments_part *part,
-                        const struct cached *cached)
+static void print_empty(const struct writer *writer, const struct segments_part *part, const struct cached *cached)
 {
     if (cached->empty_count == 0) {
         return;
     }
-    print_heading(writer, "empty segments, which could be given back: the largest first",
-                  cached->empty_count);
+    print_heading(writer, "empty segments, which could be given back: the largest first", cached->empty_count);
     fprintf(writer->out, "  %-14s %10s %-9s %6s\n", "address", "size", "pool", "stream");
     for (size_t i = 0; i < shown(writer, cached->empty_count); i++) {
         const struct segment_item *item = &cached->empty[i];
@@ -128,16 +123,13 @@ static void print_neighbour(const struct writer *writer, const struct segments_p
     putc('\n', writer->out);
 }
 
-static void print_holes(const struct writer *writer, const struct segments_part *part,
-                        const struct cached *cached)
+static void print_holes(const struct writer *writer, const struct segments_part *part, const struct cached *cached)
 {
     if (cached->hole_count == 0) {
         return;
     }
-    print_heading(writer, "holes, and the blocks before and behind each: the largest first",
-                  cached->hole_count);
-    fprintf(writer->out, "  %-14s %10s %-9s %6s  %s\n", "address", "size", "pool", "stream",
-            "in a segment of");
+    print_heading(writer, "holes, and the blocks before and behind each: the largest first", cached->hole_count);
+    fprintf(writer->out, "  %-14s %10s %-9s %6s  %s\n", "address", "size", "pool", "stream", "in a segment of");
     for (size_t i = 0; i < shown(writer, cached->hole_count); i++) {
         const struct hole *hole = &cached->holes[i];
         char pool[POOL_NAME_BYTES];
@@ -145,22 +137,20 @@ static void print_holes(const struct writer *writer, const struct segments_part 
         pool_name(writer->database, part, hole->segment.first.pool, pool);
         fprintf(writer->out, "  %#-14" PRIx64 " %10s %-9s %6u  %s%s\n", hole->addr,
                 format_bytes((int64_t)hole->size).text, pool, (unsigned)hole->segment.first.stream,
-                format_bytes((int64_t)hole->segment.mapped).text,
-                hole->segment.first.is_expandable ? " *" : "");
+                format_bytes((int64_t)hole->segment.mapped).text, hole->segment.first.is_expandable ? " *" : "");
         print_neighbour(writer, part, "before", &hole->before);
         print_neighbour(writer, part, "behind", &hole->behind);
     }
 }
 
-static void print_blocks(const struct writer *writer, const struct segments_part *part,
-                         const struct segment_item *item)
+static void print_blocks(const struct writer *writer, const struct segments_part *part, const struct segment_item *item)
 {
     struct varve_layout_block block;
 
     for (uint64_t at = item->addr; at < item->end && varve_layout_block(part->layout, at, &block);
          at = block.addr + block.extent) {
-        fprintf(writer->out, "    %#-14" PRIx64 " %10s %s", block.addr,
-                format_bytes((int64_t)block.extent).text, words[block.state]);
+        fprintf(writer->out, "    %#-14" PRIx64 " %10s %s", block.addr, format_bytes((int64_t)block.extent).text,
+                words[block.state]);
         if (block.state != VARVE_LAYOUT_FREE) {
             print_owner(writer, part, block.addr);
         }
@@ -168,15 +158,14 @@ static void print_blocks(const struct writer *writer, const struct segments_part
     }
 }
 
-static void print_used(const struct writer *writer, const struct segments_part *part,
-                       const struct cached *cached)
+static void print_used(const struct writer *writer, const struct segments_part *part, const struct cached *cached)
 {
     if (cached->used_count == 0) {
         return;
     }
     print_heading(writer, "segments in use: the most free first", cached->used_count);
-    fprintf(writer->out, "  %-14s %10s %-9s %6s %10s %10s %10s %12s %7s\n", "address", "size", "pool",
-            "stream", "used", "pending", "free", "largest free", "blocks");
+    fprintf(writer->out, "  %-14s %10s %-9s %6s %10s %10s %10s %12s %7s\n", "address", "size", "pool", "stream", "used",
+            "pending", "free", "largest free", "blocks");
     for (size_t i = 0; i < shown(writer, cached->used_count); i++) {
         const struct segment_item *item = &cached->used[i];
         char pool[POOL_NAME_BYTES];
@@ -209,8 +198,8 @@ static void want_block(struct owners *owners, const struct varve_layout_block *b
     }
 }
 
-static void want_blocks(struct owners *owners, const struct varve_layout *layout,
-                        const struct segment_item *item, int64_t seq)
+static void want_blocks(struct owners *owners, const struct varve_layout *layout, const struct segment_item *item,
+                        int64_t seq)
 {
     struct varve_layout_block block;
 
@@ -220,8 +209,7 @@ static void want_blocks(struct owners *owners, const struct varve_layout *layout
     }
 }
 
-static void want_listed(const struct writer *writer, const struct segments_part *part,
-                        const struct cached *cached)
+static void want_listed(const struct writer *writer, const struct segments_part *part, const struct cached *cached)
 {
     for (size_t i = 0; i < shown(writer, cached->hole_count); i++) {
         want_block(writer->owners, &cached->holes[i].before, writer->state->seq);
@@ -260,8 +248,7 @@ void listing_text(FILE *out, struct database *database, const struct segments_st
     fprintf(out, "segments after event %s of %s, at %s\n", format_count(state->seq).text,
             format_count(state->last_seq).text, format_duration(state->ts_ns).text);
     if (segments_state_is_approximate(state, database)) {
-        fputs("approximate: the trace has no splits and merges, so blocks are as large as their requests\n",
-              out);
+        fputs("approximate: the trace has no splits and merges, so blocks are as large as their requests\n", out);
     }
     if (state->count == 0) {
         fputs("no caching allocator was recorded up to there\n", out);
@@ -342,8 +329,7 @@ static struct cJSON *item_json(const struct writer *writer, const struct segment
     }
     json_text(object, "segment_type", pool.is_small ? "small" : "large");
     json_bool(object, "is_expandable", item->first.is_expandable);
-    json_integer_or_null(object, "segment_id",
-                         item->first.segment_id != 0 ? (int64_t)item->first.segment_id : -1);
+    json_integer_or_null(object, "segment_id", item->first.segment_id != 0 ? (int64_t)item->first.segment_id : -1);
     json_add(object, "blocks", blocks_json(writer, part, item));
     return object;
 }

@@ -6,8 +6,8 @@
 
 #include <stdio.h>
 
-static bool lookup(struct database *database, struct cursor *cursor, const char *sql,
-                   const struct segments_part *part, int64_t number)
+static bool lookup(struct database *database, struct cursor *cursor, const char *sql, const struct segments_part *part,
+                   int64_t number)
 {
     cursor_open(cursor, database, sql);
     cursor_bind_integer(cursor, 1, part->process_id);
@@ -25,9 +25,8 @@ int64_t stream_handle(struct database *database, const struct segments_part *par
     struct cursor cursor;
     int64_t handle = number;
 
-    if (lookup(database, &cursor,
-               "SELECT handle FROM stream WHERE process_id = ?1 AND device = ?2 AND number = ?3", part,
-               number)) {
+    if (lookup(database, &cursor, "SELECT handle FROM stream WHERE process_id = ?1 AND device = ?2 AND number = ?3",
+               part, number)) {
         handle = cursor_integer(&cursor, 0);
         cursor_close(&cursor);
     }
@@ -52,8 +51,7 @@ struct pool_meaning pool_of(struct database *database, const struct segments_par
     return pool;
 }
 
-void pool_name(struct database *database, const struct segments_part *part, unsigned number,
-               char name[POOL_NAME_BYTES])
+void pool_name(struct database *database, const struct segments_part *part, unsigned number, char name[POOL_NAME_BYTES])
 {
     const char *kind = pool_of(database, part, number).is_small ? "small" : "large";
 

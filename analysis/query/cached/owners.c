@@ -91,15 +91,13 @@ static void load_place(struct owners *owners, struct cursor *cursor, int64_t cal
     if (callsite_id <= 0 || map_find(&owners->places, (uint64_t)callsite_id) != NULL) {
         return;
     }
-    owners->items =
-        memory_grow(owners->items, &owners->place_capacity, owners->place_count, sizeof(owners->items[0]));
+    owners->items = memory_grow(owners->items, &owners->place_capacity, owners->place_count, sizeof(owners->items[0]));
     owners->items[owners->place_count] = (struct place){0};
     cursor_bind_integer(cursor, 1, callsite_id);
     if (cursor_next(cursor)) {
-        owners->items[owners->place_count] =
-            (struct place){.function = memory_copy_text(cursor_text(cursor, 0)),
-                           .file = memory_copy_text(cursor_text(cursor, 1)),
-                           .line = cursor_integer(cursor, 2)};
+        owners->items[owners->place_count] = (struct place){.function = memory_copy_text(cursor_text(cursor, 0)),
+                                                            .file = memory_copy_text(cursor_text(cursor, 1)),
+                                                            .line = cursor_integer(cursor, 2)};
     }
     cursor_reset(cursor);
     map_put(&owners->places, (uint64_t)callsite_id, owners->place_count++);
@@ -146,17 +144,15 @@ void owners_load(struct owners *owners, struct database *database)
         return;
     }
     addresses = wanted_json(owners);
-    cursor_open(
-        &cursor, database,
-        "SELECT addr, process_id, device, alloc_seq, free_completed_seq, callsite_id, alloc_ns FROM allocation "
-        "WHERE domain = 4 AND addr IN (SELECT value FROM json_each(?1)) "
-        "AND alloc_seq <= ?2 AND (free_completed_seq IS NULL OR free_completed_seq > ?3)");
+    cursor_open(&cursor, database,
+                "SELECT addr, process_id, device, alloc_seq, free_completed_seq, callsite_id, alloc_ns FROM allocation "
+                "WHERE domain = 4 AND addr IN (SELECT value FROM json_each(?1)) "
+                "AND alloc_seq <= ?2 AND (free_completed_seq IS NULL OR free_completed_seq > ?3)");
     cursor_bind_text(&cursor, 1, addresses);
     cursor_bind_integer(&cursor, 2, owners->last_seq);
     cursor_bind_integer(&cursor, 3, owners->first_seq);
     while (cursor_next(&cursor)) {
-        owners->blocks =
-            memory_grow(owners->blocks, &owners->capacity, owners->count, sizeof(owners->blocks[0]));
+        owners->blocks = memory_grow(owners->blocks, &owners->capacity, owners->count, sizeof(owners->blocks[0]));
         owners->blocks[owners->count++] = (struct owned){
             .addr = (uint64_t)cursor_integer(&cursor, 0),
             .process_id = cursor_integer(&cursor, 1),
@@ -193,11 +189,9 @@ static struct owner place_of(const struct owners *owners, int64_t callsite_id)
     return owner;
 }
 
-struct owner owners_of(const struct owners *owners, const struct segments_part *part, uint64_t addr,
-                       int64_t seq)
+struct owner owners_of(const struct owners *owners, const struct segments_part *part, uint64_t addr, int64_t seq)
 {
-    const struct owned key = {
-        .addr = addr, .process_id = part->process_id, .device = part->device, .from_seq = seq};
+    const struct owned key = {.addr = addr, .process_id = part->process_id, .device = part->device, .from_seq = seq};
     size_t low = 0;
     size_t high = owners->count;
 

@@ -54,8 +54,7 @@ const char *diff_field_name(enum diff_field field)
 
 uint32_t diff_kind_index(int64_t kind)
 {
-    return kind >= 0 && kind < VARVE_KIND_LIMIT && kinds[kind].name != NULL ? (uint32_t)kind
-                                                                            : VARVE_KIND_LIMIT;
+    return kind >= 0 && kind < VARVE_KIND_LIMIT && kinds[kind].name != NULL ? (uint32_t)kind : VARVE_KIND_LIMIT;
 }
 
 const char *diff_kind_name(uint32_t kind)
@@ -82,8 +81,7 @@ const char *diff_value_name(const struct diff_event *event, enum diff_field fiel
 /* addr of `oom` is the one that holds bytes; arg is a number unless it is an address or a handle. */
 static bool is_address(const struct diff_event *event, enum diff_field field)
 {
-    const struct kind_words *words =
-        &kinds[diff_kind_index(event->values[DIFF_FIELD_KIND]) % VARVE_KIND_LIMIT];
+    const struct kind_words *words = &kinds[diff_kind_index(event->values[DIFF_FIELD_KIND]) % VARVE_KIND_LIMIT];
 
     if (field == DIFF_FIELD_ADDR) {
         return words->addr == NULL || strncmp(words->addr, "bytes", 5) != 0;
@@ -149,15 +147,14 @@ static const char tables_sql[] =
     "CREATE TABLE alone(side INTEGER, run INTEGER, key INTEGER, seq INTEGER, kind INTEGER, PRIMARY KEY(side, run, key)) "
     "WITHOUT ROWID;" SIDE_TABLES("a") SIDE_TABLES("b");
 
-#define ALONE(index, side, other)                                             \
-    "INSERT INTO alone SELECT " index                                         \
-    ", key - row_number() OVER (ORDER BY key), key, seq, kind FROM key_" side \
+#define ALONE(index, side, other)                                                                               \
+    "INSERT INTO alone SELECT " index ", key - row_number() OVER (ORDER BY key), key, seq, kind FROM key_" side \
     " WHERE key NOT IN (SELECT key FROM key_" other ");"
 static const char alone_sql[] = ALONE("0", "a", "b") ALONE("1", "b", "a");
 
-#define EVENTS(side)                                                          \
-    "SELECT e.seq, coalesce(t.ring, 0), e.ring_seq, e.kind, e.arg FROM " side \
-    ".event e LEFT JOIN thread_" side " t ON t.id = e.thread_id ORDER BY e.seq"
+#define EVENTS(side)                                                                                            \
+    "SELECT e.seq, coalesce(t.ring, 0), e.ring_seq, e.kind, e.arg FROM " side ".event e LEFT JOIN thread_" side \
+    " t ON t.id = e.thread_id ORDER BY e.seq"
 
 /* A damaged file may hold any number. */
 static void add(int64_t *sum, int64_t number)
@@ -292,8 +289,7 @@ static void set_partner(struct pairs *pairs, enum diff_side side, int64_t number
         pairs->counts[side] = 2 * (size_t)number + 1024;
         pairs->partners[side] =
             memory_resize(pairs->partners[side], pairs->counts[side] * sizeof(pairs->partners[side][0]));
-        memset(pairs->partners[side] + count, 0,
-               (pairs->counts[side] - count) * sizeof(pairs->partners[side][0]));
+        memset(pairs->partners[side] + count, 0, (pairs->counts[side] - count) * sizeof(pairs->partners[side][0]));
     }
     pairs->partners[side][number] = (uint32_t)other;
 }
@@ -353,8 +349,7 @@ static uint32_t match_fields(struct matching *matching, const struct match *matc
     }
     if (!match->same_stack) {
         const struct pairs *same = &matching->families[FAMILY_CALLSITE];
-        bool had_partner =
-            partner(same, DIFF_A, callsite[DIFF_A]) != 0 || partner(same, DIFF_B, callsite[DIFF_B]) != 0;
+        bool had_partner = partner(same, DIFF_A, callsite[DIFF_A]) != 0 || partner(same, DIFF_B, callsite[DIFF_B]) != 0;
 
         if (are_row_numbers(matching, callsite[DIFF_A], callsite[DIFF_B])) {
             pair(&matching->families[FAMILY_CALLSITE_ODD], callsite[DIFF_A], callsite[DIFF_B]);
@@ -408,8 +403,7 @@ static void add_differing(struct diff *diff, const struct matching *matching, co
         if (family == family_of(match->kind[DIFF_B])) {
             detail->id_partners[side] = partner(&matching->families[family], side, match->id[side]);
         }
-        detail->callsite_partners[side] =
-            partner(&matching->families[FAMILY_CALLSITE], side, match->callsite[side]);
+        detail->callsite_partners[side] = partner(&matching->families[FAMILY_CALLSITE], side, match->callsite[side]);
     }
     *entry_add(diff) = (struct diff_entry){
         .what = DIFF_DIFFERS,
@@ -464,9 +458,9 @@ static bool match_next(struct cursor *cursor, struct match *match)
 
 static void load_matches(struct diff *diff, struct database *two)
 {
-    struct matching matching = {
-        .number_limit =
-            NUMBERS_PER_EVENT * (diff->traces[DIFF_A].events + diff->traces[DIFF_B].events) + NUMBERS_SLACK};
+    struct matching matching = {.number_limit =
+                                    NUMBERS_PER_EVENT * (diff->traces[DIFF_A].events + diff->traces[DIFF_B].events) +
+                                    NUMBERS_SLACK};
     struct cursor cursor;
     struct match match;
 
@@ -501,9 +495,8 @@ static void load_run(struct diff_entry *entry, struct database *two, int64_t run
 {
     struct cursor cursor;
 
-    cursor_open(
-        &cursor, two,
-        "SELECT kind, count(*) FROM alone WHERE side = ?1 AND run = ?2 GROUP BY kind ORDER BY min(key)");
+    cursor_open(&cursor, two,
+                "SELECT kind, count(*) FROM alone WHERE side = ?1 AND run = ?2 GROUP BY kind ORDER BY min(key)");
     cursor_bind_integer(&cursor, 1, entry->what);
     cursor_bind_integer(&cursor, 2, run);
     while (cursor_next(&cursor)) {
@@ -533,8 +526,7 @@ static void load_alone(struct diff *diff, struct database *two)
             cursor_integer(&cursor, 2);
     }
     cursor_close(&cursor);
-    diff->entries_all +=
-        database_integer(two, "SELECT count(*) FROM (SELECT DISTINCT side, run FROM alone)", 0);
+    diff->entries_all += database_integer(two, "SELECT count(*) FROM (SELECT DISTINCT side, run FROM alone)", 0);
     cursor_open(&cursor, two,
                 "SELECT side, min(key) >> 40, min(key) & " NUMBER_MASK ", max(key) & " NUMBER_MASK
                 ", min(seq), run FROM alone GROUP BY side, run ORDER BY 5, 1, 3 LIMIT ?1");
@@ -596,19 +588,18 @@ static void finish_list(struct diff *diff, struct database *two)
 /* ---- processes and threads ---- */
 
 /* A trace may know less of its processes than another and yet hold every event. Values are compared as text. */
-#define ALONE_ROWS(position, table, key, ring, match)                                                       \
-    "SELECT " position " AS position, 0 AS number, '" table "' AS name, x." key                             \
-    " AS process_id, " ring(x) " AS ring, "                                                                 \
-                               "NULL AS field, x.pid AS a, NULL AS b FROM a." table                         \
-                               " x WHERE NOT EXISTS (SELECT 1 FROM b." table " y WHERE " match              \
-                               ") UNION ALL SELECT " position ", 0, '" table "', y." key                    \
-                               ", " ring(y) ", NULL, NULL, y.pid FROM b." table                             \
-                                            " y WHERE NOT EXISTS (SELECT 1 FROM a." table " x WHERE " match \
-                                            ")"
-#define FIELD_ROWS(position, number, table, key, ring, match, column)                          \
-    " UNION ALL SELECT " position ", " number ", '" table "', x." key                          \
-    ", " ring(x) ", '" column "', x." column ", y." column " FROM a." table " x JOIN b." table \
-                 " y ON " match " WHERE CAST(x." column " AS TEXT) IS NOT CAST(y." column " AS TEXT)"
+#define ALONE_ROWS(position, table, key, ring, match)                                          \
+    "SELECT " position " AS position, 0 AS number, '" table "' AS name, x." key                \
+    " AS process_id, " ring(x) " AS ring, "                                                    \
+                               "NULL AS field, x.pid AS a, NULL AS b FROM a." table            \
+                               " x WHERE NOT EXISTS (SELECT 1 FROM b." table " y WHERE " match \
+                               ") UNION ALL SELECT " position ", 0, '" table "', y." key       \
+                               ", " ring(y) ", NULL, NULL, y.pid FROM b." table                \
+                                            " y WHERE NOT EXISTS (SELECT 1 FROM a." table " x WHERE " match ")"
+#define FIELD_ROWS(position, number, table, key, ring, match, column)                                         \
+    " UNION ALL SELECT " position ", " number ", '" table "', x." key                                         \
+    ", " ring(x) ", '" column "', x." column ", y." column " FROM a." table " x JOIN b." table " y ON " match \
+                 " WHERE CAST(x." column " AS TEXT) IS NOT CAST(y." column " AS TEXT)"
 #define NO_RING(row) "-1"
 #define RING(row) #row ".ring"
 #define SAME_PROCESS "x.id = y.id"
@@ -619,10 +610,10 @@ static void finish_list(struct diff *diff, struct database *two)
 static const char remarks_sql[] =
     "SELECT name, process_id, ring, field, CAST(a AS TEXT), CAST(b AS TEXT) FROM (" ALONE_ROWS(
         "0", "process", "id", NO_RING, SAME_PROCESS) PROCESS_FIELD(1, "pid") PROCESS_FIELD(2, "parent_pid")
-        PROCESS_FIELD(3, "parent_id") PROCESS_FIELD(4, "rank") PROCESS_FIELD(5, "executable") PROCESS_FIELD(
-            6, "command_line") " UNION ALL " ALONE_ROWS("1", "thread", "process_id", RING, SAME_RING)
-            THREAD_FIELD(1, "pid") THREAD_FIELD(2, "tid") THREAD_FIELD(3, "name") THREAD_FIELD(4, "emitted")
-                THREAD_FIELD(5, "lost") ") ORDER BY position, process_id, ring, number";
+        PROCESS_FIELD(3, "parent_id") PROCESS_FIELD(4, "rank") PROCESS_FIELD(5, "executable")
+            PROCESS_FIELD(6, "command_line") " UNION ALL " ALONE_ROWS("1", "thread", "process_id", RING, SAME_RING)
+                THREAD_FIELD(1, "pid") THREAD_FIELD(2, "tid") THREAD_FIELD(3, "name") THREAD_FIELD(4, "emitted")
+                    THREAD_FIELD(5, "lost") ") ORDER BY position, process_id, ring, number";
 
 static void load_remarks(struct diff_remarks *remarks, struct database *two)
 {

@@ -119,10 +119,9 @@ struct diff {
     enum diff_runs runs;
     int64_t rings; /* of which either side has an event */
     struct diff_totals kinds[DIFF_KINDS];
-    int64_t fields[DIFF_FIELD_LIMIT]; /* events that differ there */
-    int64_t callsite_pairs,
-        callsite_pairs_odd;     /* call sites met together, with equal and with other frames */
-    struct diff_entry *entries; /* the first entry_limit */
+    int64_t fields[DIFF_FIELD_LIMIT];           /* events that differ there */
+    int64_t callsite_pairs, callsite_pairs_odd; /* call sites met together, with equal and with other frames */
+    struct diff_entry *entries;                 /* the first entry_limit */
     size_t entry_count, entry_limit;
     int64_t entries_all;
     struct diff_remarks remarks;

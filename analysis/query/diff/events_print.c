@@ -54,8 +54,8 @@ static void print_alone(FILE *out, const struct diff_entry *entry, size_t column
         const struct diff_kind_count *kind = &entry->kinds[i];
 
         if (events > 1) {
-            snprintf(piece, sizeof(piece), "%s %s%s", diff_kind_name(kind->kind),
-                     format_count(kind->events).text, i + 1 == entry->kind_count ? ")" : ",");
+            snprintf(piece, sizeof(piece), "%s %s%s", diff_kind_name(kind->kind), format_count(kind->events).text,
+                     i + 1 == entry->kind_count ? ")" : ",");
         } else {
             snprintf(piece, sizeof(piece), "(%s)", diff_kind_name(kind->kind));
         }
@@ -98,8 +98,7 @@ static void add_frame_row(struct table *table, size_t depth, const char *what, c
 }
 
 /* What differs between two frames; nothing if they are equal. */
-static void add_frame_rows(struct table *table, size_t depth, const struct stack_frame *a,
-                           const struct stack_frame *b)
+static void add_frame_rows(struct table *table, size_t depth, const struct stack_frame *a, const struct stack_frame *b)
 {
     char pcs[DIFF_SIDES][32] = {"NULL", "NULL"};
 
@@ -126,15 +125,13 @@ static void add_stack_rows(struct table *table, const struct diff *diff, const s
     size_t cells = table->cell_count;
 
     for (int side = 0; side < DIFF_SIDES; side++) {
-        stack_load(&stacks[side], diff->traces[side].database,
-                   detail->events[side].values[DIFF_FIELD_CALLSITE_ID]);
+        stack_load(&stacks[side], diff->traces[side].database, detail->events[side].values[DIFF_FIELD_CALLSITE_ID]);
     }
     for (size_t i = 0; i < a->count && i < b->count && table->cell_count == cells; i++) {
         add_frame_rows(table, i, &a->frames[i], &b->frames[i]);
     }
     if (a->count != b->count || table->cell_count == cells) {
-        add_row(table, "frames", number_text((int64_t)a->count).text, number_text((int64_t)b->count).text,
-                "");
+        add_row(table, "frames", number_text((int64_t)a->count).text, number_text((int64_t)b->count).text, "");
     }
     stack_free(&stacks[DIFF_A]);
     stack_free(&stacks[DIFF_B]);
@@ -166,8 +163,7 @@ static void print_differs(FILE *out, const struct diff *diff, const struct diff_
     const struct diff_event *b = &entry->detail->events[DIFF_B];
     struct table table;
 
-    fprintf(out, " %s differs (row %s in A", diff_value_text(a, DIFF_FIELD_KIND).text,
-            format_count(a->seq).text);
+    fprintf(out, " %s differs (row %s in A", diff_value_text(a, DIFF_FIELD_KIND).text, format_count(a->seq).text);
     fprintf(out, ", %s in B)\n", format_count(b->seq).text);
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "    ";
@@ -175,8 +171,8 @@ static void print_differs(FILE *out, const struct diff *diff, const struct diff_
         enum diff_field field = (enum diff_field)i;
 
         if ((entry->detail->fields >> i & 1U) != 0) {
-            add_row(&table, diff_field_name(field), diff_value_text(a, field).text,
-                    diff_value_text(b, field).text, pair_note(entry->detail, field).text);
+            add_row(&table, diff_field_name(field), diff_value_text(a, field).text, diff_value_text(b, field).text,
+                    pair_note(entry->detail, field).text);
         }
     }
     if ((entry->detail->fields >> DIFF_FIELD_FRAMES & 1U) != 0) {
@@ -191,16 +187,15 @@ static void print_list(FILE *out, const struct diff *diff)
     if (diff->entries_all == 0) {
         return;
     }
-    fprintf(out, "\n%s difference%s", format_count(diff->entries_all).text,
-            diff->entries_all == 1 ? "" : "s");
+    fprintf(out, "\n%s difference%s", format_count(diff->entries_all).text, diff->entries_all == 1 ? "" : "s");
     if ((int64_t)diff->entry_count < diff->entries_all) {
         fprintf(out, ", the first %s", format_count((int64_t)diff->entry_count).text);
     }
     fputc('\n', out);
     for (size_t i = 0; i < diff->entry_count; i++) {
         const struct diff_entry *entry = &diff->entries[i];
-        int column = fprintf(out, "  process %" PRId64 " ring %" PRId64 ": %s", entry->process_id,
-                             entry->ring, format_count(entry->first).text);
+        int column = fprintf(out, "  process %" PRId64 " ring %" PRId64 ": %s", entry->process_id, entry->ring,
+                             format_count(entry->first).text);
 
         if (entry->what == DIFF_DIFFERS) {
             print_differs(out, diff, entry);
@@ -221,8 +216,8 @@ static void print_verdict(FILE *out, const struct diff *diff)
     int64_t rings = diff->rings;
 
     if (diff_is_equal(diff)) {
-        fprintf(out, "equal: %s event%s in %s ring%s\n", format_count(all.both).text,
-                format_plural(all.both, "", "s"), format_count(rings).text, format_plural(rings, "", "s"));
+        fprintf(out, "equal: %s event%s in %s ring%s\n", format_count(all.both).text, format_plural(all.both, "", "s"),
+                format_count(rings).text, format_plural(rings, "", "s"));
         return;
     }
     fprintf(out, "differ: %s event%s only in A", format_count(all.alone[DIFF_A]).text,
@@ -461,8 +456,7 @@ static struct cJSON *fields_json(const struct diff *diff)
     return object;
 }
 
-static void add_value(struct cJSON *object, const char *key, const struct diff_event *event,
-                      enum diff_field field)
+static void add_value(struct cJSON *object, const char *key, const struct diff_event *event, enum diff_field field)
 {
     const char *name = diff_value_name(event, field);
 
@@ -475,8 +469,7 @@ static void add_value(struct cJSON *object, const char *key, const struct diff_e
     }
 }
 
-static struct cJSON *field_json(const struct diff *diff, const struct diff_detail *detail,
-                                enum diff_field field)
+static struct cJSON *field_json(const struct diff *diff, const struct diff_detail *detail, enum diff_field field)
 {
     static const char *const keys[DIFF_SIDES] = {"a", "b"};
     static const char *const partner_keys[DIFF_SIDES] = {"a_belongs_to", "b_belongs_to"};
@@ -487,18 +480,15 @@ static struct cJSON *field_json(const struct diff *diff, const struct diff_detai
         if (field == DIFF_FIELD_FRAMES) {
             struct stack stack;
 
-            stack_load(&stack, diff->traces[side].database,
-                       detail->events[side].values[DIFF_FIELD_CALLSITE_ID]);
+            stack_load(&stack, diff->traces[side].database, detail->events[side].values[DIFF_FIELD_CALLSITE_ID]);
             json_add(object, keys[side], stack_json(&stack, -1));
             stack_free(&stack);
         } else {
             add_value(object, keys[side], &detail->events[side], field);
         }
     }
-    for (int side = 0; side < DIFF_SIDES && (field == DIFF_FIELD_ID || field == DIFF_FIELD_CALLSITE_ID);
-         side++) {
-        int64_t partner =
-            field == DIFF_FIELD_ID ? detail->id_partners[side] : detail->callsite_partners[side];
+    for (int side = 0; side < DIFF_SIDES && (field == DIFF_FIELD_ID || field == DIFF_FIELD_CALLSITE_ID); side++) {
+        int64_t partner = field == DIFF_FIELD_ID ? detail->id_partners[side] : detail->callsite_partners[side];
 
         json_integer_or_null(object, partner_keys[side], partner != 0 ? partner : -1);
     }

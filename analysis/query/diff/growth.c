@@ -49,23 +49,20 @@ static const char classes_sql[] =
 #define FIGURES "bytes, allocations, live_bytes, live_allocations, peak_bytes, peak_allocations"
 #define SUMS \
     "sum(bytes), sum(allocations), sum(live_bytes), sum(live_allocations), sum(peak_bytes), sum(peak_allocations)"
-#define USAGE(side)                                                                 \
-    "CREATE TABLE usage_" side                                                      \
-    "(part INTEGER, domain TEXT, key INTEGER, callsite_id INTEGER, bytes INTEGER, " \
+#define USAGE(side)                                                                                            \
+    "CREATE TABLE usage_" side "(part INTEGER, domain TEXT, key INTEGER, callsite_id INTEGER, bytes INTEGER, " \
     "allocations INTEGER, live_bytes INTEGER, live_allocations INTEGER, peak_bytes INTEGER, peak_allocations INTEGER);"
 
 /* Blocks after event `seq`. */
-#define IS_LIVE(seq) \
-    "(x.alloc_seq <= " seq " AND (x.free_completed_seq IS NULL OR x.free_completed_seq > " seq "))"
+#define IS_LIVE(seq) "(x.alloc_seq <= " seq " AND (x.free_completed_seq IS NULL OR x.free_completed_seq > " seq "))"
 
 /* Of whole traces. Each device has its own peak. */
 #define WHOLE_SIDE(side)                                                                                                                             \
     USAGE(side)                                                                                                                                      \
     "INSERT INTO usage_" side " SELECT 0, domain, 0, NULL, " SUMS " FROM " side ".total GROUP BY domain;"                                            \
-    "CREATE TABLE moment_" side                                                                                                                      \
-    "(domain INTEGER, device INTEGER, seq INTEGER, PRIMARY KEY(domain, device));"                                                                    \
-    "INSERT OR IGNORE INTO moment_" side " SELECT d.code, t.device, t.peak_seq FROM " side                                                           \
-    ".total t JOIN " side ".domain d ON d.name = t.domain;"                                                                                          \
+    "CREATE TABLE moment_" side "(domain INTEGER, device INTEGER, seq INTEGER, PRIMARY KEY(domain, device));"                                        \
+    "INSERT OR IGNORE INTO moment_" side " SELECT d.code, t.device, t.peak_seq FROM " side ".total t JOIN " side                                     \
+    ".domain d ON d.name = t.domain;"                                                                                                                \
     "INSERT INTO usage_" side " SELECT 1, d.name, " CLASS_OF(                                                                                        \
         "s.size") ", NULL, " SUMS " FROM ("                                                                                                          \
                   "SELECT x.domain AS domain, x.size AS size, sum(x.size) AS bytes, count(*) AS allocations, "                                       \
@@ -74,8 +71,7 @@ static const char classes_sql[] =
                   "sum(x.size) FILTER (WHERE " IS_LIVE(                                                                                              \
                       "m.seq") ") AS peak_bytes, "                                                                                                   \
                                "count(*) FILTER (WHERE " IS_LIVE(                                                                                    \
-                                   "m.seq") ") AS peak_allocations FROM " side                                                                       \
-                                            ".allocation x LEFT JOIN moment_" side                                                                   \
+                                   "m.seq") ") AS peak_allocations FROM " side ".allocation x LEFT JOIN moment_" side                                \
                                             " m ON m.domain = x.domain AND m.device = coalesce(x.device, 0) GROUP BY x.domain, x.size) s JOIN " side \
                                             ".domain d ON d.code = s.domain GROUP BY 2, 3;"
 
@@ -99,16 +95,14 @@ static const char whole_sql[] = WHOLE_SIDE("a") WHOLE_LINES("a") WHOLE_SIDE("b")
               "WHERE x.alloc_seq <= ?1"
 #define BEGUN_FIGURES \
     "sum(size), count(*), sum(size) FILTER (WHERE is_live), count(*) FILTER (WHERE is_live), NULL, NULL"
-#define BEGINNING_SIDE(side)                                                                    \
-    USAGE(side)                                                                                 \
-    "INSERT INTO usage_" side " SELECT 0, domain, 0, NULL, " BEGUN_FIGURES " FROM begun_" side  \
-    " GROUP BY domain;"                                                                         \
-    "INSERT INTO usage_" side " SELECT 1, domain, " CLASS_OF(                                   \
-        "size") ", NULL, " BEGUN_FIGURES " FROM begun_" side " GROUP BY 2, 3;"                  \
-                "INSERT INTO usage_" side                                                       \
-                " SELECT 2, x.domain, coalesce(k.stack, 0), min(x.callsite_id), " BEGUN_FIGURES \
-                " FROM begun_" side " x LEFT JOIN stack_" side                                  \
-                " k ON k.callsite_id = x.callsite_id GROUP BY 2, 3;"
+#define BEGINNING_SIDE(side)                                                                                        \
+    USAGE(side)                                                                                                     \
+    "INSERT INTO usage_" side " SELECT 0, domain, 0, NULL, " BEGUN_FIGURES " FROM begun_" side " GROUP BY domain;"  \
+    "INSERT INTO usage_" side " SELECT 1, domain, " CLASS_OF(                                                       \
+        "size") ", NULL, " BEGUN_FIGURES " FROM begun_" side " GROUP BY 2, 3;"                                      \
+                "INSERT INTO usage_" side                                                                           \
+                " SELECT 2, x.domain, coalesce(k.stack, 0), min(x.callsite_id), " BEGUN_FIGURES " FROM begun_" side \
+                " x LEFT JOIN stack_" side " k ON k.callsite_id = x.callsite_id GROUP BY 2, 3;"
 
 static const char beginnings_sql[] = BEGINNING_SIDE("a") BEGINNING_SIDE("b");
 
@@ -138,8 +132,8 @@ static void make_beginning(struct database *two, const char *sql, int64_t seq)
 
 int growth_compare(struct growth *growth, struct progress *progress, struct varve_message *message)
 {
-    int result = database_open_two(database_path(growth->a.database), database_path(growth->b.database),
-                                   &growth->two, message);
+    int result =
+        database_open_two(database_path(growth->a.database), database_path(growth->b.database), &growth->two, message);
 
     if (result != VARVE_OK) {
         return result;
@@ -256,8 +250,7 @@ static void rows_load(struct rows *rows, const struct growth *growth, enum part 
     cursor_bind_text(&cursor, 2, domain);
     cursor_bind_integer(&cursor, 3, order);
     while (cursor_next(&cursor)) {
-        struct row row = {
-            cursor_integer(&cursor, 0), {cursor_integer(&cursor, 1), cursor_integer(&cursor, 2)}, {{0}}};
+        struct row row = {cursor_integer(&cursor, 0), {cursor_integer(&cursor, 1), cursor_integer(&cursor, 2)}, {{0}}};
         const char *direction;
 
         for (int i = 0; i < 2 * FIGURES_ALL; i++) {
@@ -286,16 +279,14 @@ static void rows_load(struct rows *rows, const struct growth *growth, enum part 
 
 /* Calls `visit` for each domain that is asked for. */
 static void each_domain(const struct growth *growth,
-                        void (*visit)(void *context, const struct growth *growth, const char *domain),
-                        void *context)
+                        void (*visit)(void *context, const struct growth *growth, const char *domain), void *context)
 {
     struct cursor cursor;
 
-    cursor_open(
-        &cursor, growth->two,
-        "SELECT DISTINCT domain FROM change WHERE part = 0 AND CASE WHEN ?1 IS NULL THEN domain <> 'cupti' "
-        "ELSE domain = ?1 END ORDER BY CASE domain WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'heap' THEN 3 "
-        "ELSE 4 END, domain");
+    cursor_open(&cursor, growth->two,
+                "SELECT DISTINCT domain FROM change WHERE part = 0 AND CASE WHEN ?1 IS NULL THEN domain <> 'cupti' "
+                "ELSE domain = ?1 END ORDER BY CASE domain WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'heap' THEN 3 "
+                "ELSE 4 END, domain");
     cursor_bind_text(&cursor, 1, growth->options.domain);
     while (cursor_next(&cursor)) {
         visit(context, growth, cursor_name(&cursor, 0));
@@ -347,8 +338,7 @@ static struct format_text with_sign(int64_t change, struct format_text (*format)
     return text;
 }
 
-static void add_figures(struct table *table, const struct row *row, enum figure bytes,
-                        enum figure allocations)
+static void add_figures(struct table *table, const struct row *row, enum figure bytes, enum figure allocations)
 {
     table_add(table, format_bytes(row->figures[0][bytes]).text);
     table_add(table, format_bytes(row->figures[1][bytes]).text);
@@ -469,9 +459,8 @@ static void print_line(FILE *out, const struct growth *growth, const struct row 
     const char *state = state_of(row);
     struct database *database;
     struct callsite_row location = location_of(growth, row, &database);
-    char *name =
-        callsite_entry_name(&location, growth->options.by == DIFF_BY_MODULE ? GROUP_BY_MODULE : GROUP_BY_LINE,
-                            terminal_columns() > LINE_FIGURES + 16 ? terminal_columns() - LINE_FIGURES : 16);
+    char *name = callsite_entry_name(&location, growth->options.by == DIFF_BY_MODULE ? GROUP_BY_MODULE : GROUP_BY_LINE,
+                                     terminal_columns() > LINE_FIGURES + 16 ? terminal_columns() - LINE_FIGURES : 16);
 
     fprintf(out, "  %10s %9s %9s ", with_sign(change_of(row, bytes), format_bytes).text,
             format_bytes(row->figures[0][bytes]).text, format_bytes(row->figures[1][bytes]).text);
@@ -546,8 +535,8 @@ void growth_text(FILE *out, const struct growth *growth)
 
 /* ---- JSON ---- */
 
-static const char *const figure_keys[FIGURES_ALL] = {
-    "bytes", "allocations", "live_bytes", "live_allocations", "peak_bytes", "peak_allocations"};
+static const char *const figure_keys[FIGURES_ALL] = {"bytes",      "allocations",     "live_bytes", "live_allocations",
+                                                     "peak_bytes", "peak_allocations"};
 
 static struct cJSON *figures_json(const struct growth *growth, const int64_t *figures)
 {
@@ -650,8 +639,7 @@ static struct cJSON *side_json(const struct growth_side *side)
     json_text(object, "database", database_path(side->database));
     json_integer_or_null(object, "seq", side->seq);
     json_integer(object, "ts_ns",
-                 side->seq >= 0 ? event_time_ns(side->database, side->seq)
-                                : report_duration_ns(side->database));
+                 side->seq >= 0 ? event_time_ns(side->database, side->seq) : report_duration_ns(side->database));
     json_integer_or_null(object, "rss_peak_bytes", rss_of(side));
     report_loss_load(&loss, side->database);
     json_bool(object, "nothing_lost", report_is_lossless(&loss));

@@ -98,10 +98,9 @@ static struct stack_key *read_frames(const struct stack_tree *tree, char side, i
     for (int64_t id = 0; id < *limit_out; id++) {
         frames[id] = (struct stack_key){.pc = PC_NONE};
     }
-    snprintf(
-        sql, sizeof(sql),
-        "SELECT f.id, coalesce(s.number, 0), %s FROM %c.stack_frame f LEFT JOIN symbol_%c s ON s.id = f.symbol_id",
-        tree->pc, side, side);
+    snprintf(sql, sizeof(sql),
+             "SELECT f.id, coalesce(s.number, 0), %s FROM %c.stack_frame f LEFT JOIN symbol_%c s ON s.id = f.symbol_id",
+             tree->pc, side, side);
     cursor_open(&cursor, tree->two, sql);
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
@@ -124,8 +123,7 @@ static uint32_t *number_nodes(struct stack_tree *tree, char side, int64_t limit)
     char sql[96];
 
     memset(numbers, 0, (size_t)limit * sizeof(*numbers));
-    snprintf(sql, sizeof(sql), "SELECT id, id - parent_lag, frame_id FROM %c.stack_node_row ORDER BY id",
-             side);
+    snprintf(sql, sizeof(sql), "SELECT id, id - parent_lag, frame_id FROM %c.stack_node_row ORDER BY id", side);
     cursor_open(&cursor, tree->two, sql);
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
@@ -168,10 +166,9 @@ static void put_callsites(struct stack_tree *tree, char side)
     free(numbers);
 }
 
-#define SYMBOLS(side)                                                       \
-    "CREATE TABLE symbol_" side "(id INTEGER PRIMARY KEY, number INTEGER);" \
-    "INSERT INTO symbol_" side " SELECT w.id, k.id FROM words_" side        \
-    " w JOIN symbol_key k ON k.words = w.words;"                            \
+#define SYMBOLS(side)                                                                                             \
+    "CREATE TABLE symbol_" side "(id INTEGER PRIMARY KEY, number INTEGER);"                                       \
+    "INSERT INTO symbol_" side " SELECT w.id, k.id FROM words_" side " w JOIN symbol_key k ON k.words = w.words;" \
     "CREATE TABLE stack_" side "(callsite_id INTEGER PRIMARY KEY, stack INTEGER);"
 
 #define MAKE(words)                                                                                         \
@@ -215,8 +212,8 @@ void diff_lines_make(struct database *two, enum diff_by by)
     static const char *const make_sql[] = {
         [DIFF_BY_LINE] = MAKE("CASE WHEN " UNNAMED " THEN quote(" NAME_OF(
             "module") ") ELSE quote(function) || ',' || " WHERE_OF " || ',' || coalesce(line, 0) END"),
-        [DIFF_BY_FUNCTION] = MAKE("CASE WHEN " UNNAMED " THEN quote(" NAME_OF(
-            "module") ") ELSE quote(function) || ',' || " WHERE_OF " END"),
+        [DIFF_BY_FUNCTION] = MAKE("CASE WHEN " UNNAMED
+                                  " THEN quote(" NAME_OF("module") ") ELSE quote(function) || ',' || " WHERE_OF " END"),
         [DIFF_BY_MODULE] = MAKE("coalesce(" NAME_OF("module") ", file, '')"),
     };
 

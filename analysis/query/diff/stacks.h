@@ -21,7 +21,7 @@ enum diff_frames {
 void diff_stacks_make(struct database *two, enum diff_frames frames);
 
 enum diff_by {
-    DIFF_BY_LINE, /* function, file and line of the user's line; of one without a file its module instead */
+    DIFF_BY_LINE,     /* function, file and line of the user's line; of one without a file its module instead */
     DIFF_BY_FUNCTION, /* the same without the line */
     DIFF_BY_STACK,    /* diff_stacks_make with DIFF_FRAMES_SOURCE */
     DIFF_BY_MODULE,   /* the name of the shared object, or the Python file, of that line */

@@ -25,9 +25,8 @@
 #define NAME_COLUMNS_MIN 20 /* of a line's function and file, even if the figures leave less */
 #define PLACE_COLUMN (11 + 2 * (LEAK_TENTHS - 1))
 
-#define SERIES(name)                                                                                     \
-    name "_1, " name "_2, " name "_3, " name "_4, " name "_5, " name "_6, " name "_7, " name "_8, " name \
-         "_9, "
+#define SERIES(name) \
+    name "_1, " name "_2, " name "_3, " name "_4, " name "_5, " name "_6, " name "_7, " name "_8, " name "_9, "
 
 /* place: of the default domains, which may be of the same memory, a line is shown once, where it looks more like a leak. */
 static const char line_sql[] =
@@ -66,13 +65,12 @@ int leak_list_load(struct leak_list *list, struct database *database, const stru
     struct selection selection;
     struct cursor cursor;
     bool is_whole = query->pid == 0 && query->from == NULL;
-    int error = selection_make(&selection, database, query->domain != NULL ? query->domain : "heap",
-                               query->pid, message);
+    int error =
+        selection_make(&selection, database, query->domain != NULL ? query->domain : "heap", query->pid, message);
 
     *list = (struct leak_list){0};
     if (error == VARVE_OK) {
-        error =
-            leak_moment_make(&list->moment, database, query->at, query->from, query->to, query->pid, message);
+        error = leak_moment_make(&list->moment, database, query->at, query->from, query->to, query->pid, message);
     }
     if (error != VARVE_OK) {
         return error;
@@ -155,9 +153,8 @@ void leak_evidence(char *text, size_t bytes, const struct leak_line *line)
     size_t used;
 
     if (line->allocations >= live) {
-        used =
-            (size_t)snprintf(text, bytes, "%s of %s allocation%s not freed", format_count(live).text,
-                             format_count(line->allocations).text, format_plural(line->allocations, "", "s"));
+        used = (size_t)snprintf(text, bytes, "%s of %s allocation%s not freed", format_count(live).text,
+                                format_count(line->allocations).text, format_plural(line->allocations, "", "s"));
     } else {
         used = (size_t)snprintf(text, bytes, "%s allocation%s live", format_count(live).text,
                                 format_plural(live, "", "s"));
@@ -168,21 +165,19 @@ void leak_evidence(char *text, size_t bytes, const struct leak_line *line)
     text += used;
     bytes -= used;
     if (strcmp(line->pattern, "growing") == 0) {
-        snprintf(
-            text, bytes,
-            ": %s%s after 10 %% of the run, %s after half of it, %s at the end; growth in %d of 10 tenths, %s",
-            amount(line, 0).text, unit, amount(line, 4).text, amount(line, 9).text, growing_tenths(series),
-            series[9] > series[8] ? "still growing at the end" : "none in the last");
+        snprintf(text, bytes,
+                 ": %s%s after 10 %% of the run, %s after half of it, %s at the end; growth in %d of 10 tenths, %s",
+                 amount(line, 0).text, unit, amount(line, 4).text, amount(line, 9).text, growing_tenths(series),
+                 series[9] > series[8] ? "still growing at the end" : "none in the last");
     } else if (strcmp(line->pattern, "early") == 0) {
         snprintf(text, bytes, ": %s%s after 10 %% of the run, %s at the end: hardly any growth since",
                  amount(line, 0).text, unit, amount(line, 9).text);
     } else if (strcmp(line->pattern, "stopped") == 0) {
         snprintf(text, bytes, ": %s%s after %d %% of the run, %s at the end: hardly any growth since",
-                 amount(line, filled_tenths(series) - 1).text, unit, filled_tenths(series) * 10,
-                 amount(line, 9).text);
+                 amount(line, filled_tenths(series) - 1).text, unit, filled_tenths(series) * 10, amount(line, 9).text);
     } else {
-        snprintf(text, bytes, ": %s%s after half of the run, %s after 90 %% of it, %s at the end",
-                 amount(line, 4).text, unit, amount(line, 8).text, amount(line, 9).text);
+        snprintf(text, bytes, ": %s%s after half of the run, %s after 90 %% of it, %s at the end", amount(line, 4).text,
+                 unit, amount(line, 8).text, amount(line, 9).text);
     }
 }
 
@@ -215,8 +210,7 @@ static void print_head(FILE *out, const struct leak_list *list, const struct lea
     leak_moment_words(out, &list->moment);
     fputc('\n', out);
     if (list->moment.only_live) {
-        fputs("  of allocations that were freed nothing was kept: growth is that of what was not freed\n",
-              out);
+        fputs("  of allocations that were freed nothing was kept: growth is that of what was not freed\n", out);
     }
     if (list->count_all > 0) {
         fprintf(out, "  %s%s%s line%s, the likeliest leaks first\n",
@@ -252,15 +246,15 @@ static void print_line(FILE *out, struct database *database, const struct leak_l
     char *name;
     size_t used;
 
-    snprintf(figures, sizeof(figures), "  %s, score %.2f%s%s%s",
-             format_bytes(line->bytes[LEAK_TENTHS - 1]).text, line->score, with_domain ? ", " : "",
-             with_domain ? line->domain : "", line->is_library ? ", library" : "");
+    snprintf(figures, sizeof(figures), "  %s, score %.2f%s%s%s", format_bytes(line->bytes[LEAK_TENTHS - 1]).text,
+             line->score, with_domain ? ", " : "", with_domain ? line->domain : "",
+             line->is_library ? ", library" : "");
     used = format_width(figures) + 6;
     name = callsite_entry_name(&line->row, GROUP_BY_LINE,
                                terminal_columns() > used + NAME_COLUMNS_MIN ? terminal_columns() - used
                                                                             : NAME_COLUMNS_MIN);
-    fprintf(out, "%4zu. %s%s\n%*s", number, line->row.id == 0 ? "(no stack was recorded)" : name, figures,
-            TEXT_COLUMN, "");
+    fprintf(out, "%4zu. %s%s\n%*s", number, line->row.id == 0 ? "(no stack was recorded)" : name, figures, TEXT_COLUMN,
+            "");
     free(name);
     leak_evidence(evidence, sizeof(evidence), line);
     format_print_wrapped(out, evidence, TEXT_COLUMN);
@@ -280,8 +274,8 @@ static void print_hint(FILE *out, const struct leak_list *list)
     }
 }
 
-void leak_list_print(FILE *out, struct database *database, const struct leak_list *list,
-                     const struct leak_query *query, int64_t frames)
+void leak_list_print(FILE *out, struct database *database, const struct leak_list *list, const struct leak_query *query,
+                     int64_t frames)
 {
     struct report_loss loss;
 
@@ -337,8 +331,8 @@ static struct cJSON *line_json(struct database *database, const struct leak_line
     return object;
 }
 
-struct cJSON *leak_list_json(struct database *database, const struct leak_list *list,
-                             const struct leak_query *query, int64_t frames)
+struct cJSON *leak_list_json(struct database *database, const struct leak_list *list, const struct leak_query *query,
+                             int64_t frames)
 {
     struct cJSON *object = json_object();
     struct cJSON *lines = json_array();

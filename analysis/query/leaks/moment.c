@@ -29,16 +29,16 @@ static int parse(struct database *database, const char *option, const char *text
     if (text[0] == '\0' || text[strspn(text, "0123456789")] != '\0') {
         return varve_message_set(
             message, VARVE_ERROR_INVALID,
-            "--%s must be %sa time such as 1.5s, 20ms, 7us, 900ns or the number of an event, not '%s'",
-            option, strcmp(option, "from") == 0 ? "" : "'end', 'exit-of-main', ", text);
+            "--%s must be %sa time such as 1.5s, 20ms, 7us, 900ns or the number of an event, not '%s'", option,
+            strcmp(option, "from") == 0 ? "" : "'end', 'exit-of-main', ", text);
     }
     error = segments_moment(database, text, &seq, message);
     *ns_out = error == VARVE_OK ? event_time_ns(database, seq) : -1;
     return error;
 }
 
-static int parse_at(struct leak_moment *moment, struct database *database, const char *option,
-                    const char *text, struct varve_message *message)
+static int parse_at(struct leak_moment *moment, struct database *database, const char *option, const char *text,
+                    struct varve_message *message)
 {
     if (text == NULL) {
         moment->at = LEAK_AT_DEFAULT;
@@ -116,8 +116,8 @@ static int refuse(const struct leak_moment *moment, struct database *database, s
             database_path(database), moment->only_live ? " (only totals were kept)" : "");
     }
     return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                             "%s: no recorded process ran then%s; varve info lists them",
-                             database_path(database), moment->at == LEAK_AT_TIME ? "" : " or later");
+                             "%s: no recorded process ran then%s; varve info lists them", database_path(database),
+                             moment->at == LEAK_AT_TIME ? "" : " or later");
 }
 
 int leak_moment_make(struct leak_moment *moment, struct database *database, const char *at, const char *from,
@@ -179,8 +179,7 @@ static void print_ends(FILE *out, const struct leak_moment *moment)
 void leak_moment_words(FILE *out, const struct leak_moment *moment)
 {
     if (moment->from_ns >= 0) {
-        fprintf(out, "allocated later than %s after the start and live ",
-                format_duration(moment->from_ns).text);
+        fprintf(out, "allocated later than %s after the start and live ", format_duration(moment->from_ns).text);
     } else {
         fputs("live ", out);
     }

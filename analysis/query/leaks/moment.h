@@ -29,7 +29,7 @@ struct leak_moment {
     int64_t at_ns;   /* since the trace began */
     int64_t from_ns; /* only what was allocated later; -1: everything */
     int64_t processes, at_main, at_end,
-        replaced; /* of the images of processes: those at the exit of main, at their end, and that
+        replaced;              /* of the images of processes: those at the exit of main, at their end, and that
                                                      exec replaced, which leave nothing */
     int64_t first_ns, last_ns; /* the moments of the first and the last of them */
     bool only_live;            /* of the allocations that were freed, nothing was kept */

@@ -108,8 +108,7 @@ static void join_bands(struct address_map *map)
     qsort(map->bands, map->band_count, sizeof(map->bands[0]), compare_bands);
     for (size_t i = 1; i < map->band_count; i++) {
         if (map->bands[i].from <= map->bands[kept].to) {
-            map->bands[kept].to =
-                map->bands[i].to > map->bands[kept].to ? map->bands[i].to : map->bands[kept].to;
+            map->bands[kept].to = map->bands[i].to > map->bands[kept].to ? map->bands[i].to : map->bands[kept].to;
         } else {
             map->bands[++kept] = map->bands[i];
         }
@@ -226,8 +225,7 @@ static void add_to_line(double *line, double from, double to, double bytes)
     line[last + 1 > ADDRESS_MAP_COLUMNS ? ADDRESS_MAP_COLUMNS : last + 1] -= bytes * (to - last);
 }
 
-static void add_to_raster(const struct address_maps *maps, struct address_map *map,
-                          const struct page_allocation *block)
+static void add_to_raster(const struct address_maps *maps, struct address_map *map, const struct page_allocation *block)
 {
     double place = find_place(map, block->addr);
     double line_bytes = map->height / ADDRESS_MAP_LINES;
@@ -341,17 +339,16 @@ static void write_bands(const struct address_map *map, struct page_writer *write
     page_close(writer, ']');
 }
 
-static void write_segments(const struct address_maps *maps, const struct address_map *map,
-                           struct database *database, struct page_writer *writer)
+static void write_segments(const struct address_maps *maps, const struct address_map *map, struct database *database,
+                           struct page_writer *writer)
 {
     struct cursor cursor;
 
     page_key(writer, "segments"); /* place, bytes, begin, end, stream, pool */
     page_open(writer, '[');
-    cursor_open(
-        &cursor, database,
-        "SELECT addr, size, alloc_ns, free_ns, stream, pool FROM segment WHERE process_id = ?1 AND device = ?2 "
-        "AND addr IS NOT NULL AND size > 0 ORDER BY size DESC, id LIMIT ?3");
+    cursor_open(&cursor, database,
+                "SELECT addr, size, alloc_ns, free_ns, stream, pool FROM segment WHERE process_id = ?1 AND device = ?2 "
+                "AND addr IS NOT NULL AND size > 0 ORDER BY size DESC, id LIMIT ?3");
     cursor_bind_integer(&cursor, 1, map->process_id);
     cursor_bind_integer(&cursor, 2, map->device);
     cursor_bind_integer(&cursor, 3, SEGMENTS_MAX);
@@ -372,8 +369,7 @@ static void write_segments(const struct address_maps *maps, const struct address
 }
 
 /* The lines of the blocks, each once: their number here is that in `blocks`. */
-static void write_lines(struct database *database, struct page_writer *writer, const int64_t *lines,
-                        size_t count)
+static void write_lines(struct database *database, struct page_writer *writer, const int64_t *lines, size_t count)
 {
     struct cursor cursor;
 
@@ -408,9 +404,7 @@ static void write_blocks(const struct address_maps *maps, struct address_map *ma
     if (map->block_count > 0) {
         qsort(map->blocks, map->block_count, sizeof(map->blocks[0]), compare_begin);
     }
-    page_key(
-        writer,
-        "blocks"); /* place, bytes, begin less the one before, lifetime (-1: never freed), stream, line */
+    page_key(writer, "blocks"); /* place, bytes, begin less the one before, lifetime (-1: never freed), stream, line */
     page_open(writer, '[');
     for (size_t i = 0; i < map->block_count; i++) {
         const struct page_allocation *block = &map->blocks[i];

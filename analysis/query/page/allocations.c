@@ -24,8 +24,7 @@ static void lines_load(struct lines *lines, struct database *database)
     bytes = (size_t)lines->limit * sizeof(lines->of_callsite[0]);
     lines->of_callsite = memory_resize(NULL, bytes);
     memset(lines->of_callsite, 0, bytes);
-    cursor_open(&cursor, database,
-                "SELECT id, coalesce(user_symbol_id, symbol_id, 0) FROM callsite WHERE id > 0");
+    cursor_open(&cursor, database, "SELECT id, coalesce(user_symbol_id, symbol_id, 0) FROM callsite WHERE id > 0");
     while (cursor_next(&cursor)) {
         if (cursor_integer(&cursor, 0) < lines->limit) {
             lines->of_callsite[cursor_integer(&cursor, 0)] = cursor_integer(&cursor, 1);

@@ -238,8 +238,7 @@ struct allocator {
     struct reduce reduce;
 };
 
-static struct allocator *find_allocator(struct allocator *allocators, size_t *count, int64_t process_id,
-                                        int64_t device)
+static struct allocator *find_allocator(struct allocator *allocators, size_t *count, int64_t process_id, int64_t device)
 {
     for (size_t i = 0; i < *count; i++) {
         if (allocators[i].process_id == process_id && allocators[i].device == device) {
@@ -305,8 +304,8 @@ void curves_ladder_write(struct database *database, struct page_writer *writer)
             if (allocator != NULL) {
                 allocator->now.ts_ns = cursor_integer(&cursor, 2);
                 for (int i = 0; i < REDUCE_FIGURES; i++) {
-                    allocator->now.figures[i] = (int64_t)((uint64_t)allocator->now.figures[i] +
-                                                          (uint64_t)cursor_integer(&cursor, i + 3));
+                    allocator->now.figures[i] =
+                        (int64_t)((uint64_t)allocator->now.figures[i] + (uint64_t)cursor_integer(&cursor, i + 3));
                 }
                 reduce_add(&allocator->reduce, &allocator->now);
             }

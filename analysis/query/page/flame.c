@@ -103,8 +103,7 @@ int flame_write(struct database *database, struct page_writer *writer, struct va
         for (int metric = 0; error == VARVE_OK && metric < 2 * CALL_TREE_METRICS; metric++) {
             struct call_tree tree; /* of each metric first from the callers, then from the lines */
 
-            error = load(&tree, database, &symbols, cursor_name(&cursor, 0), metric / 2, metric % 2 != 0,
-                         message);
+            error = load(&tree, database, &symbols, cursor_name(&cursor, 0), metric / 2, metric % 2 != 0, message);
             if (error == VARVE_OK && tree.count > 0) {
                 write_tree(writer, &tree);
             }

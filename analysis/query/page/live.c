@@ -55,8 +55,7 @@ static void add_steps(struct live *live, struct database *database)
     cursor_open(&cursor, database, "SELECT seq, ts_ns FROM timeline ORDER BY seq");
     while (cursor_next(&cursor)) {
         struct live_moment moment = {cursor_integer(&cursor, 0), cursor_integer(&cursor, 1)};
-        double part =
-            end > begin ? ((double)moment.ts_ns - (double)begin) / ((double)end - (double)begin) : 0;
+        double part = end > begin ? ((double)moment.ts_ns - (double)begin) / ((double)end - (double)begin) : 0;
         int64_t time_now = (int64_t)(part * STEPS);
         int64_t row_now = number++ * STEPS / (count > 0 ? count : 1);
 
@@ -124,8 +123,7 @@ static uint32_t find_series(struct live *live, const struct page_allocation *all
             return (uint32_t)i;
         }
     }
-    live->series =
-        memory_grow(live->series, &live->series_capacity, live->series_count, sizeof(live->series[0]));
+    live->series = memory_grow(live->series, &live->series_capacity, live->series_count, sizeof(live->series[0]));
     live->series[live->series_count] = (struct live_series){
         .domain = allocation->domain, .process_id = allocation->process_id, .device = allocation->device};
     return (uint32_t)live->series_count++;
@@ -180,8 +178,7 @@ void live_add(void *live_untyped, const struct page_allocation *allocation)
 {
     struct live *live = live_untyped;
     size_t from = find_moment(live, allocation->alloc_seq);
-    size_t to =
-        allocation->free_seq == PAGE_NEVER ? live->moment_count : find_moment(live, allocation->free_seq);
+    size_t to = allocation->free_seq == PAGE_NEVER ? live->moment_count : find_moment(live, allocation->free_seq);
 
     if (from < to) {
         struct live_row *row = find_row(live, find_series(live, allocation), allocation->line);
@@ -195,8 +192,7 @@ void live_finish(struct live *live)
 {
     for (size_t i = 0; i < live->row_count; i++) {
         for (size_t moment = 1; moment < live->moment_count; moment++) {
-            live->rows[i].bytes[moment] =
-                add_wrapping(live->rows[i].bytes[moment], live->rows[i].bytes[moment - 1]);
+            live->rows[i].bytes[moment] = add_wrapping(live->rows[i].bytes[moment], live->rows[i].bytes[moment - 1]);
         }
     }
 }
@@ -220,13 +216,11 @@ static int compare_ranked(const void *left, const void *right)
 {
     const struct ranked *a = left, *b = right;
 
-    return a->bytes != b->bytes ? (a->bytes < b->bytes) - (a->bytes > b->bytes)
-                                : (a->row > b->row) - (a->row < b->row);
+    return a->bytes != b->bytes ? (a->bytes < b->bytes) - (a->bytes > b->bytes) : (a->row > b->row) - (a->row < b->row);
 }
 
 /* Marks the `shown` largest rows of each moment, of the `count` rows whose numbers are given. */
-static void mark_largest(const struct live *live, const uint32_t *numbers, size_t count, size_t shown,
-                         bool *is_shown)
+static void mark_largest(const struct live *live, const uint32_t *numbers, size_t count, size_t shown, bool *is_shown)
 {
     struct ranked *ranked = memory_resize(NULL, (count + 1) * sizeof(ranked[0]));
 

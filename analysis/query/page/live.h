@@ -35,8 +35,8 @@ struct live_series {
 struct live_row {
     uint32_t series;
     int64_t line;
-    int64_t bytes[LIVE_MOMENTS_MAX +
-                  1]; /* at each moment: while allocations are added, the difference to the one before */
+    int64_t
+        bytes[LIVE_MOMENTS_MAX + 1]; /* at each moment: while allocations are added, the difference to the one before */
 };
 
 struct live {

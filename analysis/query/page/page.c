@@ -330,8 +330,7 @@ static void write_header_text(struct page *page)
     }
     fputs("<pre id=\"recorded\">", page->writer.out);
     write_lines(page->writer.out, text);
-    fprintf(page->writer.out, "</pre>\n<pre id=\"health\" role=\"status\" class=\"%s\">",
-            is_good ? "good" : "bad");
+    fprintf(page->writer.out, "</pre>\n<pre id=\"health\" role=\"status\" class=\"%s\">", is_good ? "good" : "bad");
     write_lines(page->writer.out, health != NULL ? health : "");
     fputs("</pre>\n", page->writer.out);
     free(text);
@@ -344,17 +343,16 @@ static void write_head(struct page *page)
     const char *title =
         command != NULL && command[0] != '\0' ? command : format_base_name(database_path(page->database));
 
-    fprintf(
-        out,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'nonce-%s'; "
-        "style-src 'nonce-%s'; base-uri 'none'; form-action 'none'\">\n"
-        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-        "<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"generator\" content=\"varve\">\n<title>",
-        page->nonce, page->nonce);
+    fprintf(out,
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'nonce-%s'; "
+            "style-src 'nonce-%s'; base-uri 'none'; form-action 'none'\">\n"
+            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+            "<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"generator\" content=\"varve\">\n<title>",
+            page->nonce, page->nonce);
     page_html(out, title);
-    fprintf(out, " - varve</title>\n<style nonce=\"%s\">\n%s</style>\n</head>\n<body>\n<header>\n<h1>",
-            page->nonce, page_css);
+    fprintf(out, " - varve</title>\n<style nonce=\"%s\">\n%s</style>\n</head>\n<body>\n<header>\n<h1>", page->nonce,
+            page_css);
     page_html(out, title);
     fputs("</h1>\n", out);
     write_header_text(page);
@@ -369,8 +367,7 @@ static void write_foot(struct page *page)
 {
     FILE *out = page->writer.out;
 
-    fprintf(out, "<footer><details><summary>Made with varve %s and d3 (BSD-3-Clause)</summary><pre>",
-            VARVE_VERSION);
+    fprintf(out, "<footer><details><summary>Made with varve %s and d3 (BSD-3-Clause)</summary><pre>", VARVE_VERSION);
     page_html(out, page_d3_licence);
     fputs("</pre></details></footer>\n", out);
     fprintf(out, "<script nonce=\"%s\">%s</script>\n", page->nonce, page_d3);

@@ -18,8 +18,7 @@ struct varve_message;
 /// VARVE_ERROR_UNSUPPORTED, with what to install: varve was built without the library that draws.
 int page_check(struct varve_message *message);
 /// Errors of the database, and those of page_check. `progress` shows what is worked on.
-int page_write(FILE *out, struct database *database, struct progress *progress,
-               struct varve_message *message);
+int page_write(FILE *out, struct database *database, struct progress *progress, struct varve_message *message);
 
 #ifdef __cplusplus
 }

@@ -149,8 +149,7 @@ static int64_t name_number(struct page_writer *writer, const char *text)
         return -1;
     }
     map_put(&writer->name_numbers, key, writer->name_count);
-    writer->names =
-        memory_grow(writer->names, &writer->name_capacity, writer->name_count, sizeof(writer->names[0]));
+    writer->names = memory_grow(writer->names, &writer->name_capacity, writer->name_count, sizeof(writer->names[0]));
     writer->names[writer->name_count] = memory_resize(NULL, bytes + 1);
     memcpy(writer->names[writer->name_count], text, bytes);
     writer->names[writer->name_count][bytes] = '\0';

@@ -30,8 +30,7 @@
 #define BY_CUPTI "SELECT sum(allocations) FROM cupti_total WHERE" BOTH
 
 /* What the processes of one row said; `has_begun`: they had CUPTI's subscription by then. */
-static void print_state(FILE *out, const char *state, bool has_begun, int64_t processes, int64_t sum,
-                        int64_t largest)
+static void print_state(FILE *out, const char *state, bool has_begun, int64_t processes, int64_t sum, int64_t largest)
 {
     char who[64];
 
@@ -43,11 +42,10 @@ static void print_state(FILE *out, const char *state, bool has_begun, int64_t pr
     } else if (strcmp(state, "cupti_refused") == 0 && largest == 0) {
         fprintf(out, "  %s found no libcupti that would do\n", who);
     } else if (strcmp(state, "cupti_refused") == 0) {
-        fprintf(out, "  %s did not get it (CUptiResult %" PRId64 "): another profiler may have held it\n",
-                who, largest);
-    } else if (strcmp(state, "cupti_fatal") == 0) {
-        fprintf(out, "  it stopped in %s (CUptiResult %" PRId64 "): what came afterwards is missing\n", who,
+        fprintf(out, "  %s did not get it (CUptiResult %" PRId64 "): another profiler may have held it\n", who,
                 largest);
+    } else if (strcmp(state, "cupti_fatal") == 0) {
+        fprintf(out, "  it stopped in %s (CUptiResult %" PRId64 "): what came afterwards is missing\n", who, largest);
     } else if (strcmp(state, "cupti_dropped") == 0 && sum > 0) {
         fprintf(out, "  it dropped %s activity records; allocations come from callbacks, and are complete\n",
                 format_count(sum).text);
@@ -57,8 +55,7 @@ static void print_state(FILE *out, const char *state, bool has_begun, int64_t pr
 static void print_difference(FILE *out, struct database *database)
 {
     static const struct table_column columns[] = {
-        {"pid", true},   {"GPU", true},           {"address", true},
-        {"bytes", true}, {"CUDA recorder", true}, {"CUPTI", true},
+        {"pid", true}, {"GPU", true}, {"address", true}, {"bytes", true}, {"CUDA recorder", true}, {"CUPTI", true},
     };
     static const struct query query = {
         .sql = "SELECT pid, device, addr, size, by_cuda, by_cupti FROM cupti_difference "
@@ -71,12 +68,12 @@ static void print_difference(FILE *out, struct database *database)
     int64_t differing = database_integer(database, "SELECT count(*) FROM cupti_difference", 0);
 
     if (differing == 0) {
-        fprintf(out, "  CUDA recorder and CUPTI recorded the same %s allocations%s\n",
-                format_count(cupti).text, cuda == cupti ? "" : ", as long as CUPTI was there");
+        fprintf(out, "  CUDA recorder and CUPTI recorded the same %s allocations%s\n", format_count(cupti).text,
+                cuda == cupti ? "" : ", as long as CUPTI was there");
         return;
     }
-    fprintf(out, "  the CUDA recorder has %s allocations, CUPTI %s; they differ in %s:\n",
-            format_count(cuda).text, format_count(cupti).text, format_count(differing).text);
+    fprintf(out, "  the CUDA recorder has %s allocations, CUPTI %s; they differ in %s:\n", format_count(cuda).text,
+            format_count(cupti).text, format_count(differing).text);
     query_print(out, database, &query, DIFFERENCES_SHOWN);
 }
 
@@ -102,8 +99,7 @@ void report_cupti_text(FILE *out, struct database *database, const struct report
     }
     report_rule_print(out, section->title);
     cursor_open(&cursor, database,
-                "SELECT state, " HAS_BEGUN
-                " AS has_begun, count(DISTINCT process_id), sum(arg), max(arg) FROM "
+                "SELECT state, " HAS_BEGUN " AS has_begun, count(DISTINCT process_id), sum(arg), max(arg) FROM "
                 "cupti_state s GROUP BY state, has_begun ORDER BY min(seq)");
     while (cursor_next(&cursor)) {
         print_state(out, cursor_name(&cursor, 0), cursor_integer(&cursor, 1) != 0, cursor_integer(&cursor, 2),

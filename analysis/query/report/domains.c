@@ -40,8 +40,7 @@ static void add_total_cells(struct table *table, const struct report_total *row)
 static void add_rss(struct table *table, struct database *database)
 {
     int64_t peak = database_integer(database, "SELECT rss_bytes FROM rss_peak", -1);
-    int64_t last =
-        database_integer(database, "SELECT rss_bytes FROM rss_total ORDER BY ts_ns DESC LIMIT 1", -1);
+    int64_t last = database_integer(database, "SELECT rss_bytes FROM rss_total ORDER BY ts_ns DESC LIMIT 1", -1);
 
     if (peak >= 0) {
         table_add(table, "RSS");
@@ -67,8 +66,7 @@ static void print_failed(FILE *out, const struct report_totals *totals)
     }
 }
 
-static void print_totals(FILE *out, struct database *database, const struct report_totals *totals,
-                         const char *title)
+static void print_totals(FILE *out, struct database *database, const struct report_totals *totals, const char *title)
 {
     static const struct table_column columns[] = {
         {"", false},           {"allocated", true},        {"peak", true},      {"live at the end", true},
@@ -94,8 +92,7 @@ static void print_totals(FILE *out, struct database *database, const struct repo
     }
     table_free(&table);
     if (database_integer(database, "SELECT images FROM recording", 0) > 1) {
-        fputs("  what a process had not freed counts here after its end too; below, each has its own peak\n",
-              out);
+        fputs("  what a process had not freed counts here after its end too; below, each has its own peak\n", out);
     }
     print_failed(out, totals);
 }
@@ -152,9 +149,9 @@ static void print_peak(FILE *out, const struct report_totals *totals, const char
 
 /* ---- the lists of a domain ---- */
 
-static void print_ranking(FILE *out, struct database *database, const struct report_totals *totals,
-                          const char *domain, struct groups *groups, enum callsite_rank rank,
-                          const struct report_options *options, struct callsite_shown *shown)
+static void print_ranking(FILE *out, struct database *database, const struct report_totals *totals, const char *domain,
+                          struct groups *groups, enum callsite_rank rank, const struct report_options *options,
+                          struct callsite_shown *shown)
 {
     struct callsite_list list;
     char title[200];
@@ -174,8 +171,7 @@ static void print_ranking(FILE *out, struct database *database, const struct rep
         }
         fputs(rank == CALLSITE_BY_PEAK ? "  " : ", ", out);
         callsite_list_extent(out, &list);
-        fprintf(out, ", %s call site%s\n", format_count(list.callsites_all).text,
-                list.callsites_all == 1 ? "" : "s");
+        fprintf(out, ", %s call site%s\n", format_count(list.callsites_all).text, list.callsites_all == 1 ? "" : "s");
         callsite_list_print(out, database, &list, rank, &options->stacks, shown);
     } else if (rank == CALLSITE_BY_LIVE) {
         fprintf(out, "\n%s: everything was freed\n", domain);
@@ -186,15 +182,13 @@ static void print_ranking(FILE *out, struct database *database, const struct rep
 /* Mappings and memory of a device are few and large: orders other than by bytes would only repeat them. */
 static bool suits(enum callsite_rank rank, const char *domain)
 {
-    bool is_of_many =
-        rank == CALLSITE_BY_COUNT || rank == CALLSITE_BY_LIFETIME || rank == CALLSITE_BY_TEMPORARY;
+    bool is_of_many = rank == CALLSITE_BY_COUNT || rank == CALLSITE_BY_LIFETIME || rank == CALLSITE_BY_TEMPORARY;
 
     return !is_of_many || strcmp(domain, "heap") == 0 || strcmp(domain, "block") == 0;
 }
 
 static void print_domain_all(FILE *out, struct database *database, const struct report_totals *totals,
-                             const char *domain, const struct report_options *options,
-                             struct callsite_shown *shown)
+                             const char *domain, const struct report_options *options, struct callsite_shown *shown)
 {
     struct groups *groups = groups_open(database, options->by);
 
@@ -235,9 +229,8 @@ static const struct report_total *single_peak(const struct report_totals *totals
     return found;
 }
 
-static void print_short_title(FILE *out, const struct report_totals *totals, const char *domain,
-                              const char *title, const struct callsite_list *list, enum callsite_rank rank,
-                              const char *remark)
+static void print_short_title(FILE *out, const struct report_totals *totals, const char *domain, const char *title,
+                              const struct callsite_list *list, enum callsite_rank rank, const char *remark)
 {
     const struct report_total *peak = rank == CALLSITE_BY_PEAK ? single_peak(totals, domain) : NULL;
     char *text;
@@ -267,15 +260,13 @@ static void print_short_title(FILE *out, const struct report_totals *totals, con
 static const char *live_remark(struct database *database)
 {
     bool has_exit_of_main =
-        database_integer(database, "SELECT EXISTS (SELECT 1 FROM leak_moment WHERE moment = 'exit of main')",
-                         0) != 0;
+        database_integer(database, "SELECT EXISTS (SELECT 1 FROM leak_moment WHERE moment = 'exit of main')", 0) != 0;
 
     return has_exit_of_main ? "; varve leaks: when main ended" : "";
 }
 
-static void print_domain(FILE *out, struct database *database, const struct report_totals *totals,
-                         const char *domain, bool is_main, const struct report_options *options,
-                         struct callsite_shown *shown)
+static void print_domain(FILE *out, struct database *database, const struct report_totals *totals, const char *domain,
+                         bool is_main, const struct report_options *options, struct callsite_shown *shown)
 {
     struct groups *groups = groups_open(database, options->by);
     int64_t top = options->top >= 0 ? options->top : is_main ? ENTRIES_SHOWN : ENTRIES_OTHERS;
@@ -359,8 +350,8 @@ void report_domains_text(FILE *out, struct database *database, const struct repo
 
 /* ---- JSON ---- */
 
-static struct cJSON *domain_json(struct database *database, const struct report_totals *totals,
-                                 const char *domain, const struct report_options *options)
+static struct cJSON *domain_json(struct database *database, const struct report_totals *totals, const char *domain,
+                                 const struct report_options *options)
 {
     struct groups *groups = groups_open(database, options->by);
     struct cJSON *object = json_object();
@@ -388,8 +379,7 @@ static struct cJSON *domain_json(struct database *database, const struct report_
         struct cJSON *ranking = json_object();
         struct callsite_list list;
 
-        groups_rank(groups, (enum callsite_rank)rank, options->top >= 0 ? options->top : REPORT_ENTRIES_ALL,
-                    &list);
+        groups_rank(groups, (enum callsite_rank)rank, options->top >= 0 ? options->top : REPORT_ENTRIES_ALL, &list);
         json_integer(ranking, "bytes", list.sum_bytes);
         json_integer(ranking, "allocations", list.sum_allocations);
         json_integer(ranking, "callsites_all", list.callsites_all);

@@ -49,14 +49,12 @@ bool report_has_gpu(struct database *database)
 
 static void print_users(FILE *out, struct database *database, int64_t device)
 {
-    int64_t all =
-        database_integer_of(database, "SELECT count(*) FROM device_process WHERE device = ?1", device);
+    int64_t all = database_integer_of(database, "SELECT count(*) FROM device_process WHERE device = ?1", device);
     struct cursor cursor;
     const char *before = all == 1 ? "         process " : "         processes ";
 
     cursor_open(&cursor, database,
-                "SELECT pid, rank FROM device_process WHERE device = ?1 ORDER BY process_id LIMIT " TEXT(
-                    USERS_SHOWN));
+                "SELECT pid, rank FROM device_process WHERE device = ?1 ORDER BY process_id LIMIT " TEXT(USERS_SHOWN));
     cursor_bind_integer(&cursor, 1, device);
     while (cursor_next(&cursor)) {
         fprintf(out, "%s%" PRId64, before, cursor_integer(&cursor, 0));
@@ -112,14 +110,12 @@ struct cJSON *report_devices_json(struct database *database, const struct report
 
         json_integer(device, "device", cursor_integer(&cursor, 0));
         json_text(device, "name", cursor_text(&cursor, 1));
-        json_integer_or_null(device, "total_bytes",
-                             cursor_is_null(&cursor, 2) ? -1 : cursor_integer(&cursor, 2));
+        json_integer_or_null(device, "total_bytes", cursor_is_null(&cursor, 2) ? -1 : cursor_integer(&cursor, 2));
         json_text(device, "uuid", cursor_text(&cursor, 3));
         json_add(device, "processes",
-                 query_json(
-                     database,
-                     "SELECT process_id, pid, rank FROM device_process WHERE device = ?1 ORDER BY process_id",
-                     cursor_integer(&cursor, 0)));
+                 query_json(database,
+                            "SELECT process_id, pid, rank FROM device_process WHERE device = ?1 ORDER BY process_id",
+                            cursor_integer(&cursor, 0)));
         json_append(devices, device);
     }
     cursor_close(&cursor);
@@ -201,9 +197,8 @@ static void take_layout(struct segment_row *row, struct database *database)
             row->segments = 0;
             for (uint64_t from = 0; segment_next(state.parts[i].layout, &from, true, &item);) {
                 row->segments += item.first.is_implied ? 0 : 1;
-                row->largest_free = (int64_t)item.largest_free > row->largest_free
-                                        ? (int64_t)item.largest_free
-                                        : row->largest_free;
+                row->largest_free =
+                    (int64_t)item.largest_free > row->largest_free ? (int64_t)item.largest_free : row->largest_free;
             }
         }
     }
@@ -283,8 +278,7 @@ void report_segments_text(FILE *out, struct database *database, const struct rep
         }
         table_print(&table, out, true);
         table_free(&table);
-        fprintf(out, "  varve segments --at %" PRId64 " shows the blocks of that moment\n",
-                segments.rows[0].seq);
+        fprintf(out, "  varve segments --at %" PRId64 " shows the blocks of that moment\n", segments.rows[0].seq);
     }
     segments_free(&segments);
 }
@@ -364,8 +358,7 @@ void report_unattributed_text(FILE *out, struct database *database, const struct
           "  what libraries keep inside the driver, and processes that were not recorded.\n",
           out);
     if (database_integer(database, "SELECT min(unattributed) FROM device_unattributed", 0) < 0) {
-        fputs("  Less than nothing: memory of a pool that the driver has not backed yet, or lost frees.\n",
-              out);
+        fputs("  Less than nothing: memory of a pool that the driver has not backed yet, or lost frees.\n", out);
     }
 }
 
@@ -401,10 +394,8 @@ static void print_failure(FILE *out, struct database *database, struct cursor *c
     const char *name = report_cuda_result(result);
     struct callsite_row callsite = {.id = cursor_integer(cursor, 7)};
 
-    fprintf(out,
-            "  event %" PRId64 " at %s, GPU %" PRId64 " (process %" PRId64 "): ", cursor_integer(cursor, 0),
-            format_duration(cursor_integer(cursor, 1)).text, cursor_integer(cursor, 3),
-            cursor_integer(cursor, 2));
+    fprintf(out, "  event %" PRId64 " at %s, GPU %" PRId64 " (process %" PRId64 "): ", cursor_integer(cursor, 0),
+            format_duration(cursor_integer(cursor, 1)).text, cursor_integer(cursor, 3), cursor_integer(cursor, 2));
     format_print_safe(out, cursor_name(cursor, 4));
     fprintf(out, " of %s\n", format_bytes_exact(cursor_integer(cursor, 5)).text);
     if (name != NULL) {

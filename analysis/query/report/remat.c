@@ -79,18 +79,17 @@ static void print_evictions(FILE *out, struct database *database)
     struct cursor cursor;
 
     fprintf(out, "  %s eviction%s", format_count(evictions).text, format_plural(evictions, "", "s"));
-    cursor_open(
-        &cursor, database,
-        "SELECT coalesce(nullif(cause, ''), 'no cause'), sum(evictions) AS evictions FROM eviction_total "
-        "GROUP BY cause ORDER BY evictions DESC, cause");
+    cursor_open(&cursor, database,
+                "SELECT coalesce(nullif(cause, ''), 'no cause'), sum(evictions) AS evictions FROM eviction_total "
+                "GROUP BY cause ORDER BY evictions DESC, cause");
     while (cursor_next(&cursor)) {
         fprintf(out, "%s%s ", before, format_count(cursor_integer(&cursor, 1)).text);
         format_print_safe(out, cursor_name(&cursor, 0));
         before = ", ";
     }
     cursor_close(&cursor);
-    fprintf(out, "\n  %s were evicted; %s in vain: recomputed within 16 runs of operators\n",
-            format_bytes(bytes).text, format_count(wasted).text);
+    fprintf(out, "\n  %s were evicted; %s in vain: recomputed within 16 runs of operators\n", format_bytes(bytes).text,
+            format_count(wasted).text);
 }
 
 static void print_storages(FILE *out, struct database *database)
@@ -132,9 +131,9 @@ static void print_failure(FILE *out, struct database *database)
                 "ORDER BY seq DESC LIMIT 1");
     if (cursor_next(&cursor)) {
         fprintf(out, "  %s operator%s did not get %s memory, %s%s after the start (event %" PRId64 "): ",
-                format_count(failures).text, format_plural(failures, "", "s"),
-                failures == 1 ? "its" : "their", failures == 1 ? "" : "the last ",
-                format_duration(cursor_integer(&cursor, 1)).text, cursor_integer(&cursor, 0));
+                format_count(failures).text, format_plural(failures, "", "s"), failures == 1 ? "its" : "their",
+                failures == 1 ? "" : "the last ", format_duration(cursor_integer(&cursor, 1)).text,
+                cursor_integer(&cursor, 0));
         format_print_safe(out, cursor_name(&cursor, 2));
         fprintf(out, "\n  needed %s", format_bytes_exact(cursor_integer(&cursor, 3)).text);
         if (!cursor_is_null(&cursor, 4)) {
@@ -172,12 +171,11 @@ static struct cJSON *failures_json(struct database *database)
     while (cursor_next(&cursor)) {
         struct cJSON *failure = cursor_json(&cursor, cursor_column_count(&cursor));
 
-        json_add(
-            failure, "in_the_way",
-            query_json(database,
-                       "SELECT operator, cause, storages, bytes FROM remat_blocked WHERE failure_seq = ?1 "
-                       "ORDER BY bytes DESC, operator, cause",
-                       cursor_integer(&cursor, 0)));
+        json_add(failure, "in_the_way",
+                 query_json(database,
+                            "SELECT operator, cause, storages, bytes FROM remat_blocked WHERE failure_seq = ?1 "
+                            "ORDER BY bytes DESC, operator, cause",
+                            cursor_integer(&cursor, 0)));
         json_append(failures, failure);
     }
     cursor_close(&cursor);
@@ -190,15 +188,12 @@ struct cJSON *report_remat_json(struct database *database, const struct report_o
 
     (void)options;
     json_add(object, "totals", query_json(database, "SELECT * FROM remat_total ORDER BY process_id", 0));
-    json_add(
-        object, "evictions",
-        query_json(database, "SELECT * FROM eviction_total ORDER BY process_id, evictions DESC, cause", 0));
-    json_add(
-        object, "operators",
-        query_json(
-            database,
-            "SELECT * FROM operator_total ORDER BY remat_ns DESC, run_ns DESC, process_id, name LIMIT ?1",
-            ROWS_JSON));
+    json_add(object, "evictions",
+             query_json(database, "SELECT * FROM eviction_total ORDER BY process_id, evictions DESC, cause", 0));
+    json_add(object, "operators",
+             query_json(database,
+                        "SELECT * FROM operator_total ORDER BY remat_ns DESC, run_ns DESC, process_id, name LIMIT ?1",
+                        ROWS_JSON));
     json_add(object, "storages",
              query_json(database,
                         "SELECT * FROM remat_storage WHERE id IN (SELECT id FROM remat_storage_stat "

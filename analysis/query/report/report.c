@@ -296,8 +296,7 @@ struct cJSON *report_json(struct database *database, const struct report_options
     report_loss_load(&loss, database);
     json_add(object, "loss", report_loss_json(database, &loss));
     json_text(object, "by", group_by_names[options->by]);
-    json_integer_or_null(object, "rss_peak_bytes",
-                         database_integer(database, "SELECT rss_bytes FROM rss_peak", -1));
+    json_integer_or_null(object, "rss_peak_bytes", database_integer(database, "SELECT rss_bytes FROM rss_peak", -1));
     for (size_t i = 0; i < report_section_count; i++) {
         report_section_add(object, database, &report_sections[i], options);
     }

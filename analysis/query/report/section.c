@@ -60,8 +60,7 @@ void report_section_print(FILE *out, struct database *database, const struct rep
 
 static struct cJSON *rows_json(struct database *database, const struct report_section *section)
 {
-    return query_json(database, section->json_sql != NULL ? section->json_sql : section->table.sql,
-                      SECTION_ROWS_JSON);
+    return query_json(database, section->json_sql != NULL ? section->json_sql : section->table.sql, SECTION_ROWS_JSON);
 }
 
 void report_section_add(struct cJSON *answer, struct database *database, const struct report_section *section,

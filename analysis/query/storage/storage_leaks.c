@@ -140,8 +140,8 @@ void storage_leaks_print(FILE *out, struct database *database, const struct stor
     if (leaks->count_all == 0) {
         fprintf(out, "storage, %s: nothing looks leaked\n", who);
     } else {
-        fprintf(out, "storage, %s: %s in %s storage%s look%s leaked,\n%s group%s by call site and kind\n",
-                who, format_bytes_exact(leaks->bytes).text, format_count(leaks->storages).text,
+        fprintf(out, "storage, %s: %s in %s storage%s look%s leaked,\n%s group%s by call site and kind\n", who,
+                format_bytes_exact(leaks->bytes).text, format_count(leaks->storages).text,
                 format_plural(leaks->storages, "", "s"), leaks->storages == 1 ? "s" : "",
                 format_count(leaks->count_all).text, format_plural(leaks->count_all, "", "s"));
     }

@@ -103,8 +103,8 @@ void call_tree_symbols_free(struct call_tree_symbols *symbols)
 
 static uint32_t add_source(struct builder *builder, uint32_t parent, uint32_t key)
 {
-    builder->sources = memory_grow(builder->sources, &builder->source_capacity, builder->source_count,
-                                   sizeof(*builder->sources));
+    builder->sources =
+        memory_grow(builder->sources, &builder->source_capacity, builder->source_count, sizeof(*builder->sources));
     builder->sources[builder->source_count] = (struct source_node){.parent = parent, .key = key};
     return (uint32_t)builder->source_count++;
 }
@@ -159,8 +159,7 @@ static uint32_t *read_nodes(struct builder *builder, struct map *numbers, int64_
     struct cursor cursor;
 
     memset(nodes, 0, (size_t)limit * sizeof(*nodes));
-    cursor_open(&cursor, builder->database,
-                "SELECT id, id - parent_lag, frame_id FROM stack_node_row ORDER BY id");
+    cursor_open(&cursor, builder->database, "SELECT id, id - parent_lag, frame_id FROM stack_node_row ORDER BY id");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         int64_t parent = cursor_integer(&cursor, 1);
@@ -283,8 +282,8 @@ static void add_up(struct builder *builder)
 
 static void add_child(struct builder *builder, const struct pending *child)
 {
-    builder->children = memory_grow(builder->children, &builder->child_capacity, builder->child_count,
-                                    sizeof(*builder->children));
+    builder->children =
+        memory_grow(builder->children, &builder->child_capacity, builder->child_count, sizeof(*builder->children));
     builder->children[builder->child_count++] = *child;
 }
 
@@ -302,8 +301,7 @@ static void find_callees(struct builder *builder, const struct pending *node, st
 }
 
 /* The frame at which a climber of this node stands next; ROOT: its stack ends. */
-static uint32_t next_of(const struct builder *builder, const struct pending *node,
-                        const struct climber *climber)
+static uint32_t next_of(const struct builder *builder, const struct pending *node, const struct climber *climber)
 {
     return node->depth == 0 ? climber->at : builder->sources[climber->at].parent;
 }
@@ -343,8 +341,7 @@ static void find_callers(struct builder *builder, const struct pending *node, st
         if (at != ROOT) {
             uint32_t slot = builder->slots[builder->sources[at].key];
 
-            builder->moved[builder->children[slot - 1].end++] =
-                (struct climber){at, builder->climbers[i].begin};
+            builder->moved[builder->children[slot - 1].end++] = (struct climber){at, builder->climbers[i].begin};
         }
     }
     memcpy(builder->climbers + node->begin, builder->moved + node->begin,
@@ -440,8 +437,7 @@ static void read_frame(const struct builder *builder, uint32_t key, struct call_
     if (key == NO_FRAME) {
         return;
     }
-    cursor_open(&cursor, builder->database,
-                "SELECT function, file, line, module, is_python FROM symbol WHERE id = ?1");
+    cursor_open(&cursor, builder->database, "SELECT function, file, line, module, is_python FROM symbol WHERE id = ?1");
     cursor_bind_integer(&cursor, 1, key);
     if (cursor_next(&cursor)) {
         frame->function = memory_copy_text(cursor_text(&cursor, 0));
@@ -486,8 +482,8 @@ static void copy_out(struct builder *builder, const struct pending *node)
     select_children(builder, out);
     for (size_t i = builder->child_count; i > 0; i--) {
         builder->children[i - 1].parent = number;
-        builder->stack = memory_grow(builder->stack, &builder->stack_capacity, builder->stack_count,
-                                     sizeof(*builder->stack));
+        builder->stack =
+            memory_grow(builder->stack, &builder->stack_capacity, builder->stack_count, sizeof(*builder->stack));
         builder->stack[builder->stack_count++] = builder->children[i - 1];
     }
 }
@@ -557,10 +553,10 @@ int call_tree_load(struct call_tree *tree, struct database *database, const stru
     free(builder.frame_slots);
     free(builder.climbers);
     free(builder.moved);
-    return is_right ? VARVE_OK
-                    : varve_message_set(message, VARVE_ERROR_FORMAT,
-                                        "%s: the figures of a call site are negative or too large",
-                                        database_path(database));
+    return is_right
+               ? VARVE_OK
+               : varve_message_set(message, VARVE_ERROR_FORMAT,
+                                   "%s: the figures of a call site are negative or too large", database_path(database));
 }
 
 void call_tree_free(struct call_tree *tree)

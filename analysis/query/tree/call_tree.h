@@ -37,15 +37,13 @@ enum call_tree_figure {
 
 /* Which symbols of a database are one frame. */
 struct call_tree_symbols {
-    uint32_t
-        *keys; /* by id of a symbol: the smallest id of those with equal words; 0: there is no such symbol */
+    uint32_t *keys;    /* by id of a symbol: the smallest id of those with equal words; 0: there is no such symbol */
     bool *is_plumbing; /* likewise */
     size_t limit;
 };
 
 struct call_tree_options {
-    const struct call_tree_symbols
-        *symbols; /* of the same database, for several trees; NULL: they are read */
+    const struct call_tree_symbols *symbols; /* of the same database, for several trees; NULL: they are read */
     const char *domain;
     int64_t process_id; /* 0: all processes; of one, what it had at the peak of all of them together */
     enum call_tree_metric metric;
@@ -58,7 +56,7 @@ struct call_tree_options {
 };
 
 struct call_tree_frame {
-    uint32_t symbol; /* row of table symbol; the same in every tree of a database; 0: no frame */
+    uint32_t symbol;                /* row of table symbol; the same in every tree of a database; 0: no frame */
     char *function, *file, *module; /* NULL: unknown */
     int64_t line;                   /* 0: unknown */
     bool is_python;
@@ -79,8 +77,7 @@ struct call_tree_node {
 
 struct call_tree {
     struct call_tree_options options;
-    struct call_tree_node
-        *nodes; /* callers first, the largest child first; node 0 is the root and no frame */
+    struct call_tree_node *nodes; /* callers first, the largest child first; node 0 is the root and no frame */
     size_t count;
     struct call_tree_frame *frames;
     size_t frame_count;

@@ -41,8 +41,8 @@ static char *folded_name(const struct call_tree_frame *frame)
     return memory_copy_text(text);
 }
 
-static void print_folded(FILE *out, const struct call_tree *tree, char *const *names, size_t number,
-                         bool is_left_out, int64_t figure)
+static void print_folded(FILE *out, const struct call_tree *tree, char *const *names, size_t number, bool is_left_out,
+                         int64_t figure)
 {
     uint32_t path[CALL_TREE_FRAMES_MAX];
     size_t count = 0;
@@ -200,14 +200,13 @@ static void write_head(FILE *out, struct database *database, const struct call_t
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %u\" width=\"%d\" height=\"%u\">\n",
             WIDTH, height, WIDTH, height);
     fputs(style, out);
-    fprintf(out, "<rect width=\"%d\" height=\"%u\" fill=\"#fff\"/>\n<text class=\"head\" x=\"%d\" y=\"20\">",
-            WIDTH, height, MARGIN);
+    fprintf(out, "<rect width=\"%d\" height=\"%u\" fill=\"#fff\"/>\n<text class=\"head\" x=\"%d\" y=\"20\">", WIDTH,
+            height, MARGIN);
     call_tree_print_title(out, database, tree);
     fprintf(out, "</text>\n<text class=\"note\" x=\"%d\" y=\"38\">", MARGIN);
     format_tail(path, sizeof(path), database_path(database), 80);
     format_print_xml(out, path);
-    fputs(tree->options.is_inverted ? "; callers below the allocating line" : "; callees below their callers",
-          out);
+    fputs(tree->options.is_inverted ? "; callers below the allocating line" : "; callees below their callers", out);
     if (left_out > 0) {
         fprintf(out, "; left out: %s smaller frame%s with ", format_count((int64_t)left_out).text,
                 left_out == 1 ? "" : "s");
@@ -231,8 +230,7 @@ void flamegraph_svg(FILE *out, struct database *database, const struct call_tree
     for (size_t i = 0; i < tree->count; i++) {
         const struct call_tree_node *node = &tree->nodes[i];
         double x = i > 0 ? next[node->parent] : MARGIN;
-        double width =
-            whole > 0 ? (double)node->total[figure] / whole * (WIDTH - 2 * MARGIN) : WIDTH - 2 * MARGIN;
+        double width = whole > 0 ? (double)node->total[figure] / whole * (WIDTH - 2 * MARGIN) : WIDTH - 2 * MARGIN;
 
         next[i] = x;
         if (i > 0) {

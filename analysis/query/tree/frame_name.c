@@ -18,8 +18,7 @@ void frame_name(char text[FRAME_NAME_BYTES], const struct call_tree_frame *frame
     } else if (frame->function != NULL) {
         format_head(text, CUT_BYTES, frame->function, FRAME_NAME_COLUMNS);
     } else {
-        format_head(module, sizeof(module),
-                    frame->module != NULL ? format_base_name(frame->module) : "unresolved",
+        format_head(module, sizeof(module), frame->module != NULL ? format_base_name(frame->module) : "unresolved",
                     FRAME_NAME_COLUMNS);
         snprintf(text, FRAME_NAME_BYTES, "[%s]", module);
     }

@@ -39,8 +39,8 @@ static void put_figures(char *text, size_t bytes, const struct call_tree *tree, 
     size_t used = 0;
 
     if (tree->options.metric != CALL_TREE_TEMPORARY) {
-        used = (size_t)snprintf(text, bytes, "%10s ",
-                                figures != NULL ? format_bytes(figures[CALL_TREE_BYTES]).text : "");
+        used =
+            (size_t)snprintf(text, bytes, "%10s ", figures != NULL ? format_bytes(figures[CALL_TREE_BYTES]).text : "");
     }
     snprintf(text + used, bytes - used, "%8s %11s  ",
              figures != NULL ? format_share(figures[figure], whole[figure]).text : "",
@@ -48,8 +48,8 @@ static void put_figures(char *text, size_t bytes, const struct call_tree *tree, 
 }
 
 /* Figures, then the branches of the levels above; `branch` is that of the line itself. */
-static void put_indent(char *text, size_t bytes, const struct printer *printer, const int64_t *figures,
-                       uint32_t level, const char *branch)
+static void put_indent(char *text, size_t bytes, const struct printer *printer, const int64_t *figures, uint32_t level,
+                       const char *branch)
 {
     size_t used;
 
@@ -119,8 +119,7 @@ static void print_frame(struct printer *printer, size_t number, const char *inde
 {
     const struct call_tree_frame *frame = &printer->tree->frames[printer->tree->nodes[number].frame];
     size_t used = format_width(indent);
-    size_t left =
-        terminal_columns() > used + FRAME_COLUMNS_MIN ? terminal_columns() - used : FRAME_COLUMNS_MIN;
+    size_t left = terminal_columns() > used + FRAME_COLUMNS_MIN ? terminal_columns() - used : FRAME_COLUMNS_MIN;
     const char *function = frame->function;
     char location[4 * TERMINAL_COLUMNS_MAX] = "";
     char unresolved[400];
@@ -220,8 +219,7 @@ static void begin_parts(struct printer *printer, size_t number)
             node->children + (shows_own(tree, number) ? 1 : 0) + (shows_left_out(tree, number) ? 1 : 0);
     }
     if (shows_own(tree, number)) {
-        print_part(printer, node->level + 1, node->own,
-                   tree->options.is_inverted ? "(called by nobody)" : "(itself)");
+        print_part(printer, node->level + 1, node->own, tree->options.is_inverted ? "(called by nobody)" : "(itself)");
     }
 }
 
@@ -261,9 +259,8 @@ void call_tree_print_text(FILE *out, struct database *database, const struct cal
         }
         return;
     }
-    fprintf(out, "\n%s%8s %11s  %s\n", tree->options.metric != CALL_TREE_TEMPORARY ? "     bytes " : "",
-            "share", "allocations",
-            tree->options.is_inverted ? "allocating line, callers below" : "function, callees below");
+    fprintf(out, "\n%s%8s %11s  %s\n", tree->options.metric != CALL_TREE_TEMPORARY ? "     bytes " : "", "share",
+            "allocations", tree->options.is_inverted ? "allocating line, callers below" : "function, callees below");
     begin_parts(&printer, 0);
     for (size_t i = 1; i < tree->count; i++) {
         for (size_t done = i - 1; done != tree->nodes[i].parent; done = tree->nodes[done].parent) {

@@ -29,8 +29,7 @@ struct search {
     struct varve_message *message;
 };
 
-static bool found(const struct search *search, size_t index, const char *action, const char *reason,
-                  size_t since)
+static bool found(const struct search *search, size_t index, const char *action, const char *reason, size_t since)
 {
     const struct history_event *event = &search->trace->events[index];
     char when[64] = "";
@@ -39,8 +38,8 @@ static bool found(const struct search *search, size_t index, const char *action,
         snprintf(when, sizeof(when), " since event %zu", since);
     }
     varve_message_set(search->message, VARVE_ERROR_FORMAT,
-                      "event %zu cannot be: %s at 0x%" PRIx64 " of %" PRIu64 " bytes, %s%s", index, action,
-                      event->addr, event->size, reason, when);
+                      "event %zu cannot be: %s at 0x%" PRIx64 " of %" PRIu64 " bytes, %s%s", index, action, event->addr,
+                      event->size, reason, when);
     return true;
 }
 
@@ -135,8 +134,7 @@ static bool check_segment(struct search *search, size_t index)
         }
         map_put(&search->gone, event->addr, index);
         if (there != NULL && (there->addr != event->addr || there->bytes != event->size)) {
-            return found(search, index, "segment_free", "but the segment there is another",
-                         (size_t)there->stream);
+            return found(search, index, "segment_free", "but the segment there is another", (size_t)there->stream);
         }
         replay_range_remove(&search->segments, event->addr, event->size);
         return false;

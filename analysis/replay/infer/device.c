@@ -17,8 +17,7 @@
 #define RESERVATION_SLACK (UINT64_C(64) << 20) /* reservations are made of whole units */
 #define DEVICE_MAX (2048 * GIB)                /* several times what the largest device has */
 
-int replay_reserved_at_start(const struct history_device *trace, uint64_t *bytes_out,
-                             struct varve_message *message)
+int replay_reserved_at_start(const struct history_device *trace, uint64_t *bytes_out, struct varve_message *message)
 {
     struct replay_scan scan = {0};
     int result = replay_scan(trace, &scan, message);
@@ -109,8 +108,7 @@ static void bound_total_by_maps(const struct history *history, struct replay_dev
 }
 
 static int infer_by_settings(struct replay_device *inferred, const struct history *history, uint64_t capacity,
-                             const struct varve_alloc_config *config, bool derives_pools,
-                             struct varve_message *message)
+                             const struct varve_alloc_config *config, bool derives_pools, struct varve_message *message)
 {
     int result = VARVE_OK;
 
@@ -120,8 +118,7 @@ static int infer_by_settings(struct replay_device *inferred, const struct histor
     if (result == VARVE_OK && (derives_pools || has_ranges(&inferred->start))) {
         uint64_t reach = inferred->total + inferred->total / 8;
 
-        replay_reservations_find(history, &inferred->trace, &inferred->start, config, reach,
-                                 &inferred->reservations);
+        replay_reservations_find(history, &inferred->trace, &inferred->start, config, reach, &inferred->reservations);
         if (capacity == 0) {
             bound_total(inferred, &inferred->reservations);
         } else {
@@ -138,8 +135,8 @@ static int infer_by_settings(struct replay_device *inferred, const struct histor
     return result;
 }
 
-int replay_infer_device(const struct history *history, unsigned index, const char *conf, uint64_t capacity,
-                        bool follow, struct replay_device *inferred, struct varve_message *message)
+int replay_infer_device(const struct history *history, unsigned index, const char *conf, uint64_t capacity, bool follow,
+                        struct replay_device *inferred, struct varve_message *message)
 {
     struct varve_alloc_config config;
     bool derives_pools;
@@ -149,8 +146,8 @@ int replay_infer_device(const struct history *history, unsigned index, const cha
     inferred->trace = history->devices[index];
     inferred->trace.events += inferred->hints.first;
     inferred->trace.event_count -= inferred->hints.first;
-    derives_pools = inferred->hints.derives_pools || names_pools(&inferred->trace) ||
-                    replay_pools_are_named(&inferred->trace);
+    derives_pools =
+        inferred->hints.derives_pools || names_pools(&inferred->trace) || replay_pools_are_named(&inferred->trace);
     result = replay_scan(&inferred->trace, &inferred->scan, message);
     if (result == VARVE_OK) {
         result = check_reserved(&inferred->scan, capacity, message);
@@ -163,9 +160,8 @@ int replay_infer_device(const struct history *history, unsigned index, const cha
         return result;
     }
     result = replay_config(history, follow ? conf : NULL, &config, message);
-    return result != VARVE_OK
-               ? result
-               : infer_by_settings(inferred, history, capacity, &config, derives_pools, message);
+    return result != VARVE_OK ? result
+                              : infer_by_settings(inferred, history, capacity, &config, derives_pools, message);
 }
 
 void replay_device_clear(struct replay_device *inferred)

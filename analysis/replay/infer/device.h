@@ -38,14 +38,13 @@ struct replay_device {
 
 /// Everything but the hints, which it goes by, and the calls; may be called again with others. Errors: VARVE_ERROR_FORMAT,
 /// UNSUPPORTED, INVALID (settings).
-int replay_infer_device(const struct history *history, unsigned index, const char *conf, uint64_t capacity,
-                        bool follow, struct replay_device *inferred, struct varve_message *message);
+int replay_infer_device(const struct history *history, unsigned index, const char *conf, uint64_t capacity, bool follow,
+                        struct replay_device *inferred, struct varve_message *message);
 /// Release all but the hints and the calls.
 void replay_device_clear(struct replay_device *inferred);
 
 /// Bytes in segments before the first event.
-int replay_reserved_at_start(const struct history_device *trace, uint64_t *bytes_out,
-                             struct varve_message *message);
+int replay_reserved_at_start(const struct history_device *trace, uint64_t *bytes_out, struct varve_message *message);
 /// The start with the history's own settings; the caller frees segments and blocks with free.
 int replay_start_of(const struct history *history, const struct history_device *trace,
                     struct varve_alloc_snapshot *start_out, struct varve_message *message);

@@ -23,8 +23,7 @@ struct derivation {
     const struct history_device *trace;
     const struct replay_reservations *reservations;
     struct replay_pools *pools;
-    struct replay_pool_segment
-        *segments; /* pools->segments: those of the start, reservations, then by event */
+    struct replay_pool_segment *segments; /* pools->segments: those of the start, reservations, then by event */
     uint32_t first_reservation;
     struct replay_ranges live;   /* plain segments; stream: number, so that no two grow together */
     struct replay_apart *aparts; /* segments, and so their groups, that are not in one pool */
@@ -36,8 +35,7 @@ struct derivation {
 
 /* ---- the segments ---- */
 
-static uint32_t add_segment(struct derivation *work, uint64_t addr, uint64_t bytes, uint16_t stream,
-                            size_t made_by)
+static uint32_t add_segment(struct derivation *work, uint64_t addr, uint64_t bytes, uint16_t stream, size_t made_by)
 {
     work->segments[work->pools->segment_count] = (struct replay_pool_segment){
         .addr = addr,
@@ -91,8 +89,7 @@ static void note_use(struct derivation *work, uint32_t number, size_t index)
 
 static bool add_live(struct derivation *work, uint64_t addr, uint64_t bytes, uint32_t number)
 {
-    return replay_range_add(&work->live,
-                            (struct replay_range){.addr = addr, .bytes = bytes, .stream = number});
+    return replay_range_add(&work->live, (struct replay_range){.addr = addr, .bytes = bytes, .stream = number});
 }
 
 static bool list_event(struct derivation *work, size_t index)
@@ -141,8 +138,8 @@ static bool list_start(struct derivation *work, const struct varve_alloc_snapsho
 
     for (size_t i = 0; i < start->segment_count && is_good; i++) {
         const struct varve_segment_info *info = &start->segments[i];
-        uint32_t number = add_segment(work, info->addr, info->bytes,
-                                      history_find_stream(work->history, info->stream), REPLAY_NONE);
+        uint32_t number =
+            add_segment(work, info->addr, info->bytes, history_find_stream(work->history, info->stream), REPLAY_NONE);
 
         if (info->is_expandable) {
             work->segments[number].is_gone = true; /* its reservation stands for it */
@@ -171,8 +168,8 @@ static int list_segments(struct derivation *work, const struct varve_alloc_snaps
         capacity += trace->events[i].action == HISTORY_SEGMENT_ALLOC ? 1 : 0;
     }
     if (capacity > SEGMENTS_MAX) {
-        varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "private pools of %zu segments; %d is the most",
-                          capacity, SEGMENTS_MAX);
+        varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "private pools of %zu segments; %d is the most", capacity,
+                          SEGMENTS_MAX);
         return VARVE_ERROR_UNSUPPORTED;
     }
     work->segments = work->pools->segments = zeroed(capacity + 1, sizeof(*work->segments));
@@ -409,8 +406,8 @@ static void fill_start(const struct derivation *work, struct varve_alloc_snapsho
         for (size_t j = 0; j < reservations->count && segment->is_expandable; j++) {
             const struct replay_reservation *reservation = &reservations->items[j];
 
-            if (reservation->is_start && segment->addr >= reservation->base &&
-                segment->addr < reservation->high && segment->is_small == reservation->is_small) {
+            if (reservation->is_start && segment->addr >= reservation->base && segment->addr < reservation->high &&
+                segment->is_small == reservation->is_small) {
                 segment->pool = reservation->pool;
                 break;
             }
@@ -429,8 +426,7 @@ bool replay_pools_are_named(const struct history_device *trace)
 }
 
 /* Events of newer versions name their pool; so does what they gave back (start.c). */
-static void take_named(const struct history *history, const struct history_device *trace,
-                       struct replay_pools *pools)
+static void take_named(const struct history *history, const struct history_device *trace, struct replay_pools *pools)
 {
     pools->of_event = zeroed(trace->event_count + 1, sizeof(*pools->of_event));
     for (size_t i = 0; i < trace->event_count; i++) {
@@ -440,11 +436,9 @@ static void take_named(const struct history *history, const struct history_devic
 
 int replay_pools_derive(const struct history *history, const struct history_device *trace,
                         struct varve_alloc_snapshot *start, struct replay_reservations *reservations,
-                        const struct replay_hints *hints, struct replay_pools *pools,
-                        struct varve_message *message)
+                        const struct replay_hints *hints, struct replay_pools *pools, struct varve_message *message)
 {
-    struct derivation work = {
-        .history = history, .trace = trace, .reservations = reservations, .pools = pools};
+    struct derivation work = {.history = history, .trace = trace, .reservations = reservations, .pools = pools};
     int result;
 
     pool_of_id(pools, (struct varve_pool_id){0, 0});

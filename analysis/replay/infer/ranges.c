@@ -77,8 +77,7 @@ bool replay_range_add(struct replay_ranges *ranges, struct replay_range range)
 {
     size_t position = position_of(ranges, range.addr);
 
-    if (range.bytes == 0 ||
-        (position < ranges->count && ranges->items[position].addr < range.addr + range.bytes)) {
+    if (range.bytes == 0 || (position < ranges->count && ranges->items[position].addr < range.addr + range.bytes)) {
         return false;
     }
     if (position < ranges->count) {

@@ -23,13 +23,12 @@ struct work {
     struct replay_reservations *reservations;
 };
 
-static struct replay_reservation *add_reservation(struct work *work, uint64_t addr, uint16_t stream,
-                                                  bool is_small)
+static struct replay_reservation *add_reservation(struct work *work, uint64_t addr, uint16_t stream, bool is_small)
 {
     struct replay_reservations *reservations = work->reservations;
 
-    reservations->items = memory_grow(reservations->items, &reservations->capacity, reservations->count,
-                                      sizeof(*reservations->items));
+    reservations->items =
+        memory_grow(reservations->items, &reservations->capacity, reservations->count, sizeof(*reservations->items));
     reservations->items[reservations->count] = (struct replay_reservation){
         .base = addr,
         .high = addr,
@@ -56,8 +55,7 @@ static void take_start(struct work *work, const struct varve_alloc_snapshot *sta
             struct replay_reservation *known = &work->reservations->items[j];
 
             if (known->stream == stream && known->is_small == range->is_small &&
-                replay_same_pool(known->pool, range->pool) &&
-                range->addr + range->bytes - known->base <= work->reach) {
+                replay_same_pool(known->pool, range->pool) && range->addr + range->bytes - known->base <= work->reach) {
                 reservation = known;
             }
         }
@@ -99,8 +97,7 @@ static struct replay_reservation *reservation_of_map(struct work *work, const st
             return reservation;
         }
         if (reservation->is_start && event->addr < reservation->base &&
-            reservation->high - event->addr <= work->reach &&
-            (below == NULL || reservation->base < below->base)) {
+            reservation->high - event->addr <= work->reach && (below == NULL || reservation->base < below->base)) {
             below = reservation;
         }
     }
@@ -161,9 +158,8 @@ static void note_classes(struct work *work)
 }
 
 void replay_reservations_find(const struct history *history, const struct history_device *trace,
-                              const struct varve_alloc_snapshot *start,
-                              const struct varve_alloc_config *config, uint64_t reach,
-                              struct replay_reservations *reservations)
+                              const struct varve_alloc_snapshot *start, const struct varve_alloc_config *config,
+                              uint64_t reach, struct replay_reservations *reservations)
 {
     struct work work = {
         .history = history, .trace = trace, .config = config, .reach = reach, .reservations = reservations};
@@ -204,8 +200,7 @@ bool replay_reservations_coexist(const struct replay_reservation *a, const struc
 }
 
 /* Room above a base up to the next one. */
-static uint64_t room_of(const struct replay_reservations *reservations,
-                        const struct replay_reservation *reservation)
+static uint64_t room_of(const struct replay_reservations *reservations, const struct replay_reservation *reservation)
 {
     uint64_t room = UINT64_MAX;
 

@@ -23,17 +23,15 @@ struct replay_reservation {
 };
 
 struct replay_reservations {
-    struct replay_reservation
-        *items; /* those of the start first, by address; then in order of their events */
+    struct replay_reservation *items; /* those of the start first, by address; then in order of their events */
     size_t count, capacity;
     uint32_t *of_event; /* of alloc, segment_map and segment_unmap: number + 1; else 0 */
 };
 
 /// `reach`: how many bytes one of them has. Without `config` only what maps show: classes and allocs are left out.
 void replay_reservations_find(const struct history *history, const struct history_device *trace,
-                              const struct varve_alloc_snapshot *start,
-                              const struct varve_alloc_config *config, uint64_t reach,
-                              struct replay_reservations *reservations);
+                              const struct varve_alloc_snapshot *start, const struct varve_alloc_config *config,
+                              uint64_t reach, struct replay_reservations *reservations);
 void replay_reservations_free(struct replay_reservations *reservations);
 /// Both were there at some time.
 bool replay_reservations_coexist(const struct replay_reservation *a, const struct replay_reservation *b);

@@ -42,8 +42,7 @@ static void add_deferred(struct replay_scan *scan, struct map *pending, uint64_t
     scan->deferred =
         memory_grow(scan->deferred, &scan->deferred_capacity, scan->deferred_count, sizeof(*scan->deferred));
     map_put(pending, addr, scan->deferred_count);
-    scan->deferred[scan->deferred_count++] =
-        (struct replay_deferred){.request = index, .completion = REPLAY_NONE};
+    scan->deferred[scan->deferred_count++] = (struct replay_deferred){.request = index, .completion = REPLAY_NONE};
 }
 
 static void add_completion(struct replay_scan *scan, struct map *pending, uint64_t addr, size_t index)
@@ -99,9 +98,8 @@ int replay_scan(const struct history_device *trace, struct replay_scan *scan, st
         if (event->size >= SIZE_LIMIT || (event->addr >= ADDR_LIMIT && event->action != HISTORY_OOM)) {
             map_free(&pending);
             return varve_message_set(message, VARVE_ERROR_FORMAT,
-                                     "event %zu: no memory has the address 0x%" PRIx64 " and %" PRIu64
-                                     " bytes",
-                                     i, event->addr, event->size);
+                                     "event %zu: no memory has the address 0x%" PRIx64 " and %" PRIu64 " bytes", i,
+                                     event->addr, event->size);
         }
         switch (event->action) {
         case HISTORY_ALLOC:

@@ -23,8 +23,7 @@ int replay_config(const struct history *history, const char *conf, struct varve_
     if (result != VARVE_OK) {
         varve_alloc_config_init(config);
     }
-    config->max_split_size =
-        settings->max_split_size < 0 ? VARVE_ALLOC_UNLIMITED : (uint64_t)settings->max_split_size;
+    config->max_split_size = settings->max_split_size < 0 ? VARVE_ALLOC_UNLIMITED : (uint64_t)settings->max_split_size;
     config->garbage_collection_threshold = settings->garbage_collection_threshold;
     config->expandable_segments = settings->expandable_segments;
     memcpy(config->roundup_power2_divisions, settings->divisions, sizeof(settings->divisions));
@@ -42,8 +41,7 @@ int replay_settings(const struct history *history, const char *conf, struct hist
         return result;
     }
     snprintf(settings->text, sizeof(settings->text), "%s", conf != NULL ? conf : history->settings.text);
-    settings->max_split_size =
-        config.max_split_size == VARVE_ALLOC_UNLIMITED ? -1 : (int64_t)config.max_split_size;
+    settings->max_split_size = config.max_split_size == VARVE_ALLOC_UNLIMITED ? -1 : (int64_t)config.max_split_size;
     settings->garbage_collection_threshold = config.garbage_collection_threshold;
     settings->expandable_segments = config.expandable_segments;
     memcpy(settings->divisions, config.roundup_power2_divisions, sizeof(settings->divisions));

@@ -70,9 +70,8 @@ static void find_ends(const struct rebuild *rebuild)
     for (size_t i = 0; i < rebuild->trace->event_count; i++) {
         const struct history_event *event = &rebuild->trace->events[i];
         bool is_alloc = event->action == HISTORY_ALLOC;
-        size_t before = is_alloc || event->action == HISTORY_FREE_COMPLETED
-                            ? block_before(rebuild, event->addr)
-                            : SIZE_MAX;
+        size_t before =
+            is_alloc || event->action == HISTORY_FREE_COMPLETED ? block_before(rebuild, event->addr) : SIZE_MAX;
         struct varve_block_info *left;
 
         if (before >= block || event->addr >= limits[before]) {
@@ -203,8 +202,8 @@ static struct varve_segment_info *add_segment(struct rebuild *rebuild, uint64_t 
 {
     struct varve_segment_info *segment;
 
-    rebuild->segments = memory_grow(rebuild->segments, &rebuild->segment_capacity, rebuild->segment_count,
-                                    sizeof(*rebuild->segments));
+    rebuild->segments =
+        memory_grow(rebuild->segments, &rebuild->segment_capacity, rebuild->segment_count, sizeof(*rebuild->segments));
     map_put(&rebuild->segment_at, addr, rebuild->segment_count);
     segment = &rebuild->segments[rebuild->segment_count++];
     *segment = (struct varve_segment_info){.addr = addr, .bytes = bytes};
@@ -214,8 +213,8 @@ static struct varve_segment_info *add_segment(struct rebuild *rebuild, uint64_t 
 static void add_block(struct rebuild *rebuild, uint64_t addr, uint64_t bytes, uint64_t requested,
                       enum varve_block_state block_state)
 {
-    rebuild->blocks = memory_grow(rebuild->blocks, &rebuild->block_capacity, rebuild->block_count,
-                                  sizeof(*rebuild->blocks));
+    rebuild->blocks =
+        memory_grow(rebuild->blocks, &rebuild->block_capacity, rebuild->block_count, sizeof(*rebuild->blocks));
     map_put(&rebuild->block_at, addr, rebuild->block_count);
     rebuild->blocks[rebuild->block_count++] =
         (struct varve_block_info){.addr = addr, .bytes = bytes, .requested = requested, .state = block_state};
@@ -227,14 +226,13 @@ static void take_segment(struct rebuild *rebuild, const struct history_segment *
     uint64_t stream = rebuild->history->streams[last->stream];
 
     if (last->is_expandable) {
-        replay_range_add(&rebuild->ranges,
-                         (struct replay_range){
-                             .addr = last->addr,
-                             .bytes = last->size,
-                             .stream = stream,
-                             .pool = pool,
-                             .kind = last->is_small ? REPLAY_RANGE_SMALL : REPLAY_RANGE_LARGE,
-                         });
+        replay_range_add(&rebuild->ranges, (struct replay_range){
+                                               .addr = last->addr,
+                                               .bytes = last->size,
+                                               .stream = stream,
+                                               .pool = pool,
+                                               .kind = last->is_small ? REPLAY_RANGE_SMALL : REPLAY_RANGE_LARGE,
+                                           });
     } else {
         struct varve_segment_info *segment = add_segment(rebuild, last->addr, last->size);
 

@@ -25,8 +25,7 @@ struct handle {
 
 static void *library_open(void)
 {
-    static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11",
-                                        "libcublas.so"};
+    static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"};
     const char *wanted = getenv("VARVE_CUBLAS");
     void *library = NULL;
 
@@ -123,9 +122,7 @@ static cublas_status gemm_enqueue(cublas_handle cublas, const struct cublas_gemm
     static const double one = 1, zero = 0;
     static const float one_f32 = 1, zero_f32 = 0;
     bool is_wide = gemm->type == CUBLAS_F64;
-    cublas_compute compute = is_wide                    ? CUBLAS_IN_F64
-                             : gemm->type == CUBLAS_F32 ? CUBLAS_IN_F32_EXACT
-                                                        : CUBLAS_IN_F32;
+    cublas_compute compute = is_wide ? CUBLAS_IN_F64 : gemm->type == CUBLAS_F32 ? CUBLAS_IN_F32_EXACT : CUBLAS_IN_F32;
     cublas_turn turns[2];
     cublas_status status = functions.set_stream(cublas, (cublas_stream)(uintptr_t)stream);
 
@@ -136,16 +133,14 @@ static cublas_status gemm_enqueue(cublas_handle cublas, const struct cublas_gemm
         return status;
     }
     return functions.gemm(cublas, turns[0], turns[1], (int)gemm->rows, (int)gemm->columns, (int)gemm->depth,
-                          is_wide ? (const void *)&one : &one_f32, (const void *)(uintptr_t)gemm->addrs[0],
-                          gemm->type, (int)gemm->lead[0], gemm->strides[0],
-                          (const void *)(uintptr_t)gemm->addrs[1], gemm->type, (int)gemm->lead[1],
-                          gemm->strides[1], is_wide ? (const void *)&zero : &zero_f32,
-                          (void *)(uintptr_t)gemm->out_addr, gemm->type, (int)gemm->out_lead,
-                          gemm->out_stride, (int)gemm->batches, compute, CUBLAS_ANY_ALGORITHM);
+                          is_wide ? (const void *)&one : &one_f32, (const void *)(uintptr_t)gemm->addrs[0], gemm->type,
+                          (int)gemm->lead[0], gemm->strides[0], (const void *)(uintptr_t)gemm->addrs[1], gemm->type,
+                          (int)gemm->lead[1], gemm->strides[1], is_wide ? (const void *)&zero : &zero_f32,
+                          (void *)(uintptr_t)gemm->out_addr, gemm->type, (int)gemm->out_lead, gemm->out_stride,
+                          (int)gemm->batches, compute, CUBLAS_ANY_ALGORITHM);
 }
 
-int cublas_run(struct gpu *gpu, const struct cublas_gemm *gemm, uint64_t stream,
-               struct varve_message *message)
+int cublas_run(struct gpu *gpu, const struct cublas_gemm *gemm, uint64_t stream, struct varve_message *message)
 {
     struct handle *handle = handle_of(gpu);
     cublas_status status;

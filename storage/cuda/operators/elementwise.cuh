@@ -139,8 +139,7 @@ template <class T, template <class> class OP, int INPUTS> DEVICE T apply_to(cons
 
 /* ---- without gaps ---- */
 
-template <class T, int INPUTS>
-DEVICE vector<T> flat_read(const struct flat &flat, int input, uint64_t element)
+template <class T, int INPUTS> DEVICE vector<T> flat_read(const struct flat &flat, int input, uint64_t element)
 {
     const T *from = (const T *)flat.input_addrs[input];
     vector<T> values;

@@ -37,8 +37,7 @@ static int walk_launch(const struct walk *walk, void *context)
     const struct elementwise_launch *launch = context;
     struct walk argument = *walk;
 
-    return work_launch(launch->work, launch->kernel + 1, divide_up(walk->count, WALK_STEPS * GPU_BLOCK), 1,
-                       &argument);
+    return work_launch(launch->work, launch->kernel + 1, divide_up(walk->count, WALK_STEPS * GPU_BLOCK), 1, &argument);
 }
 
 /* false: the loop is not for the kernels that read vectors. */
@@ -64,8 +63,7 @@ static bool flat_of(const struct elements_loop *loop, ptrdiff_t bytes, struct fl
     return true;
 }
 
-static int loop_launch(const struct gpu_work *work, enum kernel kernel, const struct elements_loop *loop,
-                       size_t bytes)
+static int loop_launch(const struct gpu_work *work, enum kernel kernel, const struct elements_loop *loop, size_t bytes)
 {
     struct elementwise_launch launch = {work, kernel};
     uint64_t vectors;
@@ -75,13 +73,11 @@ static int loop_launch(const struct gpu_work *work, enum kernel kernel, const st
         return walk_each(loop, walk_launch, &launch);
     }
     vectors = (flat.count - flat.head) * bytes / VECTOR_BYTES;
-    return work_launch(work, kernel, vectors > 0 ? divide_up(vectors, FLAT_VECTORS * GPU_BLOCK) : 1, 1,
-                       &flat);
+    return work_launch(work, kernel, vectors > 0 ? divide_up(vectors, FLAT_VECTORS * GPU_BLOCK) : 1, 1, &flat);
 }
 
 /* Those that are not negative stay as they are. */
-static int relu_unsigned(const struct gpu_work *work, const struct varve_array *out,
-                         const struct varve_array *a)
+static int relu_unsigned(const struct gpu_work *work, const struct varve_array *out, const struct varve_array *a)
 {
     return elements_are_same(out, a) ? VARVE_OK : gpu_copy(work->gpu, out, a, work->stream, work->message);
 }

@@ -87,8 +87,7 @@ struct reduction_launch {
     int64_t stride;             /* of a row with one axis */
     uint64_t parts_addr;        /* 0: there is one part, which goes to the result */
     uint32_t parts, part_first; /* of a row, and the first that this launch makes */
-    uint32_t
-        lanes; /* rows: threads of one, 4, 32 or GPU_BLOCK. columns: columns of a block, a power of two */
+    uint32_t lanes; /* rows: threads of one, 4, 32 or GPU_BLOCK. columns: columns of a block, a power of two */
     double divisor; /* of sums in floating point */
 };
 

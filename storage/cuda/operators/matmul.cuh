@@ -44,8 +44,7 @@ template <class T, class S> struct strips {
             bool is_inside = line < lines && depth < depths;
 
             strip[depth][line] =
-                is_inside ? unsigned_of(plain(*(const T *)(addr + line * line_stride + depth * depth_stride)))
-                          : 0;
+                is_inside ? unsigned_of(plain(*(const T *)(addr + line * line_stride + depth * depth_stride))) : 0;
         }
     }
 
@@ -69,8 +68,8 @@ template <class T, class S> struct strips {
 
 /* The tile at `row`, `column` of one matrix. */
 template <class T, class S>
-DEVICE void tile_run(const struct matmul_launch &launch, strips<T, S> &shared, const int64_t *offsets,
-                     int64_t row, int64_t column)
+DEVICE void tile_run(const struct matmul_launch &launch, strips<T, S> &shared, const int64_t *offsets, int64_t row,
+                     int64_t column)
 {
     const int x = threadIdx.x % MATMUL_SIDE, y = threadIdx.x / MATMUL_SIDE;
     const uint64_t out = launch.batch.addrs[0] + offsets[0];
@@ -80,8 +79,8 @@ DEVICE void tile_run(const struct matmul_launch &launch, strips<T, S> &shared, c
 
     for (int64_t k = 0; k < launch.depth; k += MATMUL_DEPTH) {
         __syncthreads();
-        shared.fill(shared.a, a + k * launch.a_strides[1], launch.a_strides[0], launch.a_strides[1],
-                    launch.rows - row, launch.depth - k);
+        shared.fill(shared.a, a + k * launch.a_strides[1], launch.a_strides[0], launch.a_strides[1], launch.rows - row,
+                    launch.depth - k);
         shared.fill(shared.b, b + k * launch.b_strides[0], launch.b_strides[1], launch.b_strides[0],
                     launch.columns - column, launch.depth - k);
         __syncthreads();
@@ -92,8 +91,7 @@ DEVICE void tile_run(const struct matmul_launch &launch, strips<T, S> &shared, c
             int64_t at = row + y + i * MATMUL_SIDE, at_column = column + x + j * MATMUL_SIDE;
 
             if (at < launch.rows && at_column < launch.columns) {
-                product_put(*(T *)(out + at * launch.out_strides[0] + at_column * launch.out_strides[1]),
-                            sums[i][j]);
+                product_put(*(T *)(out + at * launch.out_strides[0] + at_column * launch.out_strides[1]), sums[i][j]);
             }
         }
     }

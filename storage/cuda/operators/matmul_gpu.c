@@ -179,8 +179,7 @@ static int batch_of(struct product *product)
 
         batches[i] = product->arrays[i];
         batches[i].geometry.ndim -= 2;
-        error =
-            varve_geometry_expand(&batches[i].geometry, out->ndim - 2, out->shape, product->work->message);
+        error = varve_geometry_expand(&batches[i].geometry, out->ndim - 2, out->shape, product->work->message);
         if (error != VARVE_OK) {
             return error;
         }

@@ -15,19 +15,16 @@ static const char *const kernel_names[KERNEL_LIMIT] = {
 #define NAME_ELEMENTWISE(name, TYPE)                           \
     [KERNEL_##name##_##TYPE##_flat] = #name "_" #TYPE "_flat", \
     [KERNEL_##name##_##TYPE##_walk] = #name "_" #TYPE "_walk",
-#define NAME_ROWS(name, TYPE, RESULT) \
-    [KERNEL_rows_##name##_##TYPE##_##RESULT] = "rows_" #name "_" #TYPE "_" #RESULT,
+#define NAME_ROWS(name, TYPE, RESULT) [KERNEL_rows_##name##_##TYPE##_##RESULT] = "rows_" #name "_" #TYPE "_" #RESULT,
 #define NAME_COLUMNS(name, TYPE, RESULT) \
     [KERNEL_columns_##name##_##TYPE##_##RESULT] = "columns_" #name "_" #TYPE "_" #RESULT,
 #define NAME_OTHER(name, TYPE) [KERNEL_##name##_##TYPE] = #name "_" #TYPE,
     KERNELS_BINARY_LIST(NAME_ELEMENTWISE) KERNELS_UNARY_LIST(NAME_ELEMENTWISE) KERNELS_ROWS_LIST(NAME_ROWS)
-        KERNELS_COLUMNS_LIST(NAME_COLUMNS) KERNELS_GENERATOR_LIST(NAME_OTHER)
-            KERNELS_MATMUL_LIST(NAME_OTHER)};
+        KERNELS_COLUMNS_LIST(NAME_COLUMNS) KERNELS_GENERATOR_LIST(NAME_OTHER) KERNELS_MATMUL_LIST(NAME_OTHER)};
 
 _Static_assert(KERNEL_LIMIT <= GPU_KERNELS_MAX, "a program has room for them");
 
-int work_launch(const struct gpu_work *work, enum kernel kernel, uint64_t blocks, uint64_t blocks_y,
-                void *argument)
+int work_launch(const struct gpu_work *work, enum kernel kernel, uint64_t blocks, uint64_t blocks_y, void *argument)
 {
     const struct varve_launch launch = {
         .blocks = {(unsigned)blocks, (unsigned)blocks_y, 1},
@@ -35,8 +32,7 @@ int work_launch(const struct gpu_work *work, enum kernel kernel, uint64_t blocks
         .arguments = &argument,
     };
 
-    return gpu_launch(work->gpu, GPU_PROGRAM_OPERATORS, kernel_names, kernel, &launch, work->stream,
-                      work->message);
+    return gpu_launch(work->gpu, GPU_PROGRAM_OPERATORS, kernel_names, kernel, &launch, work->stream, work->message);
 }
 
 int work_allocate(const struct gpu_work *work, uint64_t bytes, struct varve_allocation *allocation_out)
@@ -118,8 +114,8 @@ static int run_directly(const struct gpu_work *work, const struct operation *ope
     }
 }
 
-int gpu_operation(struct gpu *gpu, struct varve_alloc *alloc, const struct operation *operation,
-                  uint64_t stream, struct varve_message *message)
+int gpu_operation(struct gpu *gpu, struct varve_alloc *alloc, const struct operation *operation, uint64_t stream,
+                  struct varve_message *message)
 {
     const struct gpu_work work = {gpu, alloc, stream, message};
     struct operation detour = *operation;

@@ -243,8 +243,8 @@ template <class A, class T> DEVICE typename A::value fold_vector(const uint4 &wo
 /* ---- rows: the threads of a row, `lanes` of them, share its elements `begin` to `end` ---- */
 
 template <class A, class T>
-DEVICE void row_by_elements(A &sum, const struct reduction_launch &launch, uint64_t row, uint64_t begin,
-                            uint64_t end, uint32_t lane)
+DEVICE void row_by_elements(A &sum, const struct reduction_launch &launch, uint64_t row, uint64_t begin, uint64_t end,
+                            uint32_t lane)
 {
     for (uint64_t i = begin + lane; i < end; i += launch.lanes) {
         int64_t offset;
@@ -328,8 +328,7 @@ DEVICE void reduction_end(const A &sum, const struct reduction_launch &launch, u
                           int64_t out_offset)
 {
     if (launch.parts_addr != 0) {
-        sum.keep((typename A::part *)launch.parts_addr + (uint64_t)number * launch.parts + launch.part_first +
-                 part);
+        sum.keep((typename A::part *)launch.parts_addr + (uint64_t)number * launch.parts + launch.part_first + part);
     } else {
         sum.finish((RESULT *)(launch.kept.addrs[0] + out_offset), launch.divisor);
     }
@@ -415,12 +414,11 @@ template <class A, class T, class RESULT> DEVICE void columns_run(const struct r
 
 /* ---- kernels ---- */
 
-#define REDUCTION_KERNEL(form, name, TYPE, RESULT)                                                          \
-    extern "C" __global__ void __launch_bounds__(GPU_BLOCK)                                                 \
-        form##_##name##_##TYPE##_##RESULT(const __grid_constant__ struct reduction_launch launch)           \
-    {                                                                                                       \
-        form##_run<accumulator_##name<element_##TYPE, element_##RESULT>, element_##TYPE, element_##RESULT>( \
-            launch);                                                                                        \
+#define REDUCTION_KERNEL(form, name, TYPE, RESULT)                                                                  \
+    extern "C" __global__ void __launch_bounds__(GPU_BLOCK)                                                         \
+        form##_##name##_##TYPE##_##RESULT(const __grid_constant__ struct reduction_launch launch)                   \
+    {                                                                                                               \
+        form##_run<accumulator_##name<element_##TYPE, element_##RESULT>, element_##TYPE, element_##RESULT>(launch); \
     }
 #define ROWS_KERNEL(name, TYPE, RESULT) REDUCTION_KERNEL(rows, name, TYPE, RESULT)
 #define COLUMNS_KERNEL(name, TYPE, RESULT) REDUCTION_KERNEL(columns, name, TYPE, RESULT)

@@ -31,13 +31,12 @@ static enum kernel kernel_find(const struct reduction *reduction)
 {
 #define PLACE_sum 0
 #define PLACE_max 1
-#define ROWS_OF_LIST(name, TYPE, RESULT) \
-    [0][PLACE_##name][VARVE_DTYPE_##TYPE] = KERNEL_rows_##name##_##TYPE##_##RESULT,
+#define ROWS_OF_LIST(name, TYPE, RESULT) [0][PLACE_##name][VARVE_DTYPE_##TYPE] = KERNEL_rows_##name##_##TYPE##_##RESULT,
 #define COLUMNS_OF_LIST(name, TYPE, RESULT) \
     [1][PLACE_##name][VARVE_DTYPE_##TYPE] = KERNEL_columns_##name##_##TYPE##_##RESULT,
     /* rows of the same list as columns: those that begin with parts are found below */
-    static const unsigned short kernels[2][2][VARVE_DTYPE_LIMIT] = {
-        KERNELS_COLUMNS_LIST(ROWS_OF_LIST) KERNELS_COLUMNS_LIST(COLUMNS_OF_LIST)};
+    static const unsigned short kernels[2][2][VARVE_DTYPE_LIMIT] = {KERNELS_COLUMNS_LIST(ROWS_OF_LIST)
+                                                                        KERNELS_COLUMNS_LIST(COLUMNS_OF_LIST)};
 
     return kernels[reduction->is_columns][reduction->code == VARVE_OPERATOR_MAX][reduction->dtype];
 }
@@ -211,9 +210,8 @@ static int run(struct reduction *reduction)
     if (reduction->part_total == 1) {
         return run_parts(reduction);
     }
-    error = work_allocate(
-        work, elements_loop_count(&reduction->kept) * reduction->part_total * part_bytes(reduction),
-        &allocation);
+    error = work_allocate(work, elements_loop_count(&reduction->kept) * reduction->part_total * part_bytes(reduction),
+                          &allocation);
     if (error != VARVE_OK) {
         return error;
     }

@@ -22,8 +22,8 @@ static int check_library(const struct attach *attach, struct varve_message *mess
     struct stat status;
 
     if (!target_sees(target, attach->library)) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d has no such file: %.300s",
-                                 target->pid, attach->library);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d has no such file: %.300s", target->pid,
+                                 attach->library);
     }
     if (target->recorder.path[0] != '\0' &&
         (stat(attach->library, &status) != 0 || status.st_ino != target->recorder.inode)) {
@@ -44,16 +44,14 @@ static int check_unrecorded(const struct target *target, struct varve_message *m
         return VARVE_OK;
     }
     if (!recording->is_attached) {
-        return varve_message_set(message, VARVE_ERROR_BUSY,
-                                 "process %d is recorded already, by varve record (pid %d)", target->pid,
-                                 recording->collector);
+        return varve_message_set(message, VARVE_ERROR_BUSY, "process %d is recorded already, by varve record (pid %d)",
+                                 target->pid, recording->collector);
     }
     return varve_message_set(
         message, VARVE_ERROR_BUSY,
-        recording->is_finishing
-            ? "process %d is recorded already, by varve attach (pid %d), which is writing its "
-              "database: varve detach %d waits for that"
-            : "process %d is recorded already, by varve attach (pid %d): varve detach %d ends that",
+        recording->is_finishing ? "process %d is recorded already, by varve attach (pid %d), which is writing its "
+                                  "database: varve detach %d waits for that"
+                                : "process %d is recorded already, by varve attach (pid %d): varve detach %d ends that",
         target->pid, recording->collector, target->pid);
 }
 
@@ -93,15 +91,14 @@ static int call(const struct target *target, const struct inject_call *wanted, s
             "to",
             target->pid);
     case ATTACH_NO_SESSION:
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "process %d can't reach the recording directory", target->pid);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d can't reach the recording directory",
+                                 target->pid);
     default:
         return varve_message_set(message, VARVE_ERROR_BUSY, "process %d is recorded already", target->pid);
     }
 }
 
-static int call_loaded(const struct target *target, const struct inject_call *wanted,
-                       struct varve_message *message)
+static int call_loaded(const struct target *target, const struct inject_call *wanted, struct varve_message *message)
 {
     struct inject_result result;
 
@@ -123,8 +120,8 @@ int attach_start(struct attach *attach, const char *directory, struct varve_mess
 
     if (!target_sees(&attach->target, directory)) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "process %d does not see %.300s: choose another place by -o",
-                                 attach->target.pid, directory);
+                                 "process %d does not see %.300s: choose another place by -o", attach->target.pid,
+                                 directory);
     }
     if (attach->target.is_recorded) {
         error = call_loaded(&attach->target, &hooks_out, message);
@@ -189,13 +186,12 @@ int attach_find(int32_t pid, struct session_mapped *recording_out, struct varve_
     }
     *recording_out = target->recording;
     if (!target->is_recorded) {
-        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                                  "process %d is not attached to: nothing records it", pid);
-    } else if (recording_out->collector != 0 && !recording_out->is_attached) {
         error =
-            varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                              "process %d was started by varve record (pid %d), which records it to its end",
-                              pid, recording_out->collector);
+            varve_message_set(message, VARVE_ERROR_NOT_FOUND, "process %d is not attached to: nothing records it", pid);
+    } else if (recording_out->collector != 0 && !recording_out->is_attached) {
+        error = varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                  "process %d was started by varve record (pid %d), which records it to its end", pid,
+                                  recording_out->collector);
     }
     free(target);
     return error;

@@ -15,9 +15,8 @@ struct varve_message;
 struct attach {
     struct target target;
     char library[TARGET_PATH_BYTES]; /* libvarve_preload.so, absolute */
-    uint64_t detach_at,
-        release_at;      /* addresses of functions in it: the file may be replaced while it is loaded */
-    uint64_t stopped_ns; /* how long its thread was held by attach_start */
+    uint64_t detach_at, release_at;  /* addresses of functions in it: the file may be replaced while it is loaded */
+    uint64_t stopped_ns;             /* how long its thread was held by attach_start */
 };
 
 /// Can `pid` be attached to? Nothing is changed. Errors: those of target_open; VARVE_ERROR_BUSY: it is recorded already.

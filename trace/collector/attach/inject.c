@@ -32,7 +32,7 @@
 #include <unistd.h>
 
 #define STACK_BYTES (UINT64_C(512) << 10)
-#define STOP_NS UINT64_C(100000000) /* for a thread to stop: one in vfork, or waiting for a disk, does not */
+#define STOP_NS UINT64_C(100000000)    /* for a thread to stop: one in vfork, or waiting for a disk, does not */
 #define SEARCH_NS UINT64_C(5000000000) /* for a thread at a place where it may call */
 #define CALL_NS UINT64_C(30000000000)  /* for the whole of a call */
 #define LOCK_NS UINT64_C(1000000000)   /* for a lock */
@@ -69,8 +69,7 @@ struct injector {
     struct registers saved;
 };
 
-static int fail(struct injector *injector, int error, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+static int fail(struct injector *injector, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 static int fail(struct injector *injector, int error, const char *format, ...)
 {
@@ -300,8 +299,8 @@ static int look(struct injector *injector, unsigned none_in)
             return VARVE_ERROR_BUSY;
         }
         if (injector->report->error == VARVE_ERROR_PERMISSION) {
-            return fail(injector, VARVE_ERROR_PERMISSION, "process %d may not be traced%s",
-                        injector->target->pid, trace_hint());
+            return fail(injector, VARVE_ERROR_PERMISSION, "process %d may not be traced%s", injector->target->pid,
+                        trace_hint());
         }
         if (access(path, F_OK) != 0) {
             return fail(injector, VARVE_ERROR_NOT_FOUND, "process %d has ended", injector->target->pid);
@@ -397,11 +396,10 @@ static bool may_wait_on(struct injector *injector, uint64_t began_ns)
     const uint64_t now = now_ns();
 
     if (now - began_ns >= CALL_NS) {
-        fail(
-            injector, VARVE_ERROR_BUSY,
-            "process %d: loading the recorder was not over within 30 s, and was left midway: locks that it held there "
-            "stay locked",
-            injector->target->pid);
+        fail(injector, VARVE_ERROR_BUSY,
+             "process %d: loading the recorder was not over within 30 s, and was left midway: locks that it held there "
+             "stay locked",
+             injector->target->pid);
         return false;
     }
     if (injector->is_loading && now - began_ns >= LOCK_NS && registers_wait_for_lock(injector->tid) &&
@@ -415,8 +413,7 @@ static bool may_wait_on(struct injector *injector, uint64_t began_ns)
 }
 
 /* A stop of the thread during the call. False: the call is over, with a result or an error. */
-static bool handle_stop(struct injector *injector, enum stop stop, int *number, unsigned *faults,
-                        uint64_t *result)
+static bool handle_stop(struct injector *injector, enum stop stop, int *number, unsigned *faults, uint64_t *result)
 {
     if (stop == STOP_GONE) {
         fail(injector, VARVE_ERROR_NOT_FOUND, "process %d has ended", injector->target->pid);
@@ -430,11 +427,10 @@ static bool handle_stop(struct injector *injector, enum stop stop, int *number, 
         return false;
     }
     if (*number != SIGSTOP && (!is_handled(injector, *number) || ++*faults > FAULTS_MAX)) {
-        fail(
-            injector, VARVE_ERROR_IO,
-            "process %d: the recorder got signal %d while it was being loaded or called, and was left midway: "
-            "locks that it held there stay locked",
-            injector->target->pid, *number);
+        fail(injector, VARVE_ERROR_IO,
+             "process %d: the recorder got signal %d while it was being loaded or called, and was left midway: "
+             "locks that it held there stay locked",
+             injector->target->pid, *number);
         return false;
     }
     injector->has_handled = injector->has_handled || *number != SIGSTOP;
@@ -474,13 +470,12 @@ static bool await_return(struct injector *injector, uint64_t *result)
     }
 }
 
-static bool call_function(struct injector *injector, uint64_t function, const uint64_t arguments[6],
-                          uint64_t stack, uint64_t *result)
+static bool call_function(struct injector *injector, uint64_t function, const uint64_t arguments[6], uint64_t stack,
+                          uint64_t *result)
 {
-    if (!registers_call(injector->tid, &injector->saved, function, arguments, stack) ||
-        !go_on(injector->tid, 0)) {
-        fail(injector, VARVE_ERROR_IO, "process %d: its registers could not be set: %s",
-             injector->target->pid, strerror(errno));
+    if (!registers_call(injector->tid, &injector->saved, function, arguments, stack) || !go_on(injector->tid, 0)) {
+        fail(injector, VARVE_ERROR_IO, "process %d: its registers could not be set: %s", injector->target->pid,
+             strerror(errno));
         return false;
     }
     return await_return(injector, result);
@@ -491,10 +486,8 @@ static uint64_t text_put(const struct injector *injector, uint64_t memory, const
 {
     const uint64_t at = memory + STACK_BYTES - TARGET_PATH_BYTES;
 
-    return text != NULL && strlen(text) < TARGET_PATH_BYTES &&
-                   memory_write(injector, at, text, strlen(text) + 1)
-               ? at
-               : 0;
+    return text != NULL && strlen(text) < TARGET_PATH_BYTES && memory_write(injector, at, text, strlen(text) + 1) ? at
+                                                                                                                  : 0;
 }
 
 static uint64_t calls_stack(uint64_t memory)
@@ -508,8 +501,8 @@ static void say_why_not_loaded(struct injector *injector, uint64_t memory)
     char text[300] = "";
     uint64_t at = 0;
 
-    if (injector->open_error != 0 &&
-        call_function(injector, injector->open_error, none, calls_stack(memory), &at) && at != 0) {
+    if (injector->open_error != 0 && call_function(injector, injector->open_error, none, calls_stack(memory), &at) &&
+        at != 0) {
         text[memory_read(injector, at, text, sizeof(text) - 1)] = '\0';
     }
     fail(injector, VARVE_ERROR_UNSUPPORTED, "process %d can't load the recorder: %s", injector->target->pid,
@@ -523,8 +516,7 @@ static bool load_library(struct injector *injector, uint64_t memory)
     uint64_t handle = 0, base = 0;
 
     injector->is_loading = true;
-    if (arguments[0] == 0 ||
-        !call_function(injector, injector->open, arguments, calls_stack(memory), &handle)) {
+    if (arguments[0] == 0 || !call_function(injector, injector->open, arguments, calls_stack(memory), &handle)) {
         return false;
     }
     injector->is_loading = false;
@@ -592,8 +584,7 @@ static void thread_restore(struct injector *injector)
 /* The thread is stopped. */
 static void call_there(struct injector *injector)
 {
-    const uint64_t wanted[6] = {
-        0, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX, 0};
+    const uint64_t wanted[6] = {0, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX, 0};
     uint64_t given_back[6] = {0, STACK_BYTES};
     uint64_t memory = 0, ignored;
     uint64_t stack;
@@ -607,8 +598,7 @@ static void call_there(struct injector *injector)
     stack = registers_free_stack(&injector->saved);
     if (call_function(injector, injector->map, wanted, stack, &memory)) {
         if (memory >= UINT64_MAX - 4095) {
-            fail(injector, VARVE_ERROR_NO_MEMORY, "process %d has no memory for the recorder",
-                 injector->target->pid);
+            fail(injector, VARVE_ERROR_NO_MEMORY, "process %d has no memory for the recorder", injector->target->pid);
         } else {
             make_calls(injector, memory);
             given_back[0] = memory;
@@ -661,8 +651,7 @@ static int find_functions(struct injector *injector)
     if (target->recorder.path[0] != '\0') {
         injector->function = target->recorder.base + injector->function_in_file;
     }
-    if (injector->map == 0 || injector->unmap == 0 || injector->open == 0 ||
-        injector->function_in_file == 0) {
+    if (injector->map == 0 || injector->unmap == 0 || injector->open == 0 || injector->function_in_file == 0) {
         return fail(injector, VARVE_ERROR_UNSUPPORTED, "process %d: %s has not the functions that are needed",
                     target->pid, injector->function_in_file == 0 && file != NULL ? file : target->libc.path);
     }
@@ -725,8 +714,7 @@ int inject_call(const struct target *target, const struct inject_call *call, str
                 struct varve_message *message)
 {
     struct injector *injector = calloc(1, sizeof(*injector));
-    struct report *report =
-        mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct report *report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int error = VARVE_ERROR_NO_MEMORY;
 
     *result = (struct inject_result){0};
@@ -743,9 +731,8 @@ int inject_call(const struct target *target, const struct inject_call *call, str
                 : fail(injector, VARVE_ERROR_UNSUPPORTED, "varve can't attach to programs on this machine");
     if (error == VARVE_OK) {
         injector->running = symbols_running_open(target->pid);
-        error = injector->running != NULL
-                    ? run_child(injector)
-                    : fail(injector, VARVE_ERROR_NOT_FOUND, "process %d has ended", target->pid);
+        error = injector->running != NULL ? run_child(injector)
+                                          : fail(injector, VARVE_ERROR_NOT_FOUND, "process %d has ended", target->pid);
     }
     *result = report->result;
     if (error != VARVE_OK) {

@@ -22,8 +22,7 @@ struct inject_call {
     unsigned avoids;      /* enum place: where the thread that makes it must not be */
     bool needs_quiet;     /* only once no thread is inside the library */
     void (*idle)(
-        void *
-            context); /* called every few milliseconds meanwhile: threads may wait for the collector; or NULL */
+        void *context); /* called every few milliseconds meanwhile: threads may wait for the collector; or NULL */
     void *idle_context;
 };
 

@@ -19,14 +19,10 @@ static const char *const allocator_functions[] = {
 
 /* They hold locks that dlopen, or a constructor, takes; or end the process. */
 static const char *const unsafe_functions[] = {
-    "fork",           "_Fork",           "vfork",
-    "posix_spawn",    "posix_spawnp",    "dlopen",
-    "dlclose",        "dlsym",           "dlvsym",
-    "dladdr",         "dlinfo",          "dlerror",
-    "dladdr1",        "dl_iterate_phdr", "exit",
-    "__cxa_finalize", "__cxa_atexit",    "__cxa_thread_atexit_impl",
-    "pthread_create", "pthread_exit",    "setlocale",
-    "newlocale",      "freelocale",      NULL};
+    "fork",           "_Fork",           "vfork",     "posix_spawn",    "posix_spawnp", "dlopen",
+    "dlclose",        "dlsym",           "dlvsym",    "dladdr",         "dlinfo",       "dlerror",
+    "dladdr1",        "dl_iterate_phdr", "exit",      "__cxa_finalize", "__cxa_atexit", "__cxa_thread_atexit_impl",
+    "pthread_create", "pthread_exit",    "setlocale", "newlocale",      "freelocale",   NULL};
 
 static bool is_among(const char *name, const char *const *names)
 {

@@ -40,8 +40,8 @@ uint64_t registers_free_stack(const struct registers *registers);
 
 /// Let the thread, whose registers were `saved`, call `function` with these arguments on the stack at `stack` (a multiple
 /// of 16; what lies below is free) once it goes on; it ends by returning to address 0, which is a SIGSEGV.
-bool registers_call(int32_t tid, const struct registers *saved, uint64_t function,
-                    const uint64_t arguments[6], uint64_t stack);
+bool registers_call(int32_t tid, const struct registers *saved, uint64_t function, const uint64_t arguments[6],
+                    uint64_t stack);
 /// The thread has stopped by a signal: because such a call has returned? Then its result.
 bool registers_returned(int32_t tid, uint64_t *result);
 /// It waits in the kernel for a lock (futex).

@@ -88,8 +88,7 @@ void registers_repeat(int32_t tid)
     }
     for (size_t i = 0; i < sizeof(unrepeated) / sizeof(unrepeated[0]); i++) {
         if (general.orig_rax == (uint64_t)unrepeated[i]) {
-            (void)ptrace(PTRACE_POKEUSER, tid, (void *)offsetof(struct user, regs.rax),
-                         (void *)unless_handled);
+            (void)ptrace(PTRACE_POKEUSER, tid, (void *)offsetof(struct user, regs.rax), (void *)unless_handled);
             return;
         }
     }
@@ -135,8 +134,8 @@ uint64_t registers_free_stack(const struct registers *registers)
     return (general.rsp - RED_ZONE_BYTES) & ~UINT64_C(15);
 }
 
-bool registers_call(int32_t tid, const struct registers *saved, uint64_t function,
-                    const uint64_t arguments[6], uint64_t stack)
+bool registers_call(int32_t tid, const struct registers *saved, uint64_t function, const uint64_t arguments[6],
+                    uint64_t stack)
 {
     struct user_regs_struct general;
 

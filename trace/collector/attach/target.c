@@ -55,10 +55,9 @@ static int check_user(int32_t pid, const char *status, struct varve_message *mes
     if (at == NULL || sscanf(at + 5, "%u %u", &real, &effective) != 2 || effective == geteuid()) {
         return VARVE_OK;
     }
-    return varve_message_set(
-        message, VARVE_ERROR_PERMISSION,
-        "process %d belongs to user %u: run varve as that user (sudo -u '#%u' varve attach %d)", pid,
-        effective, effective, pid);
+    return varve_message_set(message, VARVE_ERROR_PERMISSION,
+                             "process %d belongs to user %u: run varve as that user (sudo -u '#%u' varve attach %d)",
+                             pid, effective, effective, pid);
 }
 
 static int check_status(int32_t pid, const char *status, struct varve_message *message)
@@ -72,12 +71,11 @@ static int check_status(int32_t pid, const char *status, struct varve_message *m
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d is this varve itself", pid);
     }
     if ((int32_t)group != pid) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "%d is a thread of process %u: give that number", pid, group);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%d is a thread of process %u: give that number",
+                                 pid, group);
     }
     if (state == 'Z' || state == 'X') {
-        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "process %d has ended (it is a zombie)",
-                                 pid);
+        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "process %d has ended (it is a zombie)", pid);
     }
     if (strstr(status, "\nVmSize:") == NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
@@ -91,18 +89,17 @@ static int check_status(int32_t pid, const char *status, struct varve_message *m
                                  name[0] != '\0' ? name : "a debugger", tracer);
     }
     if (state == 'T') {
-        return varve_message_set(message, VARVE_ERROR_BUSY,
-                                 "process %d is stopped: let it go on first (kill -CONT %d)", pid, pid);
+        return varve_message_set(message, VARVE_ERROR_BUSY, "process %d is stopped: let it go on first (kill -CONT %d)",
+                                 pid, pid);
     }
     if (check_user(pid, status, message) != VARVE_OK) {
         return VARVE_ERROR_PERMISSION;
     }
     if (session_status_number(status, "Seccomp:") != 0) {
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "process %d has confined itself (seccomp): what recording needs may be forbidden in "
-            "it; record it from its start",
-            pid);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "process %d has confined itself (seccomp): what recording needs may be forbidden in "
+                                 "it; record it from its start",
+                                 pid);
     }
     return VARVE_OK;
 }
@@ -127,8 +124,7 @@ static int check_program(int32_t pid, struct varve_message *message)
         varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                           "process %d uses another C library than this varve was built for", pid);
     } else if (reason == EXEC_REASON_MACHINE) {
-        varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d is %s: this varve can't attach to it",
-                          pid,
+        varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d is %s: this varve can't attach to it", pid,
                           exec_check_is_32bit(fd) ? "a 32-bit program" : "a program for another machine");
     } else {
         reason = EXEC_REASON_NONE;
@@ -148,15 +144,14 @@ static int check_root(int32_t pid, struct varve_message *message)
                                  strerror(errno));
     }
     snprintf(link, sizeof(link), "/proc/%d/root/.", pid);
-    if (strcmp(its, own) == 0 && stat(link, &root) == 0 && stat("/", &here) == 0 &&
-        root.st_ino == here.st_ino && root.st_dev == here.st_dev) {
+    if (strcmp(its, own) == 0 && stat(link, &root) == 0 && stat("/", &here) == 0 && root.st_ino == here.st_ino &&
+        root.st_dev == here.st_dev) {
         return VARVE_OK;
     }
-    return varve_message_set(
-        message, VARVE_ERROR_UNSUPPORTED,
-        "process %d has another view of the file system (a container or chroot): run varve in "
-        "there",
-        pid);
+    return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                             "process %d has another view of the file system (a container or chroot): run varve in "
+                             "there",
+                             pid);
 }
 
 /* ---- what it has mapped ---- */
@@ -234,16 +229,15 @@ static int read_maps(struct target *target, struct varve_message *message)
     }
     free(line);
     if (file == NULL) {
-        return varve_message_set(message, VARVE_ERROR_PERMISSION, "process %d can't be looked at: %s",
-                                 target->pid, strerror(errno));
+        return varve_message_set(message, VARVE_ERROR_PERMISSION, "process %d can't be looked at: %s", target->pid,
+                                 strerror(errno));
     }
     fclose(file);
     if (target->libc.path[0] == '\0') {
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "process %d has no C library of its own (glibc) loaded: no recorder can be loaded "
-            "into it",
-            target->pid);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "process %d has no C library of its own (glibc) loaded: no recorder can be loaded "
+                                 "into it",
+                                 target->pid);
     }
     if (strstr(target->libc.path, " (deleted)") != NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,

@@ -29,8 +29,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LAUNCH_EXIT_STATUS_EXEC \
-    127 /* of a child that could not exec; nobody sees it: the error comes back by pipe */
+#define LAUNCH_EXIT_STATUS_EXEC 127 /* of a child that could not exec; nobody sees it: the error comes back by pipe */
 
 #define EXIT_STATUS_INTERRUPTED 130 /* as shells have it of a program that Ctrl-C ended */
 
@@ -143,9 +142,8 @@ static int environment_make(struct launch_environment *environment, const char *
     return VARVE_OK;
 }
 
-static void __attribute__((noreturn))
-child_run(char *const argv[], const struct launch_environment *environment,
-          const struct launch_signals *signals, int error_fd)
+static void __attribute__((noreturn)) child_run(char *const argv[], const struct launch_environment *environment,
+                                                const struct launch_signals *signals, int error_fd)
 {
     signals_give_back(signals);
     execvpe(argv[0], argv, environment->entries);
@@ -191,9 +189,8 @@ static void wait_for(int32_t pid)
 }
 
 /* Fork, exec, and wait until the exec has happened or failed: then the write end of the pipe is closed. */
-static int program_start(struct launch *launch, char *const argv[],
-                         const struct launch_environment *environment, const struct launch_signals *signals,
-                         struct varve_message *message)
+static int program_start(struct launch *launch, char *const argv[], const struct launch_environment *environment,
+                         const struct launch_signals *signals, struct varve_message *message)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
@@ -225,8 +222,8 @@ static int program_start(struct launch *launch, char *const argv[],
 }
 
 /* LD_PRELOAD and the program's own chdir ask for an absolute path; the linker splits at spaces and colons. */
-static int paths_resolve(const char *preload, const char *session_directory, char **preload_out,
-                         char **session_out, struct varve_message *message)
+static int paths_resolve(const char *preload, const char *session_directory, char **preload_out, char **session_out,
+                         struct varve_message *message)
 {
     *preload_out = realpath(preload, NULL);
     *session_out = realpath(session_directory, NULL);
@@ -236,11 +233,10 @@ static int paths_resolve(const char *preload, const char *session_directory, cha
                                  strerror(errno));
     }
     if (strpbrk(*preload_out, " \t\n:")) {
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "'%s' can't be preloaded because of the space or colon in its path: install varve "
-            "elsewhere",
-            *preload_out);
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "'%s' can't be preloaded because of the space or colon in its path: install varve "
+                                 "elsewhere",
+                                 *preload_out);
     }
     return VARVE_OK;
 }
@@ -275,8 +271,8 @@ static int start_with(struct launch *launch, char *const argv[], const char *pre
     return error;
 }
 
-int launch_start(struct launch *launch, char *const argv[], const char *preload,
-                 const char *session_directory, char *const *variables, struct varve_message *message)
+int launch_start(struct launch *launch, char *const argv[], const char *preload, const char *session_directory,
+                 char *const *variables, struct varve_message *message)
 {
     assert(argv[0]);
     memset(launch, 0, sizeof(*launch));

@@ -33,8 +33,8 @@ typedef void launch_ended(void *context, int32_t pid, int wait_status, uint64_t 
 /// `variables` ("NAME=VALUE", NULL at the end, borrowed) in place of the environment's own. The program gets
 /// the signal mask and dispositions that the collector had before; daemons of it become children of whoever
 /// adopts them without varve. Errors of exec come back here.
-int launch_start(struct launch *launch, char *const argv[], const char *preload,
-                 const char *session_directory, char *const *variables, struct varve_message *message);
+int launch_start(struct launch *launch, char *const argv[], const char *preload, const char *session_directory,
+                 char *const *variables, struct varve_message *message);
 
 /// The same place for a process that runs already: signals of the collector arrive here and end its recording, not the process.
 int launch_attach(struct launch *launch, int32_t pid, struct varve_message *message);

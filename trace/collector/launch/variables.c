@@ -16,8 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static int add(struct record_variables *variables, struct varve_message *message, const char *name,
-               const char *value, const char *rest)
+static int add(struct record_variables *variables, struct varve_message *message, const char *name, const char *value,
+               const char *rest)
 {
     size_t at = 0;
 
@@ -75,8 +75,8 @@ static int add_python(struct record_variables *variables, const char *path, cons
     return error == VARVE_OK ? add(variables, message, "VARVE_TORCH", how, "") : error;
 }
 
-static int add_torch(struct record_variables *variables, const struct varve_collect_options *options,
-                     char *history, struct varve_message *message)
+static int add_torch(struct record_variables *variables, const struct varve_collect_options *options, char *history,
+                     struct varve_message *message)
 {
     bool observes = options->torch == VARVE_TORCH_OBSERVE;
     int error = require(options->python_path, "the Python part of varve", message);

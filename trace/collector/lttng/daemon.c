@@ -196,8 +196,7 @@ static int spawn(char *const *entries, pid_t *pid_out)
         sigemptyset(&none);
         posix_spawnattr_setsigmask(&attributes, &none);
         posix_spawnattr_setsigdefault(&attributes, &all);
-        posix_spawnattr_setflags(&attributes,
-                                 POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+        posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
         for (int i = STDIN_FILENO; i <= STDERR_FILENO && reason == 0; i++) {
             reason = posix_spawn_file_actions_addopen(&actions, i, "/dev/null", O_RDWR, 0);
         }
@@ -249,18 +248,16 @@ static int start(uint64_t limit_ns, struct varve_message *message)
     sigaction(SIGCHLD, &before, NULL);
     free(entries);
     if (reason != 0) {
-        return varve_message_set(
-            message, reason == ENOENT || reason == EACCES ? VARVE_ERROR_UNSUPPORTED : VARVE_ERROR_IO,
-            "cannot start " PROGRAM ": %s", strerror(reason));
+        return varve_message_set(message,
+                                 reason == ENOENT || reason == EACCES ? VARVE_ERROR_UNSUPPORTED : VARVE_ERROR_IO,
+                                 "cannot start " PROGRAM ": %s", strerror(reason));
     }
     if (status == -1) {
-        return varve_message_set(message, VARVE_ERROR_IO,
-                                 PROGRAM " did not answer within %.3g s and was killed",
+        return varve_message_set(message, VARVE_ERROR_IO, PROGRAM " did not answer within %.3g s and was killed",
                                  (double)limit_ns / 1e9);
     }
     if (status != 0) {
-        return varve_message_set(message, VARVE_ERROR_IO,
-                                 "the session daemon " PROGRAM " cannot be started (%s %d)",
+        return varve_message_set(message, VARVE_ERROR_IO, "the session daemon " PROGRAM " cannot be started (%s %d)",
                                  WIFSIGNALED(status) ? "signal" : "exit status",
                                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     }
@@ -306,8 +303,8 @@ int lttng_daemon_lock(uint64_t limit_ns)
     for (const char *c = folder; *c != '\0'; c++) {
         hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
     }
-    length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "varve-lttng-%u-%016llx",
-                      (unsigned)geteuid(), (unsigned long long)hash);
+    length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "varve-lttng-%u-%016llx", (unsigned)geteuid(),
+                      (unsigned long long)hash);
     length += (int)offsetof(struct sockaddr_un, sun_path) + 1;
     while (descriptor >= 0 && bind(descriptor, (struct sockaddr *)&address, (socklen_t)length) != 0) {
         if (errno != EADDRINUSE || now_ns() > end_ns) {

@@ -40,8 +40,8 @@ static void take_range(void *context, uint32_t process, uint32_t ring, uint64_t 
     }
 }
 
-int lttng_missing_count(struct lttng_ring *rings, size_t count, const char *folder,
-                        varve_collect_numbers *numbers, uint64_t *missing_out, struct varve_message *message)
+int lttng_missing_count(struct lttng_ring *rings, size_t count, const char *folder, varve_collect_numbers *numbers,
+                        uint64_t *missing_out, struct varve_message *message)
 {
     struct search search = {.rings = rings, .count = count};
     int error;

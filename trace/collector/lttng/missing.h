@@ -22,7 +22,7 @@ struct lttng_ring {
 
 /// Counts what the traces below `folder` lack of `rings`, which are sorted meanwhile. A record that the trace has
 /// and the ring has not (a thread was killed between the two) makes up for none. Errors: those of `numbers`.
-int lttng_missing_count(struct lttng_ring *rings, size_t count, const char *folder,
-                        varve_collect_numbers *numbers, uint64_t *missing_out, struct varve_message *message);
+int lttng_missing_count(struct lttng_ring *rings, size_t count, const char *folder, varve_collect_numbers *numbers,
+                        uint64_t *missing_out, struct varve_message *message);
 
 #endif

@@ -57,13 +57,10 @@ struct lttng_buffers lttng_buffers_plan(uint64_t bytes, uint64_t free_bytes, uns
     if (cpu_bytes < SUB_BUFFER_MIN * SUB_BUFFERS_MAX) {
         plan.sub_buffers = SUB_BUFFERS_MIN;
     }
-    while (plan.sub_buffer_bytes < SUB_BUFFER_MAX &&
-           plan.sub_buffer_bytes * 2 * plan.sub_buffers <= cpu_bytes) {
+    while (plan.sub_buffer_bytes < SUB_BUFFER_MAX && plan.sub_buffer_bytes * 2 * plan.sub_buffers <= cpu_bytes) {
         plan.sub_buffer_bytes *= 2;
     }
-    plan.bytes =
-        (plan.sub_buffer_bytes * plan.sub_buffers + META_SUB_BUFFER_BYTES * (uint64_t)META_SUB_BUFFERS) *
-        cpus;
+    plan.bytes = (plan.sub_buffer_bytes * plan.sub_buffers + META_SUB_BUFFER_BYTES * (uint64_t)META_SUB_BUFFERS) * cpus;
     return plan;
 }
 
@@ -285,8 +282,8 @@ static void *thread_run(void *session_untyped)
 static struct lttng_recording *given_up; /* each with its thread, which may go on one day */
 
 /* VARVE_ERROR_BUSY: it did not end in time, and the thread still has the session. */
-static int run(struct lttng_recording *session, int (*work)(struct lttng_recording *session),
-               uint64_t limit_ns, struct varve_message *message)
+static int run(struct lttng_recording *session, int (*work)(struct lttng_recording *session), uint64_t limit_ns,
+               struct varve_message *message)
 {
     struct timespec end;
     pthread_t thread;
@@ -332,8 +329,7 @@ static void session_free(struct lttng_recording *session)
     }
 }
 
-static struct lttng_recording *session_new(const struct lttng_recording_options *options,
-                                           struct varve_message *message)
+static struct lttng_recording *session_new(const struct lttng_recording_options *options, struct varve_message *message)
 {
     struct lttng_recording *session = calloc(1, sizeof(*session));
 
@@ -467,8 +463,8 @@ static int channels_make(struct lttng_recording *session)
     if (handle == NULL) {
         return varve_message_set(&session->message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng session");
     }
-    error = channel_make(session, handle, "varve", session->buffers.sub_buffer_bytes,
-                         session->buffers.sub_buffers, session->may_block);
+    error = channel_make(session, handle, "varve", session->buffers.sub_buffer_bytes, session->buffers.sub_buffers,
+                         session->may_block);
     if (error == VARVE_OK) {
         error = channel_make(session, handle, "varve_meta", META_SUB_BUFFER_BYTES, META_SUB_BUFFERS, true);
     }
@@ -575,8 +571,7 @@ static int stop_work(struct lttng_recording *session)
     if (code < 0 && code != -LTTNG_ERR_TRACE_ALREADY_STOPPED) {
         error = fail(session, "stop", code);
     }
-    for (uint64_t naps = 0; error == VARVE_OK && pending == 1 && naps < limit_now_ns / 1000 / NAP_US;
-         naps++) {
+    for (uint64_t naps = 0; error == VARVE_OK && pending == 1 && naps < limit_now_ns / 1000 / NAP_US; naps++) {
         pending = ctl.lttng_data_pending(session->name);
         if (pending == 1) {
             usleep(NAP_US);
@@ -606,8 +601,7 @@ static int options_check(const struct lttng_recording_options *options, struct v
                                  options->name, NAME_BYTES_MAX);
     }
     if (options->output[0] != '/') {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "the path '%s' is not absolute",
-                                 options->output);
+        return varve_message_set(message, VARVE_ERROR_INVALID, "the path '%s' is not absolute", options->output);
     }
     return VARVE_OK;
 }
@@ -646,9 +640,8 @@ int lttng_recording_start(const struct lttng_recording_options *options, struct 
         error = VARVE_ERROR_UNSUPPORTED;
     }
     if (error == VARVE_OK && !folder_is_empty(options->output)) { /* LTTng would make two traces in one */
-        error =
-            varve_message_set(message, VARVE_ERROR_INVALID,
-                              "%s exists: an LTTng trace needs a new or an empty folder", options->output);
+        error = varve_message_set(message, VARVE_ERROR_INVALID,
+                                  "%s exists: an LTTng trace needs a new or an empty folder", options->output);
     }
     error = error == VARVE_OK ? buffers_plan(options, &buffers, message) : error;
     if (error != VARVE_OK) {
@@ -703,8 +696,7 @@ int lttng_recording_adopt(const struct lttng_recording_options *options, struct 
     session->buffers.bytes = DEFAULT_MAX; /* at most so much is to be written, unless somebody chose more */
     error = run(session, session_find, limit_now_ns, message);
     if (error == VARVE_OK && !session->is_known) {
-        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND, "LTTng has no session %s any more",
-                                  options->name);
+        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND, "LTTng has no session %s any more", options->name);
     }
     if (error != VARVE_OK) {
         return session_end(session, error);
@@ -717,8 +709,7 @@ int lttng_recording_adopt(const struct lttng_recording_options *options, struct 
 
 bool lttng_recording_is_possible(struct varve_message *message)
 {
-    varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                      "this varve was built without LTTng (liblttng-ctl-dev)");
+    varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "this varve was built without LTTng (liblttng-ctl-dev)");
     return false;
 }
 

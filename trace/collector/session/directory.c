@@ -92,8 +92,7 @@ static int open_folder(int folder, const char *name)
 
 static int open_below(int folder, const char *name, int flags)
 {
-    return only_ours(openat(folder, name, flags | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600),
-                     S_IFREG);
+    return only_ours(openat(folder, name, flags | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600), S_IFREG);
 }
 
 int session_file_open(const struct session_directory *directory, const char *name, int flags)
@@ -137,8 +136,7 @@ void *session_file_map(const struct session_directory *directory, const char *na
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-bool session_file_size(const struct session_directory *directory, const char *name, uint64_t *bytes,
-                       bool *is_in_rings)
+bool session_file_size(const struct session_directory *directory, const char *name, uint64_t *bytes, bool *is_in_rings)
 {
     struct stat status;
 
@@ -180,8 +178,8 @@ static bool is_piece(const char *rest)
 {
     uint32_t piece;
 
-    return strncmp(rest, ".spill", 6) == 0 && parse_number(rest + 6, UINT32_MAX, &piece, &rest) &&
-           piece > 0 && rest[0] == '\0';
+    return strncmp(rest, ".spill", 6) == 0 && parse_number(rest + 6, UINT32_MAX, &piece, &rest) && piece > 0 &&
+           rest[0] == '\0';
 }
 
 bool session_file_parse(const char *name, struct session_file *file_out)
@@ -189,15 +187,13 @@ bool session_file_parse(const char *name, struct session_file *file_out)
     struct session_file file = {.kind = SESSION_FILE_PROCESS};
     const char *rest;
 
-    if (name[0] != 'p' || !parse_number(name + 1, SESSION_PROCESS_MAX, &file.process, &rest) ||
-        file.process == 0) {
+    if (name[0] != 'p' || !parse_number(name + 1, SESSION_PROCESS_MAX, &file.process, &rest) || file.process == 0) {
         return false;
     }
     if (strcmp(rest, ".sites") == 0) {
         file.kind = SESSION_FILE_CALLSITES;
     } else if (rest[0] != '\0') {
-        if (rest[0] != '.' || rest[1] != 'r' ||
-            !parse_number(rest + 2, SESSION_RING_MAX, &file.ring, &rest) ||
+        if (rest[0] != '.' || rest[1] != 'r' || !parse_number(rest + 2, SESSION_RING_MAX, &file.ring, &rest) ||
             (rest[0] != '\0' && !is_piece(rest) && strcmp(rest, ".staging") != 0)) {
             return false;
         }
@@ -212,8 +208,7 @@ bool session_file_parse(const char *name, struct session_file *file_out)
 /* What a recording leaves in its folders, but for the lock and the database. */
 static bool is_scrap(const char *name)
 {
-    static const char *const names[] = {"session", "counts",  "allocations",
-                                        "watch",   "live.db", "live.db.new"};
+    static const char *const names[] = {"session", "counts", "allocations", "watch", "live.db", "live.db.new"};
     struct session_file file;
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -230,12 +225,11 @@ static bool is_scrap(const char *name)
 static int write_owner(const struct session_directory *directory, struct varve_message *message)
 {
     char text[OWNER_BYTES];
-    int length = snprintf(text, sizeof(text), "%11ld %016llx\n", (long)getpid(),
-                          (unsigned long long)directory->trace_id);
+    int length =
+        snprintf(text, sizeof(text), "%11ld %016llx\n", (long)getpid(), (unsigned long long)directory->trace_id);
 
-    return pwrite(directory->owner_fd, text, (size_t)length, 0) == length
-               ? VARVE_OK
-               : fail(message, "write", directory->path);
+    return pwrite(directory->owner_fd, text, (size_t)length, 0) == length ? VARVE_OK
+                                                                          : fail(message, "write", directory->path);
 }
 
 /* An empty file is of one that was killed at once. */
@@ -329,8 +323,8 @@ static void *map_page(const struct session_directory *directory, const char *nam
     }
     if (fstat(fd, &status) != 0 || status.st_size < (off_t)bytes) {
         close(fd);
-        *error_out = varve_message_set(message, VARVE_ERROR_FORMAT,
-                                       "%s/%s is cut short: no recording directory", directory->rings, name);
+        *error_out = varve_message_set(message, VARVE_ERROR_FORMAT, "%s/%s is cut short: no recording directory",
+                                       directory->rings, name);
         return NULL;
     }
     page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -365,8 +359,7 @@ static int absolute_path(const char *path, char *absolute, size_t bytes)
     if (path[0] != '/' && getcwd(here, sizeof(here)) == NULL) {
         return VARVE_ERROR_IO;
     }
-    length = path[0] == '/' ? snprintf(absolute, bytes, "%s", path)
-                            : snprintf(absolute, bytes, "%s/%s", here, path);
+    length = path[0] == '/' ? snprintf(absolute, bytes, "%s", path) : snprintf(absolute, bytes, "%s/%s", here, path);
     return length >= 0 && (size_t)length < bytes ? VARVE_OK : VARVE_ERROR_INVALID;
 }
 
@@ -450,8 +443,7 @@ int session_directory_create(struct session_directory *directory, const char *da
 static int refuse(const struct session_directory *directory, const char *why, struct varve_message *message)
 {
     return varve_message_set(message, VARVE_ERROR_FORMAT,
-                             "%s is not a recording directory (those are named TRACE.db.d): %s",
-                             directory->path, why);
+                             "%s is not a recording directory (those are named TRACE.db.d): %s", directory->path, why);
 }
 
 /* A folder of it, for its entries: the caller closes it, the descriptor stays. */
@@ -596,8 +588,7 @@ static int adopt(struct session_directory *directory, struct varve_message *mess
 
     if (error == VARVE_OK) {
         error = lock_owner(directory, false, message);
-        error = error == VARVE_ERROR_FORMAT ? refuse(directory, "it was not made by varve record", message)
-                                            : error;
+        error = error == VARVE_ERROR_FORMAT ? refuse(directory, "it was not made by varve record", message) : error;
     }
     if (error == VARVE_OK) {
         error = open_rings(directory, message);
@@ -632,8 +623,7 @@ static int open_existing(struct session_directory *directory, const char *path, 
     if (absolute_path(path, directory->path, sizeof(directory->path) - 16) != VARVE_OK) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the path %.200s is too long", path);
     }
-    for (size_t length = strlen(directory->path); length > 1 && directory->path[length - 1] == '/';
-         length--) {
+    for (size_t length = strlen(directory->path); length > 1 && directory->path[length - 1] == '/'; length--) {
         directory->path[length - 1] = '\0';
     }
     directory->fd = open_folder(AT_FDCWD, directory->path);
@@ -643,8 +633,7 @@ static int open_existing(struct session_directory *directory, const char *path, 
     return VARVE_OK;
 }
 
-int session_directory_look(struct session_directory *directory, const char *path,
-                           struct varve_message *message)
+int session_directory_look(struct session_directory *directory, const char *path, struct varve_message *message)
 {
     int error = open_existing(directory, path, message);
 
@@ -664,8 +653,7 @@ int session_directory_look(struct session_directory *directory, const char *path
     return error;
 }
 
-int session_directory_adopt(struct session_directory *directory, const char *path,
-                            struct varve_message *message)
+int session_directory_adopt(struct session_directory *directory, const char *path, struct varve_message *message)
 {
     int error = open_existing(directory, path, message);
 

@@ -67,8 +67,7 @@ void *session_file_map(const struct session_directory *directory, const char *na
 /// Close a descriptor if it is one; it is -1 then.
 void session_descriptor_close(int *fd);
 /// Bytes of such a file, and whether it lies with the rings. False: it is not there.
-bool session_file_size(const struct session_directory *directory, const char *name, uint64_t *bytes,
-                       bool *is_in_rings);
+bool session_file_size(const struct session_directory *directory, const char *name, uint64_t *bytes, bool *is_in_rings);
 void session_file_remove(const struct session_directory *directory, const char *name);
 
 /// The files of processes, by process, ring and kind. Owner of the result: the caller, by free. Errors:
@@ -79,13 +78,11 @@ int session_directory_scan(const struct session_directory *directory, struct ses
 /// Take over the directory of a dead collector; of this user: also root takes over only what is root's.
 /// `control` stays NULL if its rings are gone. Errors, before anything is changed: NOT_FOUND, FORMAT,
 /// VERSION, BUSY.
-int session_directory_adopt(struct session_directory *directory, const char *path,
-                            struct varve_message *message);
+int session_directory_adopt(struct session_directory *directory, const char *path, struct varve_message *message);
 
 /// Open the directory of a living recording, or of one that nobody works on, to read in it: no lock is taken, nothing is changed, and
 /// `control` and `counts` stay NULL. Errors: VARVE_ERROR_NOT_FOUND, PERMISSION, FORMAT.
-int session_directory_look(struct session_directory *directory, const char *path,
-                           struct varve_message *message);
+int session_directory_look(struct session_directory *directory, const char *path, struct varve_message *message);
 
 /// What the file `owner` says whose descriptor that is: the recording's id, 0 where it was not written yet. False: nobody who
 /// records has written it.

@@ -20,10 +20,9 @@ struct group_files {
     const char *base, *limit, *used, *idle;
 };
 
-static const struct group_files unified = {"/sys/fs/cgroup", "memory.max", "memory.current",
-                                           "inactive_file "};
-static const struct group_files divided = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
-                                           "memory.usage_in_bytes", "total_inactive_file "};
+static const struct group_files unified = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "};
+static const struct group_files divided = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                           "total_inactive_file "};
 
 /* The number behind `key` where a line begins with that. False: there is none, or it is not a number ("max"). */
 static bool read_number(const char *path, const char *key, uint64_t *number)

@@ -60,8 +60,7 @@ bool session_collector_is(int32_t pid, uint64_t trace_id, char *directory_out)
 
         target[length > 0 ? length : 0] = '\0';
         snprintf(descriptor, sizeof(descriptor), "%s/%.20s", path, entry->d_name);
-        is_one = (ends_with(target, owner) || ends_with(target, "/owner" REMOVED)) &&
-                 is_owner(descriptor, trace_id);
+        is_one = (ends_with(target, owner) || ends_with(target, "/owner" REMOVED)) && is_owner(descriptor, trace_id);
     }
     if (folder != NULL) {
         closedir(folder);
@@ -81,8 +80,7 @@ static bool is_page(const struct session_control *control)
 }
 
 /* Of a file that is gone only the process still has the contents. False: it is no page of a recording. */
-static bool read_page(int32_t pid, const char *path, uint64_t start, bool is_removed,
-                      struct session_control *control)
+static bool read_page(int32_t pid, const char *path, uint64_t start, bool is_removed, struct session_control *control)
 {
     const struct iovec to = {control, sizeof(*control)}, from = {(void *)(uintptr_t)start, sizeof(*control)};
     bool is_whole = false;

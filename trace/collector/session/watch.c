@@ -49,8 +49,7 @@ static bool is_held(int fd, off_t byte)
 void watch_allow(struct session_directory *directory)
 {
     struct flock lock;
-    int fd =
-        openat(directory->rings_fd, FILE_WATCH, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int fd = openat(directory->rings_fd, FILE_WATCH, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 
     if (fd >= 0 && !lock_byte(fd, F_OFD_SETLK, F_WRLCK, BYTE_COLLECTOR, &lock)) {
         session_descriptor_close(&fd);
@@ -109,10 +108,9 @@ struct varve_watch {
 
 static int no_figures(const struct session_directory *directory, struct varve_message *message)
 {
-    return varve_message_set(
-        message, VARVE_ERROR_UNSUPPORTED,
-        "%s has no figures to watch: it is recorded without a database, or by another varve",
-        directory->path);
+    return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                             "%s has no figures to watch: it is recorded without a database, or by another varve",
+                             directory->path);
 }
 
 static int watch_begin(struct varve_watch *watch, const char *path, struct varve_message *message)
@@ -125,13 +123,11 @@ static int watch_begin(struct varve_watch *watch, const char *path, struct varve
         return error;
     }
     watch->session_fd = session_file_open(&watch->directory, "session", O_RDONLY);
-    if (watch->session_fd < 0 ||
-        pread(watch->session_fd, &control, sizeof(control), 0) != (ssize_t)sizeof(control) ||
+    if (watch->session_fd < 0 || pread(watch->session_fd, &control, sizeof(control), 0) != (ssize_t)sizeof(control) ||
         control.magic != SESSION_MAGIC) {
-        return varve_message_set(
-            message, VARVE_ERROR_FORMAT,
-            "%s is not the directory of a recording under way (those are named TRACE.db.d)",
-            watch->directory.path);
+        return varve_message_set(message, VARVE_ERROR_FORMAT,
+                                 "%s is not the directory of a recording under way (those are named TRACE.db.d)",
+                                 watch->directory.path);
     }
     if (control.version != VARVE_TRANSPORT_VERSION) {
         return varve_message_set(message, VARVE_ERROR_VERSION,
@@ -262,8 +258,7 @@ static void search_descriptors(struct search *search, const char *pid)
         ssize_t length = readlinkat(dirfd(folder), entry->d_name, target, sizeof(target) - 1);
 
         target[length > 0 ? length : 0] = '\0';
-        if (length >= (ssize_t)sizeof(owner) &&
-            strcmp(target + length - (ssize_t)(sizeof(owner) - 1), owner) == 0) {
+        if (length >= (ssize_t)sizeof(owner) && strcmp(target + length - (ssize_t)(sizeof(owner) - 1), owner) == 0) {
             target[length - (ssize_t)strlen("/owner")] = '\0';
             search_add(search, target);
         }

@@ -48,8 +48,7 @@ int rebuild_callsites_flush(struct varve_rebuild *rebuild)
 }
 
 /* Room for an entry of `bytes` after its head, padded with zeros; NULL: an error is kept. */
-static uint8_t *entry_begin(struct varve_rebuild *rebuild, struct rebuild_process *process, uint32_t tag,
-                            size_t bytes)
+static uint8_t *entry_begin(struct varve_rebuild *rebuild, struct rebuild_process *process, uint32_t tag, size_t bytes)
 {
     struct rebuild_callsites_buffer *buffer = &rebuild->callsites;
     const struct callsite_file_entry entry = {tag, (uint32_t)((bytes + 7) & ~(size_t)7)};
@@ -113,9 +112,8 @@ static struct rebuild_process *process_of_new(struct varve_rebuild *rebuild, uin
     return was_set ? NULL : process;
 }
 
-#define PROCESS_OF_NEW(rebuild, from, bits, entry_number)                                           \
-    process_of_new(rebuild, (from)->process, (from)->pid, offsetof(struct rebuild_callsites, bits), \
-                   entry_number)
+#define PROCESS_OF_NEW(rebuild, from, bits, entry_number) \
+    process_of_new(rebuild, (from)->process, (from)->pid, offsetof(struct rebuild_callsites, bits), entry_number)
 
 /* ---- entries of each kind ---- */
 
@@ -145,14 +143,12 @@ int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_sink_
     return rebuild->error;
 }
 
-int varve_rebuild_module_gone(struct varve_rebuild *rebuild, uint32_t process_number, int32_t pid,
-                              uint32_t number)
+int varve_rebuild_module_gone(struct varve_rebuild *rebuild, uint32_t process_number, int32_t pid, uint32_t number)
 {
     struct rebuild_process *process =
         process_of_new(rebuild, process_number, pid, offsetof(struct rebuild_callsites, gone), number);
     const struct callsite_file_gone gone = {.number = number};
-    uint8_t *at =
-        process != NULL ? entry_begin(rebuild, process, CALLSITE_FILE_TAG_MODULE_GONE, sizeof(gone)) : NULL;
+    uint8_t *at = process != NULL ? entry_begin(rebuild, process, CALLSITE_FILE_TAG_MODULE_GONE, sizeof(gone)) : NULL;
 
     if (at != NULL) {
         put(at, &gone, sizeof(gone));
@@ -170,8 +166,7 @@ int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_sink_co
     uint8_t *at = NULL;
 
     if (process != NULL) {
-        at = entry_begin(rebuild, process, CALLSITE_FILE_TAG_CODE,
-                         sizeof(code) + code.name_bytes + code.file_bytes);
+        at = entry_begin(rebuild, process, CALLSITE_FILE_TAG_CODE, sizeof(code) + code.name_bytes + code.file_bytes);
     }
     if (at != NULL) {
         at = put(at, &code, sizeof(code));
@@ -184,13 +179,10 @@ int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_sink_co
 int varve_rebuild_callsite(struct varve_rebuild *rebuild, const struct varve_sink_callsite *from)
 {
     struct rebuild_process *process = PROCESS_OF_NEW(rebuild, from, callsites, from->callsite);
-    uint32_t native_count =
-        from->native_count < CALLSITE_FILE_DEPTH_MAX ? from->native_count : CALLSITE_FILE_DEPTH_MAX;
-    uint32_t python_count =
-        from->python_count < CALLSITE_FILE_DEPTH_MAX ? from->python_count : CALLSITE_FILE_DEPTH_MAX;
-    const struct callsite_file_stack callsite = {.callsite = from->callsite,
-                                                 .native_count = (uint16_t)native_count,
-                                                 .python_count = (uint16_t)python_count};
+    uint32_t native_count = from->native_count < CALLSITE_FILE_DEPTH_MAX ? from->native_count : CALLSITE_FILE_DEPTH_MAX;
+    uint32_t python_count = from->python_count < CALLSITE_FILE_DEPTH_MAX ? from->python_count : CALLSITE_FILE_DEPTH_MAX;
+    const struct callsite_file_stack callsite = {
+        .callsite = from->callsite, .native_count = (uint16_t)native_count, .python_count = (uint16_t)python_count};
     uint8_t *at = NULL;
 
     if (process != NULL) {

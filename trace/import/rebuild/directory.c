@@ -27,8 +27,7 @@ struct row_reader {
     struct varve_record next; /* behind a marker */
 };
 
-static void row_reader_begin(struct row_reader *reader, struct rebuild_records *records,
-                             struct rebuild_ring *ring)
+static void row_reader_begin(struct row_reader *reader, struct rebuild_records *records, struct rebuild_ring *ring)
 {
     *reader = (struct row_reader){.records = records, .ring = ring};
     ring->records = ring->markers = ring->missing = ring->last = ring->lost = ring->lost_bytes = 0;
@@ -59,8 +58,7 @@ static uint64_t skipped_by(struct varve_record *lost, uint64_t room)
 }
 
 /* The next record of the table as one row, or two. */
-static void row_take(struct row_reader *reader, const struct rebuild_row *row,
-                     struct varve_record *record_out)
+static void row_take(struct row_reader *reader, const struct rebuild_row *row, struct varve_record *record_out)
 {
     struct rebuild_ring *ring = reader->ring;
     struct varve_record record = row->record;
@@ -198,8 +196,8 @@ static uint32_t capacity_for(uint64_t rows)
 }
 
 /* A block of rows: of a spilled ring packed behind those before it, else into the slots. */
-static int block_write(const struct varve_rebuild *rebuild, const char *path, uint32_t count,
-                       uint64_t position, uint64_t *offset, bool is_packed, struct varve_message *message)
+static int block_write(const struct varve_rebuild *rebuild, const char *path, uint32_t count, uint64_t position,
+                       uint64_t *offset, bool is_packed, struct varve_message *message)
 {
     struct record_block block = {.records = count, .position = position};
     uint64_t stride = count * sizeof(*rebuild->block);
@@ -211,8 +209,8 @@ static int block_write(const struct varve_rebuild *rebuild, const char *path, ui
         stride = record_block_stride(&block);
         memset(rebuild->packed + sizeof(block) + block.bytes, 0, stride - sizeof(block) - block.bytes);
     }
-    error = rebuild_file_write(path, is_packed ? (const void *)rebuild->packed : (const void *)rebuild->block,
-                               stride, (int64_t)*offset, message);
+    error = rebuild_file_write(path, is_packed ? (const void *)rebuild->packed : (const void *)rebuild->block, stride,
+                               (int64_t)*offset, message);
     *offset += stride;
     return error;
 }

@@ -191,8 +191,7 @@ static void note_times(struct rebuild_process *process, const struct rebuild_rin
 {
     uint64_t last = ring->last_ticks > ring->created_ticks ? ring->last_ticks : ring->created_ticks;
 
-    process->first_ticks =
-        ring->first_ticks < process->first_ticks ? ring->first_ticks : process->first_ticks;
+    process->first_ticks = ring->first_ticks < process->first_ticks ? ring->first_ticks : process->first_ticks;
     process->last_ticks = last > process->last_ticks ? last : process->last_ticks;
 }
 
@@ -238,8 +237,7 @@ static int prepare(struct rebuild_end *end, struct varve_message *message)
         error = order_rings(end, message);
     }
     if (error == VARVE_OK && end->rows == 0 && !rebuild->has_trace_id) { /* a recording may be empty */
-        error =
-            varve_message_set(message, VARVE_ERROR_FORMAT, "%.300s: there is no event for it", rebuild->path);
+        error = varve_message_set(message, VARVE_ERROR_FORMAT, "%.300s: there is no event for it", rebuild->path);
     }
     for (uint32_t number = 1; error == VARVE_OK && number < end->number_limit; number++) {
         if (end->by_number[number] != NULL) {
@@ -258,8 +256,8 @@ static void find_clock_kind(struct rebuild_end *end)
     for (uint32_t number = end->number_limit; number-- > 1;) {
         const struct rebuild_process *process = end->by_number[number];
         if (process != NULL && process->is_described) {
-            end->clock_kind = process->description.clock_kind == VARVE_CLOCK_MONOTONIC ? VARVE_CLOCK_MONOTONIC
-                                                                                       : VARVE_CLOCK_TSC;
+            end->clock_kind =
+                process->description.clock_kind == VARVE_CLOCK_MONOTONIC ? VARVE_CLOCK_MONOTONIC : VARVE_CLOCK_TSC;
         }
     }
 }
@@ -353,8 +351,7 @@ static int store_meta(const struct rebuild_end *end)
 {
     const struct varve_rebuild *rebuild = end->rebuild;
     struct store *store = end->collector->store;
-    int error =
-        rebuild->has_trace_id ? store_meta_integer(store, "trace_id", (int64_t)rebuild->trace_id) : VARVE_OK;
+    int error = rebuild->has_trace_id ? store_meta_integer(store, "trace_id", (int64_t)rebuild->trace_id) : VARVE_OK;
 
     for (size_t i = 0; error == VARVE_OK && i < rebuild->meta_count; i++) {
         const struct rebuild_meta *meta = &rebuild->meta[i];
@@ -380,8 +377,7 @@ static void keep_running(const struct rebuild_end *end)
 
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
-        if (process != NULL && !process->is_closed && process->has_ended &&
-            !end->by_number[process->id]->has_closed) {
+        if (process != NULL && !process->is_closed && process->has_ended && !end->by_number[process->id]->has_closed) {
             process->has_ended = false;
             process->end_ns = -1;
             collector->processes_alive++;
@@ -402,9 +398,9 @@ static int show_processes(const struct rebuild_end *end, uint32_t number, struct
         error = collect_processes_discover(collector, &bound);
         keep_running(end);
     }
-    return error == VARVE_OK ? VARVE_OK
-                             : varve_message_set(message, error, "cannot follow process %u: %s", number,
-                                                 varve_strerror(error));
+    return error == VARVE_OK
+               ? VARVE_OK
+               : varve_message_set(message, error, "cannot follow process %u: %s", number, varve_strerror(error));
 }
 
 /* Those all of whose rings were read, and of which somebody said that they ended; where too many were never
@@ -418,8 +414,7 @@ static int close_processes(const struct rebuild_end *end)
         struct traced_process *process = collector->processes[i];
         struct rebuild_process *known = end->by_number[i + 1];
 
-        if (process == NULL || known->has_closed || process->readers > 0 ||
-            known->rings_open < known->ring_count ||
+        if (process == NULL || known->has_closed || process->readers > 0 || known->rings_open < known->ring_count ||
             (!known->has_end && collector->processes_alive <= RUNNING_MAX)) {
             continue;
         }
@@ -451,8 +446,7 @@ static int ring_show(const struct rebuild_end *end, struct rebuild_ring *ring, s
     size_t readers = collector->reader_count;
     uint64_t bound = UINT64_MAX;
     struct traced_process *process;
-    bool may_spill =
-        ring->records + ring->markers < RING_STAGING_RECORDS || spills_open(collector) < end->spill_limit;
+    bool may_spill = ring->records + ring->markers < RING_STAGING_RECORDS || spills_open(collector) < end->spill_limit;
     int error = rebuild_ring_write(end->rebuild, ring, may_spill, message);
 
     if (error != VARVE_OK) {
@@ -507,8 +501,7 @@ static void forget_spills(const struct collector *collector)
 {
     for (size_t i = 0; i < collector->reader_count; i++) {
         struct ring_reader *reader = collector->readers[i];
-        if (reader->spill_read > 0 && reader->spill_read == reader->spill_seen &&
-            reader->read == reader->head_seen) {
+        if (reader->spill_read > 0 && reader->spill_read == reader->spill_seen && reader->read == reader->head_seen) {
             reader->read += reader->spill_read;
             reader->head_seen = reader->read;
             reader->spill_read = reader->spill_seen = 0;
@@ -586,8 +579,8 @@ static int feed_collector(const struct rebuild_end *end, struct varve_message *m
         error = close_processes(end);
     }
     if (error == VARVE_OK && end->collector->reader_count > 0) {
-        error = varve_message_set(message, VARVE_ERROR_IO, "%s: holds records that cannot be read",
-                                  end->rebuild->folder);
+        error =
+            varve_message_set(message, VARVE_ERROR_IO, "%s: holds records that cannot be read", end->rebuild->folder);
     }
     return error;
 }
@@ -605,14 +598,12 @@ static int collect(struct rebuild_end *end, struct varve_message *message)
         error = store_meta(end);
     }
     if (error != VARVE_OK && message->text[0] == '\0') {
-        varve_message_set(message, error, "%.300s: cannot be written: %s", end->rebuild->path,
-                          varve_strerror(error));
+        varve_message_set(message, error, "%.300s: cannot be written: %s", end->rebuild->path, varve_strerror(error));
     }
     if (error == VARVE_OK) {
         error = feed_collector(end, message);
     }
-    return error == VARVE_OK ? collector_finish(end->collector, end->progress, end->progress_context, message)
-                             : error;
+    return error == VARVE_OK ? collector_finish(end->collector, end->progress, end->progress_context, message) : error;
 }
 
 static void collector_end(struct rebuild_end *end, struct varve_collect_result *result)

@@ -83,8 +83,7 @@ static bool write_all(int fd, const char *bytes, size_t count, off_t offset)
     return true;
 }
 
-int rebuild_file_write(const char *path, const void *bytes, size_t count, int64_t offset,
-                       struct varve_message *message)
+int rebuild_file_write(const char *path, const void *bytes, size_t count, int64_t offset, struct varve_message *message)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (offset < 0 ? O_APPEND : 0), 0600);
     int error = VARVE_OK;
@@ -245,8 +244,7 @@ static struct rebuild_meta *meta_of(struct varve_rebuild *rebuild, uint64_t trac
     return meta;
 }
 
-int varve_rebuild_meta_text(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key,
-                            const char *value)
+int varve_rebuild_meta_text(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key, const char *value)
 {
     struct rebuild_meta *meta = meta_of(rebuild, trace_id, key);
 
@@ -256,8 +254,7 @@ int varve_rebuild_meta_text(struct varve_rebuild *rebuild, uint64_t trace_id, co
     return rebuild->error;
 }
 
-int varve_rebuild_meta_integer(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key,
-                               int64_t value)
+int varve_rebuild_meta_integer(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key, int64_t value)
 {
     struct rebuild_meta *meta = meta_of(rebuild, trace_id, key);
 
@@ -373,8 +370,8 @@ static struct rebuild_ring *ring_make(struct varve_rebuild *rebuild, const struc
 {
     struct rebuild_ring *ring = calloc(1, sizeof(*ring));
 
-    if (ring == NULL || !array_grow((void **)&rebuild->rings, &rebuild->ring_capacity,
-                                    rebuild->ring_count + 1, sizeof(struct rebuild_ring *))) {
+    if (ring == NULL || !array_grow((void **)&rebuild->rings, &rebuild->ring_capacity, rebuild->ring_count + 1,
+                                    sizeof(struct rebuild_ring *))) {
         free(ring);
         return NULL;
     }
@@ -482,8 +479,8 @@ int varve_rebuild_thread_end(struct varve_rebuild *rebuild, const struct varve_s
     return rebuild->error;
 }
 
-int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin,
-                         uint64_t ring_seq, const struct varve_record *record)
+int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin, uint64_t ring_seq,
+                         const struct varve_record *record)
 {
     struct varve_record taken = *record;
     struct varve_message message;
@@ -537,11 +534,9 @@ int varve_rebuild_item(struct varve_rebuild *rebuild, const struct varve_sink_it
     case VARVE_SINK_ITEM_CALLSITE:
         return varve_rebuild_callsite(rebuild, &item->of.callsite);
     case VARVE_SINK_ITEM_META_TEXT:
-        return varve_rebuild_meta_text(rebuild, item->of.meta.trace_id, item->of.meta.key,
-                                       item->of.meta.text);
+        return varve_rebuild_meta_text(rebuild, item->of.meta.trace_id, item->of.meta.key, item->of.meta.text);
     case VARVE_SINK_ITEM_META_INTEGER:
-        return varve_rebuild_meta_integer(rebuild, item->of.meta.trace_id, item->of.meta.key,
-                                          item->of.meta.value);
+        return varve_rebuild_meta_integer(rebuild, item->of.meta.trace_id, item->of.meta.key, item->of.meta.value);
     default:
         return VARVE_OK;
     }

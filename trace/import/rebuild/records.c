@@ -22,18 +22,16 @@ static int fail(const struct rebuild_records *records, struct varve_message *mes
 {
     int reason = records->db != NULL ? sqlite3_system_errno(records->db) : 0;
     int code = records->db != NULL ? sqlite3_errcode(records->db) : SQLITE_NOMEM;
-    int error = code == SQLITE_NOMEM ? VARVE_ERROR_NO_MEMORY
-                : code == SQLITE_FULL || reason == ENOSPC || reason == EFBIG || reason == EDQUOT
-                    ? VARVE_ERROR_FULL
-                    : VARVE_ERROR_IO;
+    int error = code == SQLITE_NOMEM                                                             ? VARVE_ERROR_NO_MEMORY
+                : code == SQLITE_FULL || reason == ENOSPC || reason == EFBIG || reason == EDQUOT ? VARVE_ERROR_FULL
+                                                                                                 : VARVE_ERROR_IO;
 
     return varve_message_set(message, error, "cannot store the records temporarily: %s%s%s",
-                             records->db != NULL ? sqlite3_errmsg(records->db) : "no memory",
-                             reason != 0 ? ": " : "", reason != 0 ? strerror(reason) : "");
+                             records->db != NULL ? sqlite3_errmsg(records->db) : "no memory", reason != 0 ? ": " : "",
+                             reason != 0 ? strerror(reason) : "");
 }
 
-int rebuild_records_open(const char *path, struct rebuild_records **records_out,
-                         struct varve_message *message)
+int rebuild_records_open(const char *path, struct rebuild_records **records_out, struct varve_message *message)
 {
     static const char setup[] =
         "PRAGMA page_size = 16384; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
@@ -49,12 +47,11 @@ int rebuild_records_open(const char *path, struct rebuild_records **records_out,
     }
     if (sqlite3_open_v2(path, &records->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) != SQLITE_OK ||
         sqlite3_exec(records->db, setup, NULL, NULL, NULL) != SQLITE_OK ||
-        sqlite3_prepare_v2(records->db, "INSERT OR IGNORE INTO record VALUES (?1, ?2, ?3)", -1,
-                           &records->insert, NULL) != SQLITE_OK ||
+        sqlite3_prepare_v2(records->db, "INSERT OR IGNORE INTO record VALUES (?1, ?2, ?3)", -1, &records->insert,
+                           NULL) != SQLITE_OK ||
         sqlite3_prepare_v2(records->db, "SELECT ring, number, bytes FROM record ORDER BY ring, number", -1,
                            &records->all, NULL) != SQLITE_OK ||
-        sqlite3_prepare_v2(records->db,
-                           "SELECT ring, number, bytes FROM record WHERE ring = ?1 ORDER BY number", -1,
+        sqlite3_prepare_v2(records->db, "SELECT ring, number, bytes FROM record WHERE ring = ?1 ORDER BY number", -1,
                            &records->one, NULL) != SQLITE_OK) {
         error = fail(records, message);
         rebuild_records_close(records);
@@ -98,8 +95,7 @@ int rebuild_records_seek(struct rebuild_records *records, uint32_t ring, struct 
     return VARVE_OK;
 }
 
-int rebuild_records_next(struct rebuild_records *records, struct rebuild_row *row,
-                         struct varve_message *message)
+int rebuild_records_next(struct rebuild_records *records, struct rebuild_row *row, struct varve_message *message)
 {
     int step = sqlite3_step(records->reading);
 

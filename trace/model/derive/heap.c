@@ -104,8 +104,7 @@ int derive_heap_free(struct derive_step *step, struct varve_message *message)
     event->size = row->size;
     event->requested = row->requested;
     if (is_realloc) {
-        thread->reallocs[thread->realloc_count++] =
-            (struct derive_realloc){.addr = event->addr, .id = event->id};
+        thread->reallocs[thread->realloc_count++] = (struct derive_realloc){.addr = event->addr, .id = event->id};
     }
     *step->last_id = 0;
     totals_update_peak(&step->totals);

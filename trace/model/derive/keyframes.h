@@ -18,7 +18,7 @@ void keyframes_step(struct derive *derive, uint64_t seq);
 void keyframes_write(struct derive *derive, uint64_t seq);
 /// Calls `take` for each in order; `bytes` is NULL if process_id is 0. Returns its first value other than 0.
 int keyframes_each(const struct derive *derive,
-                   int (*take)(void *context, const struct derive_keyframe *keyframe, const void *bytes),
-                   void *context, struct varve_message *message);
+                   int (*take)(void *context, const struct derive_keyframe *keyframe, const void *bytes), void *context,
+                   struct varve_message *message);
 
 #endif

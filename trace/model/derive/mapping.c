@@ -101,8 +101,7 @@ static enum domain mapped_domain(const struct event *event, const struct derive_
     if (event->cause != VARVE_CAUSE_MMAP) {
         return thread->unmapped_cause == event->cause ? thread->unmapped_domain : DOMAIN_MMAP;
     }
-    return flags != 0 && (protection == PROT_NONE || (flags & MAP_NORESERVE) != 0) ? DOMAIN_ADDRESS_SPACE
-                                                                                   : DOMAIN_MMAP;
+    return flags != 0 && (protection == PROT_NONE || (flags & MAP_NORESERVE) != 0) ? DOMAIN_ADDRESS_SPACE : DOMAIN_MMAP;
 }
 
 int derive_mmap(struct derive_step *step, struct varve_message *message)

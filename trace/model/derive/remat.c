@@ -219,8 +219,8 @@ static void blocked_take(const struct derive_step *step)
     }
     operator_get(step, event->pool);
     if (number == 0) {
-        remat->blocked[remat->blocked_count++] = (struct derive_blocked){
-            .failure_seq = own->failure_seq, .maker = event->pool, .cause = event->cause};
+        remat->blocked[remat->blocked_count++] =
+            (struct derive_blocked){.failure_seq = own->failure_seq, .maker = event->pool, .cause = event->cause};
         number = remat->blocked_count;
         index_insert(&own->blocked, key, number);
     }
@@ -286,8 +286,7 @@ static bool indexes_are_sound(const struct derive *derive)
         }
     }
     for (size_t p = 0; p < derive->process_limit; p++) {
-        const struct derive_remat_process *own =
-            derive->processes[p] != NULL ? derive->processes[p]->remat : NULL;
+        const struct derive_remat_process *own = derive->processes[p] != NULL ? derive->processes[p]->remat : NULL;
         for (uint64_t i = 0; own != NULL && i < index_slots(&own->storages); i++) {
             const struct index_slot *slot = &own->storages.slots[i];
             if (slot->number > remat->storage_count ||
@@ -327,7 +326,7 @@ int derive_remat_check(const struct derive *derive, struct varve_message *messag
         return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                  "rematerialization: sums by operator and by storage differ");
     }
-    return indexes_are_sound(derive) ? VARVE_OK
-                                     : varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                                         "rematerialization: an index and its rows differ");
+    return indexes_are_sound(derive)
+               ? VARVE_OK
+               : varve_message_set(message, VARVE_ERROR_CORRUPT, "rematerialization: an index and its rows differ");
 }

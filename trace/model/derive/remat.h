@@ -35,8 +35,7 @@ struct derive_operator {
     char name[OPERATOR_NAME_BYTES + 1];
     uint64_t runs, run_ns, input_bytes, output_bytes;
     uint64_t remats, collateral, remat_ns, wasted;
-    uint64_t evictions[EVICT_CAUSES],
-        evicted_bytes[EVICT_CAUSES]; /* from VARVE_CAUSE_EVICT_RELEASED - 1 on */
+    uint64_t evictions[EVICT_CAUSES], evicted_bytes[EVICT_CAUSES]; /* from VARVE_CAUSE_EVICT_RELEASED - 1 on */
 };
 
 /* A row of `remat_storage_stat`. */

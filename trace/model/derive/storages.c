@@ -42,8 +42,7 @@ static void row_forget(struct derive *derive, uint64_t id)
     struct derive_storages *storages = &derive->storages;
     struct scratch_storage *row = derive_storage_row(derive, id);
 
-    if (storages->forgets_from != 0 && id >= storages->forgets_from && row->destroy_seq != 0 &&
-        row->views == 0) {
+    if (storages->forgets_from != 0 && id >= storages->forgets_from && row->destroy_seq != 0 && row->views == 0) {
         row->addr = storages->released;
         storages->released = id;
     }
@@ -70,8 +69,7 @@ static uint64_t element_bytes(unsigned dtype)
 /* The allocation whose block is at this address now; 0: none. */
 static uint64_t allocation_at(const struct derive_step *step, unsigned device, uint64_t addr)
 {
-    const struct derive_device *allocator =
-        step->process->devices != NULL ? step->process->devices[device] : NULL;
+    const struct derive_device *allocator = step->process->devices != NULL ? step->process->devices[device] : NULL;
     const struct range *range = allocator != NULL ? ranges_at(&allocator->layout->ranges, addr) : NULL;
     uint64_t block = range != NULL ? allocator->layout->blocks[range->id - 1].row : 0;
 
@@ -168,8 +166,7 @@ static void use(const struct derive_step *step, uint64_t number, bool is_write)
 {
     struct scratch_storage *row = row_find(step, number);
 
-    struct scratch_storage *base =
-        row != NULL && row->base != 0 ? derive_storage_row(step->derive, row->base) : NULL;
+    struct scratch_storage *base = row != NULL && row->base != 0 ? derive_storage_row(step->derive, row->base) : NULL;
 
     if (row != NULL) {
         use_one(step, row, is_write);
@@ -224,8 +221,7 @@ int derive_storage(const struct derive_step *step, struct varve_message *message
         storage_destroy(step);
     } else if (event->kind == VARVE_KIND_SHARE || event->kind == VARVE_KIND_MAP) {
         become(step, event->kind == VARVE_KIND_SHARE ? STORAGE_SHARED : STORAGE_MAPPED);
-    } else if (event->kind == VARVE_KIND_COPY || event->kind == VARVE_KIND_CAST ||
-               event->kind == VARVE_KIND_TRANSFER) {
+    } else if (event->kind == VARVE_KIND_COPY || event->kind == VARVE_KIND_CAST || event->kind == VARVE_KIND_TRANSFER) {
         use(step, event->id, true);
         use(step, event->requested, false);
     } else if (event->kind == VARVE_KIND_LEAK) {
@@ -254,10 +250,9 @@ static bool row_is_sound(const struct derive *derive, unsigned process_id, uint6
         return false;
     }
     row = derive_storage_row(derive, id);
-    base =
-        row->base != 0 && row->base <= derive->storages.count ? derive_storage_row(derive, row->base) : NULL;
-    return row->number == number && row->destroy_seq == 0 &&
-           derive->threads[row->thread_id].process_id == process_id && (row->base == 0) == (base == NULL) &&
+    base = row->base != 0 && row->base <= derive->storages.count ? derive_storage_row(derive, row->base) : NULL;
+    return row->number == number && row->destroy_seq == 0 && derive->threads[row->thread_id].process_id == process_id &&
+           (row->base == 0) == (base == NULL) &&
            (base == NULL || (base->views > 0 && row->kind == STORAGE_VIEW && base->base == 0));
 }
 
@@ -276,9 +271,8 @@ int derive_storages_check(const struct derive *derive, unsigned process_id, stru
             continue;
         }
         if (!row_is_sound(derive, process_id, slot->key, slot->number)) {
-            return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                     "process %u: storage %llu and its row differ", process_id,
-                                     (unsigned long long)slot->key);
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "process %u: storage %llu and its row differ",
+                                     process_id, (unsigned long long)slot->key);
         }
         views += derive_storage_row(derive, slot->number)->base != 0;
         counted += derive_storage_row(derive, slot->number)->views;

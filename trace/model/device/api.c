@@ -84,8 +84,7 @@ static void reset(const struct api_step *step)
     *step->step->last_id = 0;
     for (uint64_t i = 0; i < index_slots(live);) {
         const struct index_slot slot = live->slots[i];
-        if (slot.number != 0 &&
-            api_is_of(derive_block_row(step->step->derive, slot.number), event->device, context)) {
+        if (slot.number != 0 && api_is_of(derive_block_row(step->step->derive, slot.number), event->device, context)) {
             api_close(step, slot.number, true);
             index_remove(live, slot.key); /* another one may be in its slot now */
         } else {
@@ -99,8 +98,8 @@ static void reset(const struct api_step *step)
 
 static bool opens(unsigned kind)
 {
-    return kind == VARVE_KIND_DEV_ALLOC || kind == VARVE_KIND_DEV_ALLOC_ASYNC ||
-           kind == VARVE_KIND_VMM_CREATE || kind == VARVE_KIND_DEV_OOM;
+    return kind == VARVE_KIND_DEV_ALLOC || kind == VARVE_KIND_DEV_ALLOC_ASYNC || kind == VARVE_KIND_VMM_CREATE ||
+           kind == VARVE_KIND_DEV_OOM;
 }
 
 static bool closes(unsigned kind)
@@ -178,13 +177,13 @@ static int api_reserve(const struct api_step *step, struct varve_message *messag
 {
     struct derive *derive = step->step->derive;
     const struct derive_api *api = step->api;
-    int error = index_reserve(&step->index->live) && index_reserve(&step->index->handles) &&
-                        streams_reserve(derive) && vmm_reserve(step)
+    int error = index_reserve(&step->index->live) && index_reserve(&step->index->handles) && streams_reserve(derive) &&
+                        vmm_reserve(step)
                     ? VARVE_OK
                     : VARVE_ERROR_NO_MEMORY;
     for (size_t i = 0; i < api->slot_count && error == VARVE_OK; i++) {
-        error = totals_reserve(&derive->domains[api->slots[i]], step->step->process,
-                               step->step->event->process_id, api->slots[i], 0);
+        error = totals_reserve(&derive->domains[api->slots[i]], step->step->process, step->step->event->process_id,
+                               api->slots[i], 0);
     }
     if (error != VARVE_OK) {
         return varve_message_set(message, error, "no memory for one more allocation of the device API");
@@ -209,10 +208,8 @@ static int api_begin(struct derive_step *step, struct api_step *api_out, struct 
         return VARVE_ERROR_NO_MEMORY;
     }
     step->last_id = &thread->api->last_id[side];
-    *api_out = (struct api_step){.step = step,
-                                 .api = process->api,
-                                 .index = &process->api->sides[side],
-                                 .undo = &thread->api->undo[side]};
+    *api_out = (struct api_step){
+        .step = step, .api = process->api, .index = &process->api->sides[side], .undo = &thread->api->undo[side]};
     return VARVE_OK;
 }
 
@@ -371,8 +368,7 @@ static int walk_block(const struct walk *walk, const struct scratch_block *block
     const struct scratch_row *row = scratch_peek(&derive->scratch, block->id);
     bool is_cupti = row->domain == DOMAIN_CUPTI;
     if (row->free_seq != 0 || !domain_is_api(row->domain) || is_cupti != walk->is_duplicate ||
-        (addr != NULL && row->addr != *addr) ||
-        derive->threads[row->thread_id].process_id != walk->process_id) {
+        (addr != NULL && row->addr != *addr) || derive->threads[row->thread_id].process_id != walk->process_id) {
         return VARVE_ERROR_CORRUPT;
     }
     struct slot_sum *sum = &walk->slots[api_slot_of(derive, block)];
@@ -435,15 +431,13 @@ static int walk_mappings(const struct walk *walk)
 static int walk_index(const struct walk *walk)
 {
     if (!index_check(&walk->index->live) || !index_check(&walk->index->handles) ||
-        !ranges_check(&walk->index->mappings) || walk_live(walk) != VARVE_OK ||
-        walk_handles(walk) != VARVE_OK) {
+        !ranges_check(&walk->index->mappings) || walk_live(walk) != VARVE_OK || walk_handles(walk) != VARVE_OK) {
         return VARVE_ERROR_CORRUPT;
     }
     return walk_mappings(walk);
 }
 
-static int sums_check(const struct walk *walk, const struct derive_process *process,
-                      struct varve_message *message)
+static int sums_check(const struct walk *walk, const struct derive_process *process, struct varve_message *message)
 {
     for (unsigned slot = 0; slot < SLOT_LIMIT; slot++) {
         struct total **found = domain_is_api(slot_domain(slot)) ? process_total(process, slot) : NULL;
@@ -454,8 +448,7 @@ static int sums_check(const struct walk *walk, const struct derive_process *proc
             return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                      "process %u, slot %u: %llu live allocations in the index, %llu in the "
                                      "total",
-                                     walk->process_id, slot,
-                                     (unsigned long long)walk->slots[slot].allocations,
+                                     walk->process_id, slot, (unsigned long long)walk->slots[slot].allocations,
                                      (unsigned long long)total->live_allocations);
         }
     }
@@ -480,8 +473,7 @@ int derive_api_check(const struct derive *derive, uint32_t process_id, struct va
         error = walk_index(&walk);
     }
     if (error != VARVE_OK) {
-        varve_message_set(message, error, "process %u: the indexes of the device API and its rows differ",
-                          process_id);
+        varve_message_set(message, error, "process %u: the indexes of the device API and its rows differ", process_id);
     } else if (!process->has_ended) {
         error = sums_check(&walk, process, message);
     }

@@ -103,8 +103,7 @@ bool api_makes_row(const struct event *event)
 
 bool api_is_of(const struct scratch_block *block, unsigned device, unsigned context)
 {
-    return block->device == device &&
-           (context == 0 || (!block->is_async && (block->pool & 0xfffU) == context));
+    return block->device == device && (context == 0 || (!block->is_async && (block->pool & 0xfffU) == context));
 }
 
 uint64_t api_open(const struct api_step *step, unsigned domain, uint64_t addr)

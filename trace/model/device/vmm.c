@@ -255,8 +255,7 @@ void vmm_reset(const struct api_step *step, unsigned device, unsigned context)
         }
     }
     for (uint64_t i = 0; i < index_slots(handles);) {
-        struct scratch_block *block =
-            handles->slots[i].number != 0 ? block_of(step, handles->slots[i].number) : NULL;
+        struct scratch_block *block = handles->slots[i].number != 0 ? block_of(step, handles->slots[i].number) : NULL;
         if (block != NULL && api_is_of(block, device, context)) {
             block->refs = 0;
             memory_end(step, handles->slots[i].number, true); /* another one may be in its slot now */
@@ -268,8 +267,7 @@ void vmm_reset(const struct api_step *step, unsigned device, unsigned context)
 
 /* ---- order ---- */
 
-bool vmm_is_out_of_order(const struct derive *derive, const struct api_index *index,
-                         const struct event *event)
+bool vmm_is_out_of_order(const struct derive *derive, const struct api_index *index, const struct event *event)
 {
     struct range range;
     uint64_t number = index_find(&index->handles, event->arg);

@@ -125,8 +125,7 @@ size_t layout_encode(const struct varve_layout *layout, uint8_t *bytes)
         put(&encoder, segment->number);
         put(&encoder, segment->stream);
         put(&encoder, segment->pool);
-        put(&encoder,
-            (segment->is_expandable ? FLAG_EXPANDABLE : 0) | (segment->is_implied ? FLAG_IMPLIED : 0));
+        put(&encoder, (segment->is_expandable ? FLAG_EXPANDABLE : 0) | (segment->is_implied ? FLAG_IMPLIED : 0));
     }
     put(&encoder, layout->ranges.count);
     ranges_each(&layout->ranges, put_block, &encoder);
@@ -210,8 +209,7 @@ static int get_blocks(struct varve_layout *layout, struct decoder *decoder)
         }
         block.size = flags & FLAG_SIZE ? get(decoder) : extent;
         if (decoder->is_bad || block.segment == 0 || block.segment > layout->segment_limit ||
-            block.state > VARVE_LAYOUT_PENDING ||
-            (block.state == VARVE_LAYOUT_FREE && block.size != extent)) {
+            block.state > VARVE_LAYOUT_PENDING || (block.state == VARVE_LAYOUT_FREE && block.size != extent)) {
             return VARVE_ERROR_CORRUPT;
         }
         if (!layout_reserve(layout)) {
@@ -301,8 +299,7 @@ int varve_layout_apply(struct varve_layout *layout, const struct varve_record *r
     return VARVE_OK;
 }
 
-bool varve_layout_block(const struct varve_layout *layout, uint64_t from,
-                        struct varve_layout_block *block_out)
+bool varve_layout_block(const struct varve_layout *layout, uint64_t from, struct varve_layout_block *block_out)
 {
     struct range range;
     if (!ranges_first(&layout->ranges, from, UINT64_MAX, &range)) {

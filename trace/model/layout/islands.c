@@ -25,11 +25,9 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 bool islands_reserve(struct islands *islands)
 {
-    return ARRAY_GROW(islands->islands, islands->island_capacity,
-                      islands->island_limit + ISLANDS_PER_EVENT) &&
+    return ARRAY_GROW(islands->islands, islands->island_capacity, islands->island_limit + ISLANDS_PER_EVENT) &&
            ARRAY_GROW(islands->pools, islands->pool_capacity, islands->pool_count + ISLANDS_PER_EVENT) &&
-           ranges_reserve(&islands->ranges, ISLANDS_PER_EVENT) &&
-           ranges_reserve(&islands->fresh, ISLANDS_PER_EVENT);
+           ranges_reserve(&islands->ranges, ISLANDS_PER_EVENT) && ranges_reserve(&islands->fresh, ISLANDS_PER_EVENT);
 }
 
 void islands_clear(struct islands *islands)
@@ -296,8 +294,7 @@ static void block_count(struct ladder *sums, const struct layout_block *block, u
     sums->bytes[LADDER_UNSPLIT] += factor * (extent - rounded);
 }
 
-void islands_block(struct islands *islands, uint64_t start, uint64_t end, const struct layout_block *block,
-                   int sign)
+void islands_block(struct islands *islands, uint64_t start, uint64_t end, const struct layout_block *block, int sign)
 {
     const struct range *range = block->state != VARVE_LAYOUT_FREE ? ranges_at(&islands->ranges, start) : NULL;
 

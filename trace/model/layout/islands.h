@@ -62,8 +62,7 @@ void islands_unmap(struct islands *islands, const struct varve_layout *layout, u
 /// The islands of `segment` from address `from` on belong to `other`.
 void islands_rename(struct islands *islands, uint64_t from, uint32_t segment, uint32_t other);
 /// A block at [start, end) has this state now (`sign` 1), or no longer (-1).
-void islands_block(struct islands *islands, uint64_t start, uint64_t end, const struct layout_block *block,
-                   int sign);
+void islands_block(struct islands *islands, uint64_t start, uint64_t end, const struct layout_block *block, int sign);
 /// This pool and stream asked the device for memory.
 void islands_want(struct islands *islands, uint16_t pool, uint16_t stream);
 

@@ -30,8 +30,7 @@ bool layout_reserve(struct varve_layout *layout)
     return ARRAY_GROW(layout->blocks, layout->block_capacity, layout->block_limit + BLOCKS_PER_EVENT) &&
            ARRAY_GROW(layout->segments, layout->segment_capacity, layout->segment_limit + 1) &&
            ARRAY_GROW(layout->expandable, layout->expandable_capacity, layout->expandable_count + 1) &&
-           ranges_reserve(&layout->ranges, BLOCKS_PER_EVENT) &&
-           ranges_reserve(&layout->unmapped, BLOCKS_PER_EVENT) &&
+           ranges_reserve(&layout->ranges, BLOCKS_PER_EVENT) && ranges_reserve(&layout->unmapped, BLOCKS_PER_EVENT) &&
            (layout->islands == NULL || islands_reserve(layout->islands));
 }
 
@@ -121,8 +120,7 @@ static void segment_resize(struct varve_layout *layout, uint32_t number, uint64_
     }
 }
 
-uint32_t layout_block_add(struct varve_layout *layout, uint64_t start, uint64_t end,
-                          const struct layout_block *block)
+uint32_t layout_block_add(struct varve_layout *layout, uint64_t start, uint64_t end, const struct layout_block *block)
 {
     uint32_t number = layout->block_spare;
     if (number != 0) {
@@ -174,8 +172,7 @@ static void block_set(struct varve_layout *layout, const struct range *range, co
 
 /* ---- ranges of addresses ---- */
 
-static void segment_drop_empty(struct varve_layout *layout, uint32_t number,
-                               const struct layout_change *change)
+static void segment_drop_empty(struct varve_layout *layout, uint32_t number, const struct layout_change *change)
 {
     if (layout->segments[number - 1].mapped == 0) {
         if (change->segment_ended != NULL) {
@@ -224,8 +221,7 @@ static void span_clear(struct varve_layout *layout, uint64_t start, uint64_t end
 
 /* The end of what lies in [start, end) without a gap, all free and of one segment; `start` if nothing does.
  */
-static uint64_t span_free_end(const struct varve_layout *layout, uint64_t start, uint64_t end,
-                              struct range *last_out)
+static uint64_t span_free_end(const struct varve_layout *layout, uint64_t start, uint64_t end, struct range *last_out)
 {
     uint64_t at = start;
     uint32_t segment = 0;
@@ -292,8 +288,8 @@ static void block_coalesce(struct varve_layout *layout, const struct range *rang
 }
 
 /* An allocation in a free block: what is in front of it and behind it stays free. */
-static uint32_t block_carve(struct varve_layout *layout, struct range *free_range, uint64_t start,
-                            uint64_t end, const struct layout_block *block)
+static uint32_t block_carve(struct varve_layout *layout, struct range *free_range, uint64_t start, uint64_t end,
+                            const struct layout_block *block)
 {
     struct layout_block *old = layout_block_of(layout, free_range);
     uint64_t range_end = free_range->end;
@@ -318,8 +314,7 @@ static uint32_t block_carve(struct varve_layout *layout, struct range *free_rang
 
 /* The end of the blocks of one segment that lie in [start, end) without a gap, at most `end`; one of them in
  * `range_out`; `start` if there are none. */
-static uint64_t span_run_end(const struct varve_layout *layout, uint64_t start, uint64_t end,
-                             struct range *range_out)
+static uint64_t span_run_end(const struct varve_layout *layout, uint64_t start, uint64_t end, struct range *range_out)
 {
     struct range range;
     uint32_t segment = 0;
@@ -350,8 +345,7 @@ static struct layout_segment segment_of(const struct event *event)
                                    .pool = event->pool};
 }
 
-static void segment_alloc(struct varve_layout *layout, const struct event *event,
-                          struct layout_change *change)
+static void segment_alloc(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
     const struct layout_segment segment = segment_of(event);
     span_clear(layout, event->addr, span_end(event), 0, change);
@@ -501,8 +495,7 @@ static void segment_map(struct varve_layout *layout, const struct event *event, 
     block_coalesce(layout, &range);
 }
 
-static void segment_unmap(struct varve_layout *layout, const struct event *event,
-                          struct layout_change *change)
+static void segment_unmap(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
     struct range range;
     struct range side;
@@ -609,10 +602,8 @@ static void block_alloc(struct varve_layout *layout, const struct event *event, 
     uint64_t end = span_end(event);
     struct range *free_range = ranges_at(&layout->ranges, event->addr);
     const struct layout_block *old = free_range != NULL ? layout_block_of(layout, free_range) : NULL;
-    struct layout_block block = {.size = event->size,
-                                 .requested = event->requested,
-                                 .rounded = rounded_size(event),
-                                 .state = VARVE_LAYOUT_USED};
+    struct layout_block block = {
+        .size = event->size, .requested = event->requested, .rounded = rounded_size(event), .state = VARVE_LAYOUT_USED};
     if (old == NULL || old->state != VARVE_LAYOUT_FREE || end > free_range->end) {
         block.segment = range_prepare(layout, event, &end, change);
         change->block = layout_block_add(layout, event->addr, end, &block);
@@ -681,8 +672,7 @@ static void block_merge(struct varve_layout *layout, const struct event *event, 
         block->size = end - start;
         block->requested = event->cause == VARVE_CAUSE_PREVIOUS ? absorbed.requested : block->requested;
     } else {
-        span_join(layout, start, end,
-                  event->cause == VARVE_CAUSE_PREVIOUS ? absorbed.requested : block->requested);
+        span_join(layout, start, end, event->cause == VARVE_CAUSE_PREVIOUS ? absorbed.requested : block->requested);
     }
 }
 
@@ -771,8 +761,7 @@ int layout_check(const struct varve_layout *layout)
     if (walk.mapped == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    int error =
-        ranges_check(&layout->ranges) && ranges_check(&layout->unmapped) ? VARVE_OK : VARVE_ERROR_CORRUPT;
+    int error = ranges_check(&layout->ranges) && ranges_check(&layout->unmapped) ? VARVE_OK : VARVE_ERROR_CORRUPT;
     if (error == VARVE_OK) {
         error = ranges_each(&layout->ranges, walk_range, &walk);
     }
@@ -780,8 +769,7 @@ int layout_check(const struct varve_layout *layout)
         error = layout->segments[i].mapped == walk.mapped[i] ? VARVE_OK : VARVE_ERROR_CORRUPT;
     }
     free(walk.mapped);
-    bool is_equal =
-        walk.sums.allocated == layout->sums.allocated && walk.sums.active == layout->sums.active &&
-        walk.sums.requested == layout->sums.requested && walk.sums.reserved == layout->sums.reserved;
+    bool is_equal = walk.sums.allocated == layout->sums.allocated && walk.sums.active == layout->sums.active &&
+                    walk.sums.requested == layout->sums.requested && walk.sums.reserved == layout->sums.reserved;
     return error == VARVE_OK && !is_equal ? VARVE_ERROR_CORRUPT : error;
 }

@@ -38,8 +38,7 @@ static void begin(struct cuda_scope *scope)
     if (cuda_is_wanted() && cuda_thread.depth == 0) {
         scope->is_recorded = true;
         scope->call.kind = (enum varve_kind)rule->kind;
-        scope->call.cause =
-            cuda_thread.cause != VARVE_CAUSE_NONE ? cuda_thread.cause : (enum varve_cause)rule->cause;
+        scope->call.cause = cuda_thread.cause != VARVE_CAUSE_NONE ? cuda_thread.cause : (enum varve_cause)rule->cause;
         scope->call.memory = (enum varve_memory_kind)rule->memory;
         scope->call.is_alloc = rule->role == CUDA_ROLE_ALLOC;
         scope->call.callsite = cuda_callsite(&scope->entry);
@@ -222,8 +221,8 @@ static bool is_active(int device)
     unsigned flags;
     int active = 1;
 
-    return driver == NULL || driver->primary_state == NULL ||
-           driver->primary_state(device, &flags, &active) != 0 || active != 0;
+    return driver == NULL || driver->primary_state == NULL || driver->primary_state(device, &flags, &active) != 0 ||
+           active != 0;
 }
 
 static void describe_success(struct cuda_scope *scope)
@@ -276,8 +275,7 @@ static bool is_replaced(struct cuda_scope *scope)
     int result;
 
     if (scope->rule->cause == VARVE_CAUSE_CU_MEM_ALLOC) {
-        is_served =
-            cuda_replace_is_on() && cuda_replace_alloc(&scope->entry, alloc->bytes, alloc->out, &result);
+        is_served = cuda_replace_is_on() && cuda_replace_alloc(&scope->entry, alloc->bytes, alloc->out, &result);
     } else if (scope->rule->cause == VARVE_CAUSE_CU_MEM_FREE) {
         is_served = cuda_replace_is_on() && cuda_replace_free(&scope->entry, freed->addr, &result);
     }

@@ -286,8 +286,8 @@ static uint64_t array_bytes(const struct cuda_array_3d *array, unsigned levels)
     return texels * array->channels * channel_bytes(array->format);
 }
 
-static bool read_any_array(const struct cuda_arguments_array *call, const struct cuda_array_3d *array,
-                           uint32_t levels, bool has_out, struct cuda_parameters *out)
+static bool read_any_array(const struct cuda_arguments_array *call, const struct cuda_array_3d *array, uint32_t levels,
+                           bool has_out, struct cuda_parameters *out)
 {
     out->bytes = array != NULL ? array_bytes(array, levels) : 0; /* NULL: the call fails */
     out->addr = given_out(call->out, has_out);

@@ -15,12 +15,12 @@
     {               \
         __VA_ARGS__ \
     }
-#define RECORDED(exported, symbol, version, flags, parameters, arguments, layout, described)  \
-    CUDA_ENTRIES(exported, parameters, arguments,                                             \
-                 cuda_call_begin(&scope, CUDA_CALL_##exported,                                \
-                                 &(const struct cuda_arguments_##layout)FIELDS described)     \
-                     ? cuda_call_end(&scope, CUDA_REAL(scope.entry.real, exported) arguments) \
-                     : scope.call.result);
+#define RECORDED(exported, symbol, version, flags, parameters, arguments, layout, described)                   \
+    CUDA_ENTRIES(                                                                                              \
+        exported, parameters, arguments,                                                                       \
+        cuda_call_begin(&scope, CUDA_CALL_##exported, &(const struct cuda_arguments_##layout)FIELDS described) \
+            ? cuda_call_end(&scope, CUDA_REAL(scope.entry.real, exported) arguments)                           \
+            : scope.call.result);
 CUDA_RECORDED_LIST(RECORDED)
 
 static int address_range(cuda_function real, uint64_t *base_out, size_t *bytes_out, uint64_t addr)

@@ -183,8 +183,7 @@ enum cuda_hook {
         CUDA_HOOK_COUNT
 };
 
-#define CUDA_HOOK_TYPE(exported, symbol, version, flags, parameters, ...) \
-    typedef int cuda_type_##exported parameters;
+#define CUDA_HOOK_TYPE(exported, symbol, version, flags, parameters, ...) typedef int cuda_type_##exported parameters;
 CUDA_HOOK_LIST(CUDA_HOOK_TYPE)
 #undef CUDA_HOOK_TYPE
 

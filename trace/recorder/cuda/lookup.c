@@ -118,8 +118,7 @@ static const struct row *row_asked(const char *symbol, int version, uint64_t fla
             (is_own && (flags & CUDA_ADDRESS_PER_THREAD) == 0)) {
             continue;
         }
-        if (best == NULL || is_own ||
-            ((best->flags & CUDA_HOOK_PER_THREAD) == 0 && row->version > best->version)) {
+        if (best == NULL || is_own || ((best->flags & CUDA_HOOK_PER_THREAD) == 0 && row->version > best->version)) {
             best = row;
         }
     }
@@ -200,8 +199,7 @@ static void answer(const char *symbol, void **function_out, int version, uint64_
     errno = saved_errno;
 }
 
-static int address_get(cuda_function real, const char *symbol, void **function_out, int version,
-                       uint64_t flags)
+static int address_get(cuda_function real, const char *symbol, void **function_out, int version, uint64_t flags)
 {
     int result = CUDA_REAL(real, cuGetProcAddress)(symbol, function_out, version, flags);
 
@@ -211,8 +209,8 @@ static int address_get(cuda_function real, const char *symbol, void **function_o
     return result;
 }
 
-static int address_get_v2(cuda_function real, const char *symbol, void **function_out, int version,
-                          uint64_t flags, int *status_out)
+static int address_get_v2(cuda_function real, const char *symbol, void **function_out, int version, uint64_t flags,
+                          int *status_out)
 {
     int result = CUDA_REAL(real, cuGetProcAddress_v2)(symbol, function_out, version, flags, status_out);
 

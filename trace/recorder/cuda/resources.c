@@ -94,8 +94,7 @@ void cuda_driver_works(void)
 
 const struct cuda_queries *cuda_driver_asked(void)
 {
-    return resources != NULL && __atomic_load_n(&resources->works, __ATOMIC_ACQUIRE) != 0 ? cuda_queries()
-                                                                                          : NULL;
+    return resources != NULL && __atomic_load_n(&resources->works, __ATOMIC_ACQUIRE) != 0 ? cuda_queries() : NULL;
 }
 
 /* ---- numbers ---- */
@@ -263,8 +262,7 @@ void cuda_resolve_handle(struct cuda_scope *scope, uint64_t handle)
     const struct cuda_queries *driver = cuda_driver_asked();
     struct cuda_properties properties = {0};
 
-    if (driver == NULL || driver->handle_properties == NULL ||
-        driver->handle_properties(&properties, handle) != 0) {
+    if (driver == NULL || driver->handle_properties == NULL || driver->handle_properties(&properties, handle) != 0) {
         return;
     }
     if (properties.location.type == CUDA_LOCATION_DEVICE) {
@@ -325,8 +323,7 @@ bool cuda_is_captured(void *stream, bool is_own)
 
 static uint64_t default_pool(const struct cuda_queries *driver, unsigned device)
 {
-    uint64_t handle =
-        device < DEVICES ? __atomic_load_n(&resources->default_pools[device], __ATOMIC_ACQUIRE) : 0;
+    uint64_t handle = device < DEVICES ? __atomic_load_n(&resources->default_pools[device], __ATOMIC_ACQUIRE) : 0;
     void *pool = NULL;
 
     if (handle == 0 && driver->pool_default != NULL && driver->pool_default(&pool, (int)device) == 0) {
@@ -367,8 +364,7 @@ void cuda_resolve_pool(struct cuda_scope *scope, void *pool)
     scope->call.context = 0;
     scope->has_context = true;
     default_pool(driver, scope->call.device);
-    if (pool == NULL && driver->pool_current != NULL &&
-        driver->pool_current(&pool, (int)scope->call.device) == 0) {
+    if (pool == NULL && driver->pool_current != NULL && driver->pool_current(&pool, (int)scope->call.device) == 0) {
         entry.handle = (uintptr_t)pool;
     }
     if (entry.handle == 0 || is_default(scope, entry.handle)) {
@@ -389,9 +385,8 @@ void cuda_resolve_pool(struct cuda_scope *scope, void *pool)
 
 void cuda_pool_made(void *pool, const struct cuda_scope *scope)
 {
-    struct named entry = {.handle = (uintptr_t)pool,
-                          .device = (uint8_t)scope->call.device,
-                          .memory = (uint8_t)scope->call.memory};
+    struct named entry = {
+        .handle = (uintptr_t)pool, .device = (uint8_t)scope->call.device, .memory = (uint8_t)scope->call.memory};
 
     if (scope->is_recorded && pool != NULL && resources != NULL) {
         add(resources->pools, POOLS, &resources->pool_count, entry);
@@ -413,8 +408,8 @@ static bool is_due(unsigned device, bool is_urgent)
     if (!is_urgent && last != 0 && now - last < MEMORY_EVERY_NS) {
         return false;
     }
-    return __atomic_compare_exchange_n(&resources->memory_emitted_ns[device], &last, now, false,
-                                       __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+    return __atomic_compare_exchange_n(&resources->memory_emitted_ns[device], &last, now, false, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_RELAXED);
 }
 
 /* In relaxed mode, or a graph that some thread is recording would be spoilt. */
@@ -428,9 +423,8 @@ void cuda_memory_emit(bool is_urgent)
     int mode = CUDA_CAPTURE_RELAXED;
     int result;
 
-    if (driver == NULL || driver->memory_info == NULL || driver->capture_mode == NULL ||
-        !current(driver, &context) || !is_due(context.device, is_urgent) ||
-        driver->capture_mode(&mode) != 0) {
+    if (driver == NULL || driver->memory_info == NULL || driver->capture_mode == NULL || !current(driver, &context) ||
+        !is_due(context.device, is_urgent) || driver->capture_mode(&mode) != 0) {
         return;
     }
     result = driver->memory_info(&free_bytes, &total);

@@ -77,8 +77,7 @@ static int leave(bool is_outermost, int result)
     }                                                                                          \
     CUDA_EXPORT(cuda_runtime_##number##_##name, name, node);
 
-#define ENTRY_ANY(name, CAUSE, parameters, arguments) \
-    ENTRY(0, NULL, "VARVE_CUDA", name, CAUSE, parameters, arguments)
+#define ENTRY_ANY(name, CAUSE, parameters, arguments) ENTRY(0, NULL, "VARVE_CUDA", name, CAUSE, parameters, arguments)
 #define ENTRY_11(name, CAUSE, parameters, arguments) \
     ENTRY(11, "libcudart.so.11.0", "libcudart.so.11.0", name, CAUSE, parameters, arguments)
 #define ENTRY_12(name, CAUSE, parameters, arguments) \

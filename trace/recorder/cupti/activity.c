@@ -57,15 +57,14 @@ static void requested(uint8_t **buffer_out, size_t *bytes_out, size_t *records_m
 static void return_buffer(const uint8_t *buffer)
 {
     if (buffer >= activity.memory && buffer < activity.memory + (size_t)BUFFERS * BUFFER_BYTES) {
-        __atomic_store_n(&activity.is_out[(size_t)(buffer - activity.memory) / BUFFER_BYTES], 0,
-                         __ATOMIC_RELEASE);
+        __atomic_store_n(&activity.is_out[(size_t)(buffer - activity.memory) / BUFFER_BYTES], 0, __ATOMIC_RELEASE);
     }
 }
 
 /* ---- records ---- */
 
-static void pool_emit(const struct cupti_recorder *recorder, enum varve_cause cause, unsigned device,
-                      uint64_t addr, uint64_t bytes, uint64_t threshold, uint64_t used_bytes)
+static void pool_emit(const struct cupti_recorder *recorder, enum varve_cause cause, unsigned device, uint64_t addr,
+                      uint64_t bytes, uint64_t threshold, uint64_t used_bytes)
 {
     struct varve_record record = {
         .addr = addr,
@@ -91,8 +90,7 @@ static void emit_pool_size(const struct cupti_recorder *recorder, const struct c
         __atomic_exchange_n(known, state, __ATOMIC_RELAXED) == state) {
         return;
     }
-    pool_emit(recorder, VARVE_CAUSE_NONE, memory->device, memory->pool_addr, memory->pool_bytes,
-              memory->pool_threshold,
+    pool_emit(recorder, VARVE_CAUSE_NONE, memory->device, memory->pool_addr, memory->pool_bytes, memory->pool_threshold,
               recorder->version >= CUPTI_VERSION_UTILIZED ? memory->pool_used_bytes : 0);
 }
 
@@ -157,8 +155,7 @@ static void count_dropped(const struct cupti_recorder *recorder)
     }
 }
 
-static void completed(cupti_context context, uint32_t stream_id, uint8_t *buffer, size_t bytes,
-                      size_t valid_bytes)
+static void completed(cupti_context context, uint32_t stream_id, uint8_t *buffer, size_t bytes, size_t valid_bytes)
 {
     struct cupti_recorder *recorder = cupti_recorder_get();
     struct cupti_activity_record *record = NULL;

@@ -47,8 +47,7 @@ static const struct cuda_rule *rule_of(uint32_t id)
 #undef CALL
     };
 
-    return id < CUPTI_CALL_LIMIT && calls[id] != 0 ? cuda_rule_of((enum cuda_driver_call)(calls[id] - 1))
-                                                   : NULL;
+    return id < CUPTI_CALL_LIMIT && calls[id] != 0 ? cuda_rule_of((enum cuda_driver_call)(calls[id] - 1)) : NULL;
 }
 
 void cupti_calls_mark_end(void)
@@ -155,8 +154,7 @@ static void set_origin(const struct cupti_recorder *recorder, const struct cuda_
     current.device = (uint8_t)cupti_device_of(recorder, context, id);
 }
 
-static void begin(struct cupti_recorder *recorder, const struct cuda_rule *rule,
-                  const struct cupti_callback_data *data)
+static void begin(struct cupti_recorder *recorder, const struct cuda_rule *rule, const struct cupti_callback_data *data)
 {
     struct cuda_call call;
 
@@ -186,8 +184,7 @@ static void end(const struct cupti_recorder *recorder, const struct cuda_rule *r
         set_origin(recorder, rule, data); /* the call made the context current */
     }
     if ((rule->role == CUDA_ROLE_FREE && !current.is_reported) ||
-        (rule->role == CUDA_ROLE_RELEASE && !current.ends_context) ||
-        !describe(recorder, rule, data, result, &call)) {
+        (rule->role == CUDA_ROLE_RELEASE && !current.ends_context) || !describe(recorder, rule, data, result, &call)) {
         return;
     }
     call.took_ns = took_ns;
@@ -216,8 +213,7 @@ static void end(const struct cupti_recorder *recorder, const struct cuda_rule *r
     }
 }
 
-void cupti_calls_on_callback(struct cupti_recorder *recorder, uint32_t id,
-                             const struct cupti_callback_data *data)
+void cupti_calls_on_callback(struct cupti_recorder *recorder, uint32_t id, const struct cupti_callback_data *data)
 {
     const struct cuda_rule *rule = rule_of(id);
 

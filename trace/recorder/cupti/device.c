@@ -78,8 +78,7 @@ unsigned cupti_pool_number(uint64_t handle)
         }
         /* Two threads may give one pool two numbers if they meet it first at the same moment: the driver's
          * handle is in DEV_POOL, so nothing is lost. */
-        if (__atomic_compare_exchange_n(&pools[at], &expected, handle, false, __ATOMIC_ACQ_REL,
-                                        __ATOMIC_ACQUIRE)) {
+        if (__atomic_compare_exchange_n(&pools[at], &expected, handle, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
             return at + 1;
         }
     }
@@ -96,10 +95,9 @@ void cupti_pool_made(uint64_t handle, enum varve_memory_kind memory)
 
 enum varve_memory_kind cupti_pool_memory(unsigned number)
 {
-    return number == 0
-               ? VARVE_MEMORY_DEVICE
-               : (enum varve_memory_kind)(__atomic_load_n(&pool_memory[number - 1], __ATOMIC_RELAXED) ^
-                                          VARVE_MEMORY_DEVICE);
+    return number == 0 ? VARVE_MEMORY_DEVICE
+                       : (enum varve_memory_kind)(__atomic_load_n(&pool_memory[number - 1], __ATOMIC_RELAXED) ^
+                                                  VARVE_MEMORY_DEVICE);
 }
 
 void cupti_pool_forget(uint64_t handle)
@@ -147,8 +145,8 @@ void cupti_device_describe(unsigned device)
     int handle;
 
     if (varve_device_is_described(device) || driver.device_get == NULL || driver.device_uuid == NULL ||
-        driver.device_total == NULL || driver.device_name == NULL ||
-        driver.device_get(&handle, (int)device) != 0 || driver.device_uuid(uuid, handle) != 0) {
+        driver.device_total == NULL || driver.device_name == NULL || driver.device_get(&handle, (int)device) != 0 ||
+        driver.device_uuid(uuid, handle) != 0) {
         return;
     }
     driver.device_total(&total, handle);
@@ -161,6 +159,6 @@ bool cupti_stream_is_captured(uint64_t stream)
 {
     uint32_t status = 0;
 
-    return stream > STREAM_LEGACY && driver.stream_captures != NULL &&
-           driver.stream_captures(stream, &status) == 0 && status == CUPTI_CAPTURE_ACTIVE;
+    return stream > STREAM_LEGACY && driver.stream_captures != NULL && driver.stream_captures(stream, &status) == 0 &&
+           status == CUPTI_CAPTURE_ACTIVE;
 }

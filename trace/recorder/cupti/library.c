@@ -184,8 +184,8 @@ static void *open_from_path(void)
 
         for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && library == NULL; i++) {
             if (length > 4 && length < PATH_BYTES / 2 && strncmp(at + length - 4, "/bin", 4) == 0) {
-                snprintf(pattern, sizeof(pattern), "%.*s/lib*/python3*/site-packages/nvidia/%s/lib",
-                         (int)length - 4, at, parts[i]);
+                snprintf(pattern, sizeof(pattern), "%.*s/lib*/python3*/site-packages/nvidia/%s/lib", (int)length - 4,
+                         at, parts[i]);
                 library = open_pattern(pattern);
             }
         }
@@ -230,8 +230,7 @@ static bool look_up(void *library, struct cupti_functions *functions, const char
 }
 
 /* varve_message_set is not exported by the recorder's library. */
-static __attribute__((format(printf, 2, 3))) int not_found(struct varve_message *message, const char *format,
-                                                           ...)
+static __attribute__((format(printf, 2, 3))) int not_found(struct varve_message *message, const char *format, ...)
 {
     va_list arguments;
 
@@ -250,23 +249,22 @@ int cupti_library_open(struct cupti_functions *functions, struct varve_message *
     if (path != NULL && path[0] != '\0') {
         library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (library == NULL) {
-            return not_found(
-                message, "VARVE_CUPTI_LIBRARY cannot be opened (%.300s); let it name libcupti.so", dlerror());
+            return not_found(message, "VARVE_CUPTI_LIBRARY cannot be opened (%.300s); let it name libcupti.so",
+                             dlerror());
         }
     } else {
         library = open_anywhere();
     }
     if (library == NULL) {
-        return not_found(
-            message,
-            "neither %s nor %s is where the loader, this program's CUDA libraries, a Python "
-            "environment or /usr/local/cuda have it; let VARVE_CUPTI_LIBRARY name it, or record with "
-            "--cuda",
-            sonames[0], sonames[1]);
+        return not_found(message,
+                         "neither %s nor %s is where the loader, this program's CUDA libraries, a Python "
+                         "environment or /usr/local/cuda have it; let VARVE_CUPTI_LIBRARY name it, or record with "
+                         "--cuda",
+                         sonames[0], sonames[1]);
     }
     if (!look_up(library, functions, &missing)) {
-        return not_found(
-            message, "libcupti has no %s; let VARVE_CUPTI_LIBRARY name one of CUDA 11.2 or newer", missing);
+        return not_found(message, "libcupti has no %s; let VARVE_CUPTI_LIBRARY name one of CUDA 11.2 or newer",
+                         missing);
     }
     return VARVE_OK;
 }

@@ -139,17 +139,15 @@ static void refuse(const struct cupti_recorder *recorder, cupti_result result, c
 {
     cupti_state_emit(VARVE_CAUSE_CUPTI_REFUSED, 0, result, 0);
     if (result == CUPTI_RESULT_SUBSCRIPTION_TAKEN) {
-        fprintf(
-            stderr,
-            "varve: CUPTI serves one profiler per process, and %s uses it already: this process is recorded "
-            "without CUPTI; end the other one, or record with --cuda\n",
-            holder[0] != '\0' ? holder : "another one");
+        fprintf(stderr,
+                "varve: CUPTI serves one profiler per process, and %s uses it already: this process is recorded "
+                "without CUPTI; end the other one, or record with --cuda\n",
+                holder[0] != '\0' ? holder : "another one");
     } else {
-        fprintf(
-            stderr,
-            "varve: CUPTI refuses the subscription (%s, %u): this process is recorded without it; look at the "
-            "versions of driver and libcupti, or record with --cuda\n",
-            result_text(recorder, result), result);
+        fprintf(stderr,
+                "varve: CUPTI refuses the subscription (%s, %u): this process is recorded without it; look at the "
+                "versions of driver and libcupti, or record with --cuda\n",
+                result_text(recorder, result), result);
     }
 }
 
@@ -222,16 +220,15 @@ int varve_cupti_release(void)
     if (!__atomic_exchange_n(&recorder->is_on, false, __ATOMIC_ACQ_REL)) {
         return 1;
     }
-    return recorder->functions.unsubscribe(recorder->subscriber) == CUPTI_RESULT_SUCCESS ? VARVE_OK
-                                                                                         : VARVE_ERROR_BUSY;
+    return recorder->functions.unsubscribe(recorder->subscriber) == CUPTI_RESULT_SUCCESS ? VARVE_OK : VARVE_ERROR_BUSY;
 }
 
 /* ---- the beginning ---- */
 
 static struct cupti_recorder *recorder_create(void)
 {
-    long memory = syscall(SYS_mmap, NULL, RECORDER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                          -1, 0L); /* mmap may be a hook that records it */
+    long memory = syscall(SYS_mmap, NULL, RECORDER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                          0L); /* mmap may be a hook that records it */
 
     if (memory == -1) {
         return NULL;

@@ -47,13 +47,11 @@ static clock_function *look(void)
 
 uint64_t varve_clock_monotonic_ns(void)
 {
-    clock_function *function = __atomic_load_n(&has_looked, __ATOMIC_ACQUIRE)
-                                   ? __atomic_load_n(&clock_of_kernel, __ATOMIC_RELAXED)
-                                   : look();
+    clock_function *function =
+        __atomic_load_n(&has_looked, __ATOMIC_ACQUIRE) ? __atomic_load_n(&clock_of_kernel, __ATOMIC_RELAXED) : look();
     struct timespec now = {0, 0};
 
-    if (recorder_is_confined_in(RECORDER_CONFINE_CLOCK) || function == NULL ||
-        function(CLOCK_MONOTONIC, &now) != 0) {
+    if (recorder_is_confined_in(RECORDER_CONFINE_CLOCK) || function == NULL || function(CLOCK_MONOTONIC, &now) != 0) {
         recorder_syscall(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0, 0, 0, 0);
     }
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;

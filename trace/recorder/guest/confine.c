@@ -40,8 +40,7 @@ void recorder_confine_thread_known(void)
     is_known = is_known || __atomic_load_n(&confined, __ATOMIC_ACQUIRE) == 0;
 }
 
-static __attribute__((noinline)) long syscall_if_allowed(long number, long a, long b, long c, long d, long e,
-                                                         long f)
+static __attribute__((noinline)) long syscall_if_allowed(long number, long a, long b, long c, long d, long e, long f)
 {
     return recorder_is_confined() ? -EPERM : recorder_syscall_raw(number, a, b, c, d, e, f);
 }

@@ -46,8 +46,7 @@ void recorder_confine_undo(uint32_t before);
 
 /// At the first look at the session: in what (bits) is this process confined from its start? `scratch`: room
 /// for the text of /proc/self/status. Does only what the loader has done, unless nothing is confined.
-unsigned recorder_confine_at_start(const struct session_control *session, char *scratch,
-                                   size_t scratch_bytes);
+unsigned recorder_confine_at_start(const struct session_control *session, char *scratch, size_t scratch_bytes);
 /// From now on that holds, for all threads.
 void recorder_confine_process(unsigned what);
 

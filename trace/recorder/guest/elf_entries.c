@@ -150,8 +150,7 @@ static bool is_data(const struct replaced_object *of, uintptr_t at)
 static bool page_is_writable(struct replaced_object *of, uintptr_t page)
 {
 #ifdef MADV_POPULATE_WRITE
-    if (page != of->writable_page &&
-        recorder_sys_madvise((void *)page, of->page_bytes, MADV_POPULATE_WRITE) == 0) {
+    if (page != of->writable_page && recorder_sys_madvise((void *)page, of->page_bytes, MADV_POPULATE_WRITE) == 0) {
         of->writable_page = page;
     }
 #endif
@@ -177,8 +176,7 @@ static bool entry_set(struct replaced_object *of, uintptr_t at, uintptr_t value)
 /* ---- entries that are not bound ---- */
 
 /* The lookup of a call that was never made begins in the object itself. */
-static bool is_unbound(const struct replaced_object *of, const ElfW(Sym) * symbol, unsigned type,
-                       uintptr_t value)
+static bool is_unbound(const struct replaced_object *of, const ElfW(Sym) * symbol, unsigned type, uintptr_t value)
 {
     return type == RELOCATION_CALL && symbol->st_shndx == SHN_UNDEF && value >= of->start && value < of->end;
 }
@@ -211,9 +209,8 @@ static uintptr_t value_before(const struct replaced_object *of, const struct ent
 {
     const unsigned i = unbound_find(entry->at);
 
-    return i < unbound_count && unbound[i].value >= of->start && unbound[i].value < of->end
-               ? unbound[i].value
-               : entry->replacement->from;
+    return i < unbound_count && unbound[i].value >= of->start && unbound[i].value < of->end ? unbound[i].value
+                                                                                            : entry->replacement->from;
 }
 
 static bool defines(const struct elf_object *object, const char *name, uintptr_t at)
@@ -224,8 +221,7 @@ static bool defines(const struct elf_object *object, const char *name, uintptr_t
 }
 
 /* What an entry that is bound says of the order in which its object looks names up. */
-static void bound_look(const struct replacing *replacing, struct replaced_object *of,
-                       const struct entry *entry)
+static void bound_look(const struct replacing *replacing, struct replaced_object *of, const struct entry *entry)
 {
     const char *name = entry->replacement->name;
     struct loaded_object at;
@@ -246,15 +242,14 @@ static void bound_look(const struct replacing *replacing, struct replaced_object
         }
     }
     if (of->other_count < OTHERS_MAX && loaded_object_find(entry->value, &at) &&
-        memcmp((const void *)at.start, ELFMAG, SELFMAG) == 0 &&
-        elf_symbol_object_at((const void *)at.start, other) && defines(other, name, entry->value)) {
+        memcmp((const void *)at.start, ELFMAG, SELFMAG) == 0 && elf_symbol_object_at((const void *)at.start, other) &&
+        defines(other, name, entry->value)) {
         of->other_count++;
     }
 }
 
 /* It will, or may, be bound to something else than what is replaced. */
-static bool may_be_of_another(const struct replacing *replacing, const struct replaced_object *of,
-                              const char *name)
+static bool may_be_of_another(const struct replacing *replacing, const struct replaced_object *of, const char *name)
 {
     for (unsigned i = 0; i < of->other_count; i++) {
         if (defines(&of->others[i], name, 0)) {
@@ -370,8 +365,7 @@ static bool is_other_allocator(const struct replacing *replacing, const struct e
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const struct elf_replacement *replacement = replacement_of(replacing, names[i]);
 
-        if (replacement != NULL && defines(object, names[i], 0) &&
-            !defines(object, names[i], replacement->from)) {
+        if (replacement != NULL && defines(object, names[i], 0) && !defines(object, names[i], replacement->from)) {
             return true;
         }
     }
@@ -416,8 +410,7 @@ static void replace(struct replacing *replacing)
 
 unsigned elf_entries_replace(const struct elf_replacement *replacements, unsigned count, bool only_new)
 {
-    struct replacing replacing = {
-        .replacements = replacements, .count = count, .skip = only_new ? seen.objects : 0};
+    struct replacing replacing = {.replacements = replacements, .count = count, .skip = only_new ? seen.objects : 0};
 
     replace(&replacing);
     seen.objects = replacing.objects;

@@ -122,8 +122,7 @@ static bool may_have(const struct elf_object *object, const uint32_t head[4], ui
     const ElfW(Addr) *filter = (const ElfW(Addr) *)(object->hash + 4);
     ElfW(Addr) word;
 
-    return head[0] != 0 && head[2] != 0 &&
-           fetch(object, &word, &filter[hash / bits % head[2]], sizeof(word)) &&
+    return head[0] != 0 && head[2] != 0 && fetch(object, &word, &filter[hash / bits % head[2]], sizeof(word)) &&
            (word >> hash % bits & word >> (hash >> head[3] % 32) % bits & 1) != 0;
 }
 
@@ -231,8 +230,7 @@ bool elf_walk_next(struct elf_walk *walk, struct elf_object *object_out)
 }
 
 /* The next entry with this tag, from `*at` on. */
-static bool entry_find(const struct elf_object *object, const ElfW(Dyn) * *at, ElfW(Sxword) tag,
-                       ElfW(Dyn) * entry_out)
+static bool entry_find(const struct elf_object *object, const ElfW(Dyn) * *at, ElfW(Sxword) tag, ElfW(Dyn) * entry_out)
 {
     for (; fetch(object, entry_out, *at, sizeof(*entry_out)) && entry_out->d_tag != DT_NULL; (*at)++) {
         if (entry_out->d_tag == tag) {

@@ -41,8 +41,7 @@ void recorder_size_signal_end(bool was_pending, long result)
     const struct timespec now = {0, 0};
 
     if (result == -EFBIG && !was_pending) {
-        recorder_syscall(SYS_rt_sigtimedwait, (long)&size_signal, 0, (long)&now, (long)sizeof(size_signal), 0,
-                         0);
+        recorder_syscall(SYS_rt_sigtimedwait, (long)&size_signal, 0, (long)&now, (long)sizeof(size_signal), 0, 0);
     }
 }
 

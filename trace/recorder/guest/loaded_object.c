@@ -30,8 +30,8 @@ static struct {
 
 bool loaded_object_equal(const struct loaded_object *a, const struct loaded_object *b)
 {
-    return a->start == b->start && a->end == b->end && a->bias == b->bias &&
-           a->eh_frame_hdr == b->eh_frame_hdr && a->handle == b->handle;
+    return a->start == b->start && a->end == b->end && a->bias == b->bias && a->eh_frame_hdr == b->eh_frame_hdr &&
+           a->handle == b->handle;
 }
 
 void loaded_object_forget(void)
@@ -49,8 +49,8 @@ static unsigned headers_find(const struct link_map *map, uintptr_t *at)
         *at = getauxval(AT_PHDR);
         return (unsigned)getauxval(AT_PHNUM);
     }
-    if (!recorder_read_memory(&file, map->l_addr, sizeof(file)) ||
-        memcmp(file.e_ident, ELFMAG, SELFMAG) != 0 || file.e_phentsize != sizeof(ElfW(Phdr))) {
+    if (!recorder_read_memory(&file, map->l_addr, sizeof(file)) || memcmp(file.e_ident, ELFMAG, SELFMAG) != 0 ||
+        file.e_phentsize != sizeof(ElfW(Phdr))) {
         return 0;
     }
     *at = map->l_addr + file.e_phoff;
@@ -108,8 +108,8 @@ static bool list_has_grown(void)
 
 static bool list_refresh(uint32_t version)
 {
-    if (version % 2 != 0 || !__atomic_compare_exchange_n(&list.version, &version, version + 1, false,
-                                                         __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+    if (version % 2 != 0 ||
+        !__atomic_compare_exchange_n(&list.version, &version, version + 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
         return false; /* somebody does: this one does without */
     }
     __atomic_store_n(&list.is_stale, false, __ATOMIC_RELAXED);
@@ -133,8 +133,7 @@ bool loaded_object_find_listed(uintptr_t address, struct loaded_object *object)
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
             is_found = is_found && __atomic_load_n(&list.version, __ATOMIC_RELAXED) == version;
         }
-        if (is_found || is_fresh ||
-            (!__atomic_load_n(&list.is_stale, __ATOMIC_SEQ_CST) && !list_has_grown())) {
+        if (is_found || is_fresh || (!__atomic_load_n(&list.is_stale, __ATOMIC_SEQ_CST) && !list_has_grown())) {
             return is_found;
         }
         if (!list_refresh(version)) {

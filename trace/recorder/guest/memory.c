@@ -20,8 +20,7 @@ static void *map(size_t bytes, int protection, int flags, int fd, uint64_t offse
         return NULL;
     }
     /* the file past it, over that range: it did not see how the descriptor was opened */
-    if (fd >= 0 &&
-        recorder_sys_failed(recorder_sys_mmap(memory, bytes, protection, flags | MAP_FIXED, fd, offset))) {
+    if (fd >= 0 && recorder_sys_failed(recorder_sys_mmap(memory, bytes, protection, flags | MAP_FIXED, fd, offset))) {
         munmap(memory, bytes);
         return NULL;
     }
@@ -56,8 +55,7 @@ void *recorder_map_table(size_t bytes)
     void *memory = recorder_map(bytes);
 
     if (memory != NULL && bytes >= LARGE_PAGE_BYTES) {
-        recorder_sys_madvise(memory, bytes,
-                             MADV_HUGEPAGE); /* a refusal changes nothing but the time it takes */
+        recorder_sys_madvise(memory, bytes, MADV_HUGEPAGE); /* a refusal changes nothing but the time it takes */
     }
     return memory;
 }
@@ -74,8 +72,7 @@ void *recorder_map_window(int fd, uint64_t offset, size_t bytes)
 
 void *recorder_map_file(int fd, size_t bytes, bool fork_private)
 {
-    return fork_private ? recorder_map_window(fd, 0, bytes)
-                        : map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return fork_private ? recorder_map_window(fd, 0, bytes) : map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 }
 
 void *recorder_map_file_read(int fd, size_t bytes)

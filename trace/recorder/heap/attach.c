@@ -176,8 +176,7 @@ int varve_preload_detach(void)
     __atomic_store_n(&heap_state, HEAP_STATE_OFF, __ATOMIC_RELEASE);
     preload_is_on = false;
     __atomic_store_n(&main_end_is_watched, false, __ATOMIC_RELAXED);
-    is_locked = recorder_lock_soon(
-        &replace_lock); /* its holder may be this thread: then it changes nothing any more */
+    is_locked = recorder_lock_soon(&replace_lock); /* its holder may be this thread: then it changes nothing any more */
     elf_entries_restore(replacements, replacement_count);
     if (is_locked) {
         recorder_unlock(&replace_lock);

@@ -45,9 +45,8 @@ static bool filter_kills(const struct sock_fprog *filter)
         uint32_t action = step->k & SECCOMP_RET_ACTION_FULL;
         bool is_return = BPF_CLASS(step->code) == BPF_RET;
 
-        if (is_return &&
-            (BPF_RVAL(step->code) != BPF_K ||
-             (action != SECCOMP_RET_ALLOW && action != SECCOMP_RET_LOG && action != SECCOMP_RET_ERRNO))) {
+        if (is_return && (BPF_RVAL(step->code) != BPF_K ||
+                          (action != SECCOMP_RET_ALLOW && action != SECCOMP_RET_LOG && action != SECCOMP_RET_ERRNO))) {
             return true;
         }
     }
@@ -95,8 +94,8 @@ static uint32_t confine(unsigned what, bool all_threads)
 
 static long direct(long number, const unsigned long *list)
 {
-    return hook_answer(recorder_syscall_raw(number, (long)list[0], (long)list[1], (long)list[2],
-                                            (long)list[3], (long)list[4], (long)list[5]));
+    return hook_answer(recorder_syscall_raw(number, (long)list[0], (long)list[1], (long)list[2], (long)list[3],
+                                            (long)list[4], (long)list[5]));
 }
 
 HOOK int prctl(int option, ...)
@@ -116,8 +115,7 @@ HOOK int prctl(int option, ...)
     if (what != 0) {
         before = confine(what, false);
     }
-    result =
-        heap_real.prctl(option, arguments.list[0], arguments.list[1], arguments.list[2], arguments.list[3]);
+    result = heap_real.prctl(option, arguments.list[0], arguments.list[1], arguments.list[2], arguments.list[3]);
     if (what != 0 && result != 0) {
         recorder_confine_undo(before);
     }
@@ -150,8 +148,8 @@ HOOK long syscall(long number, ...)
     if (what != 0) {
         before = confine(what, number == SYS_seccomp && (arguments.list[1] & SECCOMP_FILTER_FLAG_TSYNC) != 0);
     }
-    result = heap_real.syscall(number, arguments.list[0], arguments.list[1], arguments.list[2],
-                               arguments.list[3], arguments.list[4], arguments.list[5]);
+    result = heap_real.syscall(number, arguments.list[0], arguments.list[1], arguments.list[2], arguments.list[3],
+                               arguments.list[4], arguments.list[5]);
     if (what != 0 && has_failed(result, arguments.list[1])) {
         recorder_confine_undo(before);
     }

@@ -47,8 +47,7 @@ static inline bool hook_is_off(void)
 
 static inline bool hook_can_call(void)
 {
-    return __builtin_expect(__atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) >= HEAP_STATE_OFF, 1) ||
-           heap_ready();
+    return __builtin_expect(__atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) >= HEAP_STATE_OFF, 1) || heap_ready();
 }
 
 static inline bool hook_records(void)

@@ -49,8 +49,7 @@ void main_end_emit(void)
 /* ---- main returns ---- */
 
 /* Not in every C library. `object`: some address in the library that the destructor is of, which then stays. */
-extern int __cxa_thread_atexit_impl(void (*destructor)(void *), void *argument, void *object)
-    __attribute__((weak));
+extern int __cxa_thread_atexit_impl(void (*destructor)(void *), void *argument, void *object) __attribute__((weak));
 
 /* A main thread that calls pthread_exit does not come here. */
 static void main_returned(void *unused)

@@ -152,8 +152,7 @@ HOOK void free_aligned_sized(void *memory, size_t alignment, size_t size)
 }
 
 /* `memory` is what the real function has given. */
-static inline void *noted(void *memory, size_t size, size_t alignment, enum varve_cause cause,
-                          const uintptr_t *frame)
+static inline void *noted(void *memory, size_t size, size_t alignment, enum varve_cause cause, const uintptr_t *frame)
 {
     if (hook_records()) {
         const struct callsite_start start = hook_start(frame);
@@ -183,8 +182,8 @@ static void *bootstrap_realloc(void *old, size_t size)
 }
 
 /* Apart from its caller: the record is not on the stack while the call site is looked for. */
-static __attribute__((noinline)) void note_realloc(void *old, void *memory, size_t bytes,
-                                                   enum varve_cause cause, uint32_t callsite)
+static __attribute__((noinline)) void note_realloc(void *old, void *memory, size_t bytes, enum varve_cause cause,
+                                                   uint32_t callsite)
 {
     struct varve_record record = {0};
     bool has_failed = memory == NULL && bytes != 0; /* to size 0: freed, with NULL as the answer */
@@ -192,8 +191,7 @@ static __attribute__((noinline)) void note_realloc(void *old, void *memory, size
     record.addr = has_failed ? (uintptr_t)old : (uintptr_t)memory;
     record.size = bytes;
     record.arg = (uintptr_t)old;
-    record.dev_seq_kind_flags =
-        varve_record_tag(0, VARVE_KIND_HEAP_REALLOC, has_failed ? VARVE_FLAG_FAILED : 0);
+    record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_HEAP_REALLOC, has_failed ? VARVE_FLAG_FAILED : 0);
     record.callsite = callsite;
     record.cause = (uint8_t)cause;
     varve_emit(&record);
@@ -201,8 +199,7 @@ static __attribute__((noinline)) void note_realloc(void *old, void *memory, size
 
 /* What realloc and reallocarray have in common. The C library's reallocarray calls realloc by name, which
  * would come back here: so only realloc is ever called. */
-static void *recorded_realloc(void *old, size_t bytes, enum varve_cause cause,
-                              const struct callsite_start *start)
+static void *recorded_realloc(void *old, size_t bytes, enum varve_cause cause, const struct callsite_start *start)
 {
     void *memory;
 
@@ -264,8 +261,7 @@ HOOK void *aligned_alloc(size_t alignment, size_t size)
     if (!hook_can_call()) {
         return heap_bootstrap_alloc(alignment, size);
     }
-    return noted(heap_real.aligned_alloc(alignment, size), size, alignment, VARVE_CAUSE_ALIGNED_ALLOC,
-                 HOOK_FRAME());
+    return noted(heap_real.aligned_alloc(alignment, size), size, alignment, VARVE_CAUSE_ALIGNED_ALLOC, HOOK_FRAME());
 }
 
 HOOK void *memalign(size_t alignment, size_t size)

@@ -24,8 +24,8 @@ static size_t whole_pages(size_t bytes)
 }
 
 /* Apart from `note`: its record is not on the stack while the call site is looked for. */
-static __attribute__((noinline)) void emit(enum varve_kind kind, const void *address, size_t bytes,
-                                           uint64_t arg, enum varve_cause cause, uint32_t callsite)
+static __attribute__((noinline)) void emit(enum varve_kind kind, const void *address, size_t bytes, uint64_t arg,
+                                           enum varve_cause cause, uint32_t callsite)
 {
     struct varve_record record = {0};
     bool has_failed = address == MAP_FAILED;
@@ -40,8 +40,8 @@ static __attribute__((noinline)) void emit(enum varve_kind kind, const void *add
     varve_emit(&record);
 }
 
-static void note(enum varve_kind kind, const void *address, size_t bytes, uint64_t arg,
-                 enum varve_cause cause, const struct callsite_start *start)
+static void note(enum varve_kind kind, const void *address, size_t bytes, uint64_t arg, enum varve_cause cause,
+                 const struct callsite_start *start)
 {
     emit(kind, address, bytes, arg, cause, hook_callsite(start));
 }
@@ -53,8 +53,7 @@ HOOK void *mmap(void *address, size_t bytes, int protection, int flags, int fd, 
     void *memory;
 
     if (!hook_can_call()) {
-        return (void *)hook_answer(
-            (long)recorder_sys_mmap(address, bytes, protection, flags, fd, (uint64_t)offset));
+        return (void *)hook_answer((long)recorder_sys_mmap(address, bytes, protection, flags, fd, (uint64_t)offset));
     }
     if (!hook_records()) {
         return heap_real.mmap(address, bytes, protection, flags, fd, offset);

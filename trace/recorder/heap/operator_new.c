@@ -36,43 +36,42 @@
 
 /* X(NAME, function, symbol, alignment, parameters, arguments); size_t is `m`, an unsigned long, where we run
  */
-#define CXX_NEW_LIST(X)                                                                                 \
-    X(NEW, cxx_new, "_Znwm", 0, (size_t size), (size))                                                  \
-    X(NEW_ARRAY, cxx_new_array, "_Znam", 0, (size_t size), (size))                                      \
-    X(NEW_NOTHROW, cxx_new_nothrow, "_ZnwmRKSt9nothrow_t", 0, (size_t size, const void *nothrow),       \
-      (size, nothrow))                                                                                  \
-    X(NEW_ARRAY_NOTHROW, cxx_new_array_nothrow, "_ZnamRKSt9nothrow_t", 0,                               \
-      (size_t size, const void *nothrow), (size, nothrow))                                              \
-    X(NEW_ALIGNED, cxx_new_aligned, "_ZnwmSt11align_val_t", alignment, (size_t size, size_t alignment), \
-      (size, alignment))                                                                                \
-    X(NEW_ARRAY_ALIGNED, cxx_new_array_aligned, "_ZnamSt11align_val_t", alignment,                      \
-      (size_t size, size_t alignment), (size, alignment))                                               \
-    X(NEW_ALIGNED_NOTHROW, cxx_new_aligned_nothrow, "_ZnwmSt11align_val_tRKSt9nothrow_t", alignment,    \
-      (size_t size, size_t alignment, const void *nothrow), (size, alignment, nothrow))                 \
-    X(NEW_ARRAY_ALIGNED_NOTHROW, cxx_new_array_aligned_nothrow, "_ZnamSt11align_val_tRKSt9nothrow_t",   \
-      alignment, (size_t size, size_t alignment, const void *nothrow), (size, alignment, nothrow))
+#define CXX_NEW_LIST(X)                                                                                             \
+    X(NEW, cxx_new, "_Znwm", 0, (size_t size), (size))                                                              \
+    X(NEW_ARRAY, cxx_new_array, "_Znam", 0, (size_t size), (size))                                                  \
+    X(NEW_NOTHROW, cxx_new_nothrow, "_ZnwmRKSt9nothrow_t", 0, (size_t size, const void *nothrow), (size, nothrow))  \
+    X(NEW_ARRAY_NOTHROW, cxx_new_array_nothrow, "_ZnamRKSt9nothrow_t", 0, (size_t size, const void *nothrow),       \
+      (size, nothrow))                                                                                              \
+    X(NEW_ALIGNED, cxx_new_aligned, "_ZnwmSt11align_val_t", alignment, (size_t size, size_t alignment),             \
+      (size, alignment))                                                                                            \
+    X(NEW_ARRAY_ALIGNED, cxx_new_array_aligned, "_ZnamSt11align_val_t", alignment, (size_t size, size_t alignment), \
+      (size, alignment))                                                                                            \
+    X(NEW_ALIGNED_NOTHROW, cxx_new_aligned_nothrow, "_ZnwmSt11align_val_tRKSt9nothrow_t", alignment,                \
+      (size_t size, size_t alignment, const void *nothrow), (size, alignment, nothrow))                             \
+    X(NEW_ARRAY_ALIGNED_NOTHROW, cxx_new_array_aligned_nothrow, "_ZnamSt11align_val_tRKSt9nothrow_t", alignment,    \
+      (size_t size, size_t alignment, const void *nothrow), (size, alignment, nothrow))
 
 /* X(NAME, function, symbol, parameters, arguments) */
-#define CXX_DELETE_LIST(X)                                                                                   \
-    X(DELETE, cxx_delete, "_ZdlPv", (void *memory), (memory))                                                \
-    X(DELETE_ARRAY, cxx_delete_array, "_ZdaPv", (void *memory), (memory))                                    \
-    X(DELETE_NOTHROW, cxx_delete_nothrow, "_ZdlPvRKSt9nothrow_t", (void *memory, const void *nothrow),       \
-      (memory, nothrow))                                                                                     \
-    X(DELETE_ARRAY_NOTHROW, cxx_delete_array_nothrow, "_ZdaPvRKSt9nothrow_t",                                \
-      (void *memory, const void *nothrow), (memory, nothrow))                                                \
-    X(DELETE_SIZED, cxx_delete_sized, "_ZdlPvm", (void *memory, size_t size), (memory, size))                \
-    X(DELETE_ARRAY_SIZED, cxx_delete_array_sized, "_ZdaPvm", (void *memory, size_t size), (memory, size))    \
-    X(DELETE_ALIGNED, cxx_delete_aligned, "_ZdlPvSt11align_val_t", (void *memory, size_t alignment),         \
-      (memory, alignment))                                                                                   \
-    X(DELETE_ARRAY_ALIGNED, cxx_delete_array_aligned, "_ZdaPvSt11align_val_t",                               \
-      (void *memory, size_t alignment), (memory, alignment))                                                 \
-    X(DELETE_SIZED_ALIGNED, cxx_delete_sized_aligned, "_ZdlPvmSt11align_val_t",                              \
-      (void *memory, size_t size, size_t alignment), (memory, size, alignment))                              \
-    X(DELETE_ARRAY_SIZED_ALIGNED, cxx_delete_array_sized_aligned, "_ZdaPvmSt11align_val_t",                  \
-      (void *memory, size_t size, size_t alignment), (memory, size, alignment))                              \
-    X(DELETE_ALIGNED_NOTHROW, cxx_delete_aligned_nothrow, "_ZdlPvSt11align_val_tRKSt9nothrow_t",             \
-      (void *memory, size_t alignment, const void *nothrow), (memory, alignment, nothrow))                   \
-    X(DELETE_ARRAY_ALIGNED_NOTHROW, cxx_delete_array_aligned_nothrow, "_ZdaPvSt11align_val_tRKSt9nothrow_t", \
+#define CXX_DELETE_LIST(X)                                                                                         \
+    X(DELETE, cxx_delete, "_ZdlPv", (void *memory), (memory))                                                      \
+    X(DELETE_ARRAY, cxx_delete_array, "_ZdaPv", (void *memory), (memory))                                          \
+    X(DELETE_NOTHROW, cxx_delete_nothrow, "_ZdlPvRKSt9nothrow_t", (void *memory, const void *nothrow),             \
+      (memory, nothrow))                                                                                           \
+    X(DELETE_ARRAY_NOTHROW, cxx_delete_array_nothrow, "_ZdaPvRKSt9nothrow_t", (void *memory, const void *nothrow), \
+      (memory, nothrow))                                                                                           \
+    X(DELETE_SIZED, cxx_delete_sized, "_ZdlPvm", (void *memory, size_t size), (memory, size))                      \
+    X(DELETE_ARRAY_SIZED, cxx_delete_array_sized, "_ZdaPvm", (void *memory, size_t size), (memory, size))          \
+    X(DELETE_ALIGNED, cxx_delete_aligned, "_ZdlPvSt11align_val_t", (void *memory, size_t alignment),               \
+      (memory, alignment))                                                                                         \
+    X(DELETE_ARRAY_ALIGNED, cxx_delete_array_aligned, "_ZdaPvSt11align_val_t", (void *memory, size_t alignment),   \
+      (memory, alignment))                                                                                         \
+    X(DELETE_SIZED_ALIGNED, cxx_delete_sized_aligned, "_ZdlPvmSt11align_val_t",                                    \
+      (void *memory, size_t size, size_t alignment), (memory, size, alignment))                                    \
+    X(DELETE_ARRAY_SIZED_ALIGNED, cxx_delete_array_sized_aligned, "_ZdaPvmSt11align_val_t",                        \
+      (void *memory, size_t size, size_t alignment), (memory, size, alignment))                                    \
+    X(DELETE_ALIGNED_NOTHROW, cxx_delete_aligned_nothrow, "_ZdlPvSt11align_val_tRKSt9nothrow_t",                   \
+      (void *memory, size_t alignment, const void *nothrow), (memory, alignment, nothrow))                         \
+    X(DELETE_ARRAY_ALIGNED_NOTHROW, cxx_delete_array_aligned_nothrow, "_ZdaPvSt11align_val_tRKSt9nothrow_t",       \
       (void *memory, size_t alignment, const void *nothrow), (memory, alignment, nothrow))
 
 #define CXX_ENUM_NEW(NAME, function, symbol, alignment, parameters, arguments) CXX_##NAME,
@@ -275,8 +274,8 @@ static uint64_t choose_by_object(enum cxx_function which, uintptr_t caller)
         return look_up(which, caller);
     }
     key = (uintptr_t)object.handle ^ ((uint64_t)which << 56);
-    cached = &object_cache[((uintptr_t)object.handle >> 4 ^ (uintptr_t)object.handle >> 14 ^ which * 131U) %
-                           CACHED_OBJECTS];
+    cached =
+        &object_cache[((uintptr_t)object.handle >> 4 ^ (uintptr_t)object.handle >> 14 ^ which * 131U) % CACHED_OBJECTS];
     value = cached_find(cached, key);
     if (value == 0) {
         value = look_up(which, caller);
@@ -360,35 +359,33 @@ static bool note_delete(void *memory, const uintptr_t *frame)
 
 /* Both halves are left by a jump where nothing is recorded here: no frame of ours is in the program's stack.
  */
-#define CXX_NEW_HOOK(NAME, hook, symbol, alignment, parameters, arguments)                           \
-    static __attribute__((noinline)) void *hook##_general(UNPACK parameters, const uintptr_t *frame) \
-    {                                                                                                \
-        struct cxx_choice choice = choose(CXX_##NAME, frame[1]);                                     \
-        struct callsite_start start;                                                                 \
-        void *(*real)parameters;                                                                     \
-        void *memory;                                                                                \
-                                                                                                     \
-        memcpy(&real, &choice.function, sizeof(real));                                               \
-        if (choice.function == NULL) {                                                               \
-            return new_without_library(size, alignment);                                             \
-        }                                                                                            \
-        if (!choice.is_recorded) {                                                                   \
-            return real arguments;                                                                   \
-        }                                                                                            \
-        start = hook_start(frame);                                                                   \
-        heap_last_recorded = NULL;                                                                   \
-        memory = real arguments;                                                                     \
-        note_new(memory, size, alignment, &start);                                                   \
-        return memory;                                                                               \
-    }                                                                                                \
-    void *hook parameters __asm__(symbol);                                                           \
-    HOOK void *hook parameters                                                                       \
-    {                                                                                                \
-        void *(*real)parameters =                                                                    \
-            (void *(*)parameters)__atomic_load_n(&passed[CXX_##NAME], __ATOMIC_ACQUIRE);             \
-                                                                                                     \
-        return __builtin_expect(real != NULL, 1) ? real arguments                                    \
-                                                 : hook##_general(UNPACK arguments, HOOK_FRAME());   \
+#define CXX_NEW_HOOK(NAME, hook, symbol, alignment, parameters, arguments)                                          \
+    static __attribute__((noinline)) void *hook##_general(UNPACK parameters, const uintptr_t *frame)                \
+    {                                                                                                               \
+        struct cxx_choice choice = choose(CXX_##NAME, frame[1]);                                                    \
+        struct callsite_start start;                                                                                \
+        void *(*real)parameters;                                                                                    \
+        void *memory;                                                                                               \
+                                                                                                                    \
+        memcpy(&real, &choice.function, sizeof(real));                                                              \
+        if (choice.function == NULL) {                                                                              \
+            return new_without_library(size, alignment);                                                            \
+        }                                                                                                           \
+        if (!choice.is_recorded) {                                                                                  \
+            return real arguments;                                                                                  \
+        }                                                                                                           \
+        start = hook_start(frame);                                                                                  \
+        heap_last_recorded = NULL;                                                                                  \
+        memory = real arguments;                                                                                    \
+        note_new(memory, size, alignment, &start);                                                                  \
+        return memory;                                                                                              \
+    }                                                                                                               \
+    void *hook parameters __asm__(symbol);                                                                          \
+    HOOK void *hook parameters                                                                                      \
+    {                                                                                                               \
+        void *(*real)parameters = (void *(*)parameters)__atomic_load_n(&passed[CXX_##NAME], __ATOMIC_ACQUIRE);      \
+                                                                                                                    \
+        return __builtin_expect(real != NULL, 1) ? real arguments : hook##_general(UNPACK arguments, HOOK_FRAME()); \
     }
 
 #define CXX_DELETE_HOOK(NAME, hook, symbol, parameters, arguments)                                           \

@@ -176,8 +176,7 @@ static void spawning(struct exec_noted *noted, const struct exec_call *call)
     }
 }
 
-HOOK int posix_spawn(pid_t *restrict pid, const char *restrict path,
-                     const posix_spawn_file_actions_t *restrict actions,
+HOOK int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spawn_file_actions_t *restrict actions,
                      const posix_spawnattr_t *restrict attributes, char *const argv[restrict],
                      char *const envp[restrict])
 {
@@ -194,9 +193,8 @@ HOOK int posix_spawn(pid_t *restrict pid, const char *restrict path,
 }
 
 HOOK int posix_spawnp(pid_t *restrict pid, const char *restrict file,
-                      const posix_spawn_file_actions_t *restrict actions,
-                      const posix_spawnattr_t *restrict attributes, char *const argv[restrict],
-                      char *const envp[restrict])
+                      const posix_spawn_file_actions_t *restrict actions, const posix_spawnattr_t *restrict attributes,
+                      char *const argv[restrict], char *const envp[restrict])
 {
     const struct exec_call call = {.path = file, .envp = envp, .is_searched = true};
     struct exec_noted noted;

@@ -41,8 +41,7 @@ static inline void note_alloc(const void *memory, size_t size, enum varve_cause 
 
     record.addr = (uintptr_t)memory;
     record.size = size;
-    record.dev_seq_kind_flags =
-        varve_record_tag(0, VARVE_KIND_PYTHON_ALLOC, memory == NULL ? VARVE_FLAG_FAILED : 0);
+    record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_PYTHON_ALLOC, memory == NULL ? VARVE_FLAG_FAILED : 0);
     record.callsite = hook_callsite(&start);
     record.cause = (uint8_t)cause;
     varve_emit(&record);
@@ -81,8 +80,7 @@ static void *python_calloc(void *context, size_t count, size_t size)
     return memory;
 }
 
-static __attribute__((noinline)) void note_realloc(const void *old, const void *memory, size_t size,
-                                                   uint32_t callsite)
+static __attribute__((noinline)) void note_realloc(const void *old, const void *memory, size_t size, uint32_t callsite)
 {
     struct varve_record record = {0};
     bool has_failed = memory == NULL;
@@ -90,8 +88,7 @@ static __attribute__((noinline)) void note_realloc(const void *old, const void *
     record.addr = has_failed ? (uintptr_t)old : (uintptr_t)memory;
     record.size = size;
     record.arg = (uintptr_t)old;
-    record.dev_seq_kind_flags =
-        varve_record_tag(0, VARVE_KIND_PYTHON_REALLOC, has_failed ? VARVE_FLAG_FAILED : 0);
+    record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_PYTHON_REALLOC, has_failed ? VARVE_FLAG_FAILED : 0);
     record.callsite = callsite;
     record.cause = VARVE_CAUSE_REALLOC;
     varve_emit(&record);
@@ -143,8 +140,7 @@ void python_allocators_hook(void)
     __builtin_memcpy(&get, &found[0], sizeof(get));
     __builtin_memcpy(&set, &found[1], sizeof(set));
     for (int domain = PYTHON_MEM; get != NULL && domain <= PYTHON_OBJ; domain++) {
-        struct python_allocator ours = {&own[domain], python_malloc, python_calloc, python_realloc,
-                                        python_free};
+        struct python_allocator ours = {&own[domain], python_malloc, python_calloc, python_realloc, python_free};
 
         get(domain, &own[domain]);
         set(domain, &ours);

@@ -36,8 +36,7 @@ static bool is_behind_c_library(void)
 {
     struct elf_object object;
 
-    for (const struct link_map *map = _r_debug.r_map; map != NULL && map->l_ld != _DYNAMIC;
-         map = map->l_next) {
+    for (const struct link_map *map = _r_debug.r_map; map != NULL && map->l_ld != _DYNAMIC; map = map->l_next) {
         if (elf_symbol_tables_of_map(map, &object) && elf_symbol_in(&object, "__libc_start_main") != NULL) {
             return true;
         }
@@ -116,8 +115,7 @@ bool heap_ready(void)
         recorder_session_find();
     }
     recorder_reentrant_begin(&saved);
-    if (!recorder_lock_soon(
-            &find_lock)) { /* its holder waits for the loader, which may wait for this thread */
+    if (!recorder_lock_soon(&find_lock)) { /* its holder waits for the loader, which may wait for this thread */
         recorder_reentrant_end(&saved);
         return false;
     }

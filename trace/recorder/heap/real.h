@@ -24,9 +24,8 @@
     X(mmap, void *, (void *, size_t, int, int, int, off_t)) \
     X(munmap, int, (void *, size_t))
 
-#define HEAP_SPAWN_PARAMETERS                                                                             \
-    (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *, \
-     char *const *)
+#define HEAP_SPAWN_PARAMETERS \
+    (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *, char *const *)
 
 #define HEAP_OPTIONAL_LIST(X)                                     \
     X(memalign, void *, (size_t, size_t))                         \

@@ -47,8 +47,7 @@ static inline void cancellation_restore(int before)
 
 /* ---- records ---- */
 
-static void emit_record(const struct varve_sink_origin *origin, uint64_t ring_seq,
-                        const struct varve_record *record)
+static void emit_record(const struct varve_sink_origin *origin, uint64_t ring_seq, const struct varve_record *record)
 {
     const struct lttng_provider_record fields = {
         .process = origin->process,

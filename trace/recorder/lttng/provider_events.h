@@ -50,8 +50,7 @@ static inline const char *lttng_provider_text(const char *text)
 }
 
 /* An enumeration wants a label for each value; the text of "no cause" is empty. */
-#define VARVE_LTTNG_CAUSE(code, NAME, text) \
-    lttng_ust_field_enum_value(sizeof(text) > 1 ? (text) : "none", (code))
+#define VARVE_LTTNG_CAUSE(code, NAME, text) lttng_ust_field_enum_value(sizeof(text) > 1 ? (text) : "none", (code))
 
 #define VARVE_LTTNG_INSTANCE(code, NAME, name, group, addr, size, requested, arg, meaning) \
     LTTNG_UST_TRACEPOINT_EVENT_INSTANCE(varve, record, varve, name,                        \

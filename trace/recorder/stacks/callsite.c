@@ -90,8 +90,7 @@ static struct {
 
 static inline bool is_attached(void)
 {
-    return __builtin_expect(attachment != NULL, 1) &&
-           __atomic_load_n(&attachment->state, __ATOMIC_ACQUIRE) == ATTACHED;
+    return __builtin_expect(attachment != NULL, 1) && __atomic_load_n(&attachment->state, __ATOMIC_ACQUIRE) == ATTACHED;
 }
 
 /* Signals are blocked: no handler of this thread can wait for the lock, and nothing cancels its owner. */
@@ -128,8 +127,7 @@ static void lock_enter_to_append(void)
 /* `python` is the hash of the Python frames, whichever way it was found. */
 static inline struct stack_hash hash_stack(const struct stack *stack, struct stack_hash python)
 {
-    const uint64_t sizes =
-        (uint64_t)stack->generation << 32 | stack->native_count << 16 | stack->python_count;
+    const uint64_t sizes = (uint64_t)stack->generation << 32 | stack->native_count << 16 | stack->python_count;
     struct stack_hash hash = {sizes ^ UINT64_C(0x1d8e4e27c47d124f), sizes ^ UINT64_C(0xeb44accab455d165)};
 
     stack_hash_words(&hash, stack->pcs, stack->native_count);
@@ -222,8 +220,7 @@ static bool module_note(const struct loaded_object *object)
     lock_enter_to_append();
     state = module_lookup(object);
     if (state != MODULE_KNOWN) {
-        (void)module_write(
-            &module); /* without it the frames keep their addresses; the next site tries again */
+        (void)module_write(&module); /* without it the frames keep their addresses; the next site tries again */
     }
     lock_leave();
     if (memmem(module.path, module.path_bytes, "libpython", strlen("libpython")) != NULL) {
@@ -253,15 +250,14 @@ static bool stack_note_modules(const struct stack *stack, unsigned count)
 
 static void line_keep(struct stack_hash hash, uint32_t line)
 {
-    if (callsite_table_find(&callsites.lines, hash) == 0 &&
-        callsite_table_reserve(&callsites.lines) == VARVE_OK) {
+    if (callsite_table_find(&callsites.lines, hash) == 0 && callsite_table_reserve(&callsites.lines) == VARVE_OK) {
         callsite_table_insert(&callsites.lines, hash, line + 1);
     }
 }
 
 /* Number of the frame's code object, which is written if it is new; 0 if it cannot be described. */
-static COLD uint32_t code_describe(const struct python_frame *frame, struct stack_hash hash,
-                                   struct stack_hash position, uint32_t *line)
+static COLD uint32_t code_describe(const struct python_frame *frame, struct stack_hash hash, struct stack_hash position,
+                                   uint32_t *line)
 {
     struct callsite_file_code entry = {.first_line = frame->first_line};
     char name[NAME_BYTES];
@@ -279,8 +275,7 @@ static COLD uint32_t code_describe(const struct python_frame *frame, struct stac
         entry.code = callsites.code_count + 1;
         entry.name_bytes = (uint16_t)strnlen(name, sizeof(name));
         entry.file_bytes = (uint16_t)strnlen(file, sizeof(file));
-        struct callsite_part parts[] = {
-            {&entry, sizeof(entry)}, {name, entry.name_bytes}, {file, entry.file_bytes}};
+        struct callsite_part parts[] = {{&entry, sizeof(entry)}, {name, entry.name_bytes}, {file, entry.file_bytes}};
 
         if (callsite_file_append(CALLSITE_FILE_TAG_CODE, parts, 3) == VARVE_OK) {
             code = ++callsites.code_count;
@@ -335,30 +330,26 @@ struct python_words {
 };
 
 /* The nodes of a stack, written if they are new; false: there is no room. */
-static bool nodes_note(const struct stack *stack, const struct python_words *python,
-                       struct callsite_file_site *entry)
+static bool nodes_note(const struct stack *stack, const struct python_words *python, struct callsite_file_site *entry)
 {
     if (stack->native_count > 0) {
-        entry->native = stack_tree_put(&callsites.tree, STACK_NATIVE, stack->pcs, stack->pcs,
-                                       stack->native_count, stack->generation);
+        entry->native = stack_tree_put(&callsites.tree, STACK_NATIVE, stack->pcs, stack->pcs, stack->native_count,
+                                       stack->generation);
     }
     if (stack->python_count > 0) {
-        entry->python = stack_tree_put(&callsites.tree, STACK_PYTHON, python->keys, python->words,
-                                       stack->python_count, stack->generation);
+        entry->python = stack_tree_put(&callsites.tree, STACK_PYTHON, python->keys, python->words, stack->python_count,
+                                       stack->generation);
     }
-    return (entry->native != 0 || stack->native_count == 0) &&
-           (entry->python != 0 || stack->python_count == 0);
+    return (entry->native != 0 || stack->native_count == 0) && (entry->python != 0 || stack->python_count == 0);
 }
 
 /* Under the lock, all that the site refers to is written. */
-static uint32_t callsite_add(const struct stack *stack, const struct python_words *python,
-                             struct stack_hash hash)
+static uint32_t callsite_add(const struct stack *stack, const struct python_words *python, struct stack_hash hash)
 {
     struct callsite_file_site entry = {.callsite = callsites.callsite_count + 1};
     const struct callsite_part part = {&entry, sizeof(entry)};
 
-    if (entry.callsite > callsites.limit ||
-        callsites.tree.count > STACK_TREE_NODES_MAX - 2 * CALLSITE_FILE_DEPTH_MAX) {
+    if (entry.callsite > callsites.limit || callsites.tree.count > STACK_TREE_NODES_MAX - 2 * CALLSITE_FILE_DEPTH_MAX) {
         __atomic_store_n(&callsites.is_full, true, __ATOMIC_RELAXED);
         callsite_file_lost();
         return CALLSITE_FILE_NOT_KEPT;
@@ -395,10 +386,10 @@ static void callsite_note_now(void *argument)
         python.keys[i] = frame_key(&stack->frames[i]);
     }
     lock_enter();
-    native_known = stack_tree_shared(&callsites.tree, STACK_NATIVE, stack->pcs, stack->pcs,
-                                     stack->native_count, stack->generation);
-    python_known = stack_tree_shared(&callsites.tree, STACK_PYTHON, python.keys, python.words,
-                                     stack->python_count, stack->generation);
+    native_known = stack_tree_shared(&callsites.tree, STACK_NATIVE, stack->pcs, stack->pcs, stack->native_count,
+                                     stack->generation);
+    python_known = stack_tree_shared(&callsites.tree, STACK_PYTHON, python.keys, python.words, stack->python_count,
+                                     stack->generation);
     lock_leave();
     if (!stack_note_modules(stack, stack->native_count - native_known)) {
         modules_replaced();
@@ -453,8 +444,7 @@ static COLD void native_cut(struct stack *stack, unsigned depth)
     const unsigned inside = frames_kept_inside(stack->native_count, depth), outside = depth - inside;
 
     stack->pcs[inside] = CALLSITE_FILE_CUT;
-    memmove(&stack->pcs[inside + 1], &stack->pcs[stack->native_count - outside],
-            outside * sizeof(stack->pcs[0]));
+    memmove(&stack->pcs[inside + 1], &stack->pcs[stack->native_count - outside], outside * sizeof(stack->pcs[0]));
     stack->native_count = depth + 1;
 }
 
@@ -485,16 +475,15 @@ static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned de
  * With the hash of the Python frames alone, which costs far less than the frames. False if that is not
  * enough: it is unknown, the site is new, or a parent stack is published.
  */
-static inline __attribute__((always_inline)) bool stack_lookup(struct stack *stack, uint32_t stacks,
-                                                               unsigned depth, uint32_t *callsite)
+static inline __attribute__((always_inline)) bool stack_lookup(struct stack *stack, uint32_t stacks, unsigned depth,
+                                                               uint32_t *callsite)
 {
     struct stack_hash python = {0};
 
     stack_begin(stack, stacks, depth);
     stack->python_count = python_stack_hash(&python, depth);
     if (stack->python_count == PYTHON_STACK_UNKNOWN ||
-        (stack->python_count == 0 && (stacks & CAPTURE_INHERITS) != 0 &&
-         parent_stack_inherit(stack->frames, 1) > 0)) {
+        (stack->python_count == 0 && (stacks & CAPTURE_INHERITS) != 0 && parent_stack_inherit(stack->frames, 1) > 0)) {
         return false;
     }
     *callsite = 0;
@@ -557,8 +546,8 @@ static COLD bool attach_now(void)
     return is_attached();
 }
 
-static inline __attribute__((always_inline)) uint32_t
-capture_into(void *scratch, const struct callsite_start *start, uint32_t how)
+static inline __attribute__((always_inline)) uint32_t capture_into(void *scratch, const struct callsite_start *start,
+                                                                   uint32_t how)
 {
     const struct attachment *now = attachment;
     const uint32_t stacks = now->stacks | how;
@@ -596,8 +585,7 @@ static COLD uint32_t capture_aside(const struct callsite_start *start, uint32_t 
     return capture.callsite;
 }
 
-static inline __attribute__((always_inline)) uint32_t capture(const struct callsite_start *start,
-                                                              uint32_t how)
+static inline __attribute__((always_inline)) uint32_t capture(const struct callsite_start *start, uint32_t how)
 {
     if (__builtin_expect(!is_attached(), 0) && !attach_now()) {
         return 0;
@@ -669,15 +657,14 @@ int callsite_attach(const char *callsite_file_path, unsigned stacks, unsigned de
             return VARVE_ERROR_NO_MEMORY;
         }
     }
-    const bool is_again =
-        __atomic_load_n(&attachment->state, __ATOMIC_RELAXED) != NOT_ATTACHED; /* only in tests */
+    const bool is_again = __atomic_load_n(&attachment->state, __ATOMIC_RELAXED) != NOT_ATTACHED; /* only in tests */
 
     /* In a fork child no other thread exists, whatever its parent was doing. */
     callsites_forget();
     attachment->stacks = stacks & SESSION_STACKS_ALL;
     attachment->depth = depth < CALLSITE_FILE_DEPTH_MAX ? depth : CALLSITE_FILE_DEPTH_MAX - 1;
-    error = attachment->stacks == 0 || depth == 0 ? VARVE_ERROR_INVALID
-                                                  : callsite_file_open(callsite_file_path, is_again);
+    error =
+        attachment->stacks == 0 || depth == 0 ? VARVE_ERROR_INVALID : callsite_file_open(callsite_file_path, is_again);
     __atomic_store_n(&attachment->state, error == VARVE_OK ? ATTACHED : DETACHED, __ATOMIC_RELEASE);
     return error;
 }

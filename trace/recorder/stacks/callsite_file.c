@@ -55,8 +55,7 @@ static bool space_allocate(int fd, uint64_t offset, size_t bytes)
 static bool window_map_at(int fd, struct callsite_window *window, size_t bytes)
 {
     window->size = bytes;
-    window->bytes =
-        space_allocate(fd, window->offset, bytes) ? recorder_map_window(fd, window->offset, bytes) : NULL;
+    window->bytes = space_allocate(fd, window->offset, bytes) ? recorder_map_window(fd, window->offset, bytes) : NULL;
     return window->bytes != NULL;
 }
 
@@ -107,8 +106,7 @@ void callsite_window_install(struct callsite_window *window)
     }
     if (file.used < file.size) {
         head_write((struct callsite_file_entry){
-            CALLSITE_FILE_TAG_PADDING,
-            (uint32_t)(file.size - file.used - sizeof(struct callsite_file_entry))});
+            CALLSITE_FILE_TAG_PADDING, (uint32_t)(file.size - file.used - sizeof(struct callsite_file_entry))});
     }
     file.bytes = window->bytes;
     file.size = window->size;
@@ -135,8 +133,7 @@ static void forget(bool is_mapped)
     if (is_mapped) {
         callsite_window_unmap(&(struct callsite_window){file.bytes, file.size, 0});
         if (file.counts != NULL) {
-            recorder_unmap((char *)file.counts - sizeof(struct callsite_file_entry),
-                           CALLSITE_FILE_FIRST_PAGE_BYTES);
+            recorder_unmap((char *)file.counts - sizeof(struct callsite_file_entry), CALLSITE_FILE_FIRST_PAGE_BYTES);
         }
     }
     file.bytes = NULL;

@@ -55,8 +55,8 @@ static const unsigned char *note_build_id(const unsigned char *at, size_t bytes,
         if (name > bytes || description > bytes || sizeof(note) + name + description > bytes) {
             return NULL;
         }
-        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
-            memcmp(at + sizeof(note), "GNU", 4) == 0 && note.n_descsz <= MODULE_BUILD_ID_MAX) {
+        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && memcmp(at + sizeof(note), "GNU", 4) == 0 &&
+            note.n_descsz <= MODULE_BUILD_ID_MAX) {
             *id_bytes = (uint16_t)note.n_descsz;
             return at + sizeof(note) + name;
         }
@@ -73,8 +73,7 @@ static unsigned headers_read(const struct loaded_object *object, ElfW(Phdr) * he
     ElfW(Ehdr) file;
     unsigned count;
 
-    if (object->end - object->start < sizeof(file) ||
-        !recorder_read_memory(&file, object->start, sizeof(file)) ||
+    if (object->end - object->start < sizeof(file) || !recorder_read_memory(&file, object->start, sizeof(file)) ||
         memcmp(file.e_ident, ELFMAG, SELFMAG) != 0 || file.e_phentsize != sizeof(*headers) ||
         file.e_phoff > object->end - object->start) {
         return 0;
@@ -100,8 +99,8 @@ static void describe_build_id(struct module_description *module)
         const size_t bytes = headers[i].p_memsz < NOTES_MAX ? headers[i].p_memsz : NOTES_MAX;
         const unsigned char *id;
 
-        if (headers[i].p_type != PT_NOTE || at < object->start || at > object->end ||
-            bytes > object->end - at || !recorder_read_memory(notes, at, bytes)) {
+        if (headers[i].p_type != PT_NOTE || at < object->start || at > object->end || bytes > object->end - at ||
+            !recorder_read_memory(notes, at, bytes)) {
             continue;
         }
         id = note_build_id(notes, bytes, &module->build_id_bytes);
@@ -223,9 +222,8 @@ int module_write(const struct module_description *module)
         .build_id_bytes = module->build_id_bytes,
         .path_bytes = module->path_bytes,
     };
-    struct callsite_part parts[] = {{&entry, sizeof(entry)},
-                                    {module->build_id, module->build_id_bytes},
-                                    {module->path, module->path_bytes}};
+    struct callsite_part parts[] = {
+        {&entry, sizeof(entry)}, {module->build_id, module->build_id_bytes}, {module->path, module->path_bytes}};
 
     for (uint32_t i = 0; i < modules.count; i++) {
         struct module_known *known = &modules.known[i];
@@ -259,8 +257,7 @@ static bool build_id_differs(const struct module_known *known)
 {
     unsigned char now[MODULE_BUILD_ID_MAX];
 
-    return known->build_id_bytes > 0 &&
-           recorder_read_memory(now, known->build_id_address, known->build_id_bytes) &&
+    return known->build_id_bytes > 0 && recorder_read_memory(now, known->build_id_address, known->build_id_bytes) &&
            memcmp(now, known->build_id, known->build_id_bytes) != 0;
 }
 

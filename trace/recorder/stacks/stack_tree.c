@@ -56,8 +56,7 @@ static struct stack_tree_node *node_at(const struct stack_tree *tree, uint32_t n
 
 static bool node_is(const struct stack_tree_node *node, uint32_t above, uint64_t frame)
 {
-    return node->above == above && node->frame[0] == (uint32_t)frame &&
-           node->frame[1] == (uint32_t)(frame >> 32);
+    return node->above == above && node->frame[0] == (uint32_t)frame && node->frame[1] == (uint32_t)(frame >> 32);
 }
 
 /* The slot of this node, or the empty one where it belongs. */
@@ -68,8 +67,8 @@ static uint32_t *table_seek(const struct stack_tree *tree, uint32_t above, uint6
     uint32_t *slots = table_slots(tree->slots);
     size_t i = hash & mask;
 
-    while (slots[i] != 0 && ((slots[i] & ~number_mask) != tag ||
-                             !node_is(node_at(tree, slots[i] & number_mask), above, frame))) {
+    while (slots[i] != 0 &&
+           ((slots[i] & ~number_mask) != tag || !node_is(node_at(tree, slots[i] & number_mask), above, frame))) {
         i = (i + 1) & mask;
     }
     return &slots[i];
@@ -143,8 +142,7 @@ static bool reserve(struct stack_tree *tree, unsigned count)
     if (tree->count + count > STACK_TREE_NODES_MAX || !table_reserve(tree, count)) {
         return false;
     }
-    for (uint32_t i = tree->count / STACK_TREE_CHUNK; i <= (tree->count + count - 1) / STACK_TREE_CHUNK;
-         i++) {
+    for (uint32_t i = tree->count / STACK_TREE_CHUNK; i <= (tree->count + count - 1) / STACK_TREE_CHUNK; i++) {
         if (tree->chunks[i] == NULL) {
             tree->chunks[i] = recorder_map(STACK_TREE_CHUNK * sizeof(struct stack_tree_node));
         }
@@ -156,19 +154,18 @@ static bool reserve(struct stack_tree *tree, unsigned count)
 }
 
 /* Frames [path->count, count) are new nodes. Their places in a large table are far apart: all are fetched first. */
-static bool append_chain(struct stack_tree *tree, enum stack_kind kind, struct stack_path *path,
-                         unsigned count, uint32_t above)
+static bool append_chain(struct stack_tree *tree, enum stack_kind kind, struct stack_path *path, unsigned count,
+                         uint32_t above)
 {
     const unsigned added = count - path->count;
-    const struct callsite_file_nodes chain = {.first = tree->count + 1,
-                                              .parent = path->count > 0 ? above : 0};
+    const struct callsite_file_nodes chain = {.first = tree->count + 1, .parent = path->count > 0 ? above : 0};
     const struct callsite_part parts[] = {{&chain, sizeof(chain)},
                                           {&path->frames[path->count], added * sizeof(path->frames[0])}};
     uint64_t hashes[CALLSITE_FILE_DEPTH_MAX];
 
     if (!reserve(tree, added) ||
-        callsite_file_append(kind == STACK_NATIVE ? CALLSITE_FILE_TAG_NATIVE : CALLSITE_FILE_TAG_PYTHON,
-                             parts, 2) != VARVE_OK) {
+        callsite_file_append(kind == STACK_NATIVE ? CALLSITE_FILE_TAG_NATIVE : CALLSITE_FILE_TAG_PYTHON, parts, 2) !=
+            VARVE_OK) {
         return false;
     }
     for (uint32_t i = 0, parent = above; i < added; i++, parent = tree->count + i) {
@@ -179,16 +176,15 @@ static bool append_chain(struct stack_tree *tree, enum stack_kind kind, struct s
         const uint64_t frame = path->frames[path->count];
 
         tree->count++;
-        *node_at(tree, tree->count) =
-            (struct stack_tree_node){{(uint32_t)frame, (uint32_t)(frame >> 32)}, above};
+        *node_at(tree, tree->count) = (struct stack_tree_node){{(uint32_t)frame, (uint32_t)(frame >> 32)}, above};
         *table_free_slot(tree, hashes[i]) = tag_of(hashes[i]) | tree->count;
         path->nodes[path->count] = above = tree->count;
     }
     return true;
 }
 
-unsigned stack_tree_shared(const struct stack_tree *tree, enum stack_kind kind, const uint64_t *keys,
-                           uint64_t *frames, unsigned count, unsigned generation)
+unsigned stack_tree_shared(const struct stack_tree *tree, enum stack_kind kind, const uint64_t *keys, uint64_t *frames,
+                           unsigned count, unsigned generation)
 {
     const struct stack_path *path = tree->last != NULL ? &tree->last[kind] : NULL;
     unsigned shared = 0;
@@ -203,8 +199,8 @@ unsigned stack_tree_shared(const struct stack_tree *tree, enum stack_kind kind, 
     return shared;
 }
 
-uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, const uint64_t *keys,
-                        const uint64_t *frames, unsigned count, unsigned generation)
+uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, const uint64_t *keys, const uint64_t *frames,
+                        unsigned count, unsigned generation)
 {
     uint32_t above = ROOT | (generation << 1) | (kind == STACK_PYTHON);
     struct stack_path *path;

@@ -62,8 +62,8 @@ uint32_t callsites_count(const struct callsites *callsites);
 /// After the last event, before callsites_finish: call sites that are small give up their stacks. `sizes[n]`: enum join_size
 /// (model/derive/join.h) of call site n, from 1 to callsites_count; `joined[n]` becomes the call site whose figures have its own
 /// from then on: itself, or the one that all small ones share which leave the kept stacks at the same frame. The unused go.
-int callsites_join(struct callsites *callsites, const uint8_t *sizes, uint32_t *joined,
-                   store_progress progress, void *context, struct varve_message *message);
+int callsites_join(struct callsites *callsites, const uint8_t *sizes, uint32_t *joined, store_progress progress,
+                   void *context, struct varve_message *message);
 /// Write module, symbol, stack_node, callsite, as far as callsites_step has not. Native and Python frames are merged: each run of
 /// interpreter-loop frames stands for its Python frames.
 int callsites_finish(struct callsites *callsites, struct store *store, store_progress progress, void *context,

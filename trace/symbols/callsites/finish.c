@@ -31,8 +31,7 @@ static int write_modules(const struct callsites *callsites, struct store *store)
             hex[2 * i + 1] = digits[(unsigned char)build_id[i] & 15U];
         }
         hex[2 * bytes] = '\0';
-        result = store_module(store, id, callsites_text(&callsites->texts, module->first, NULL),
-                              bytes ? hex : NULL);
+        result = store_module(store, id, callsites_text(&callsites->texts, module->first, NULL), bytes ? hex : NULL);
     }
     return result;
 }
@@ -104,8 +103,7 @@ int callsites_finish(struct callsites *callsites, struct store *store, store_pro
         result = store_commit(store, NULL, 0, message);
     }
     if (result != VARVE_OK) {
-        return varve_message_set(message, result, "call sites could not be written: %s",
-                                 varve_strerror(result));
+        return varve_message_set(message, result, "call sites could not be written: %s", varve_strerror(result));
     }
     return VARVE_OK;
 }

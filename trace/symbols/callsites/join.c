@@ -23,8 +23,8 @@ struct join {
     const uint8_t *sizes;
     uint32_t *joined;
     struct callsites_merge kept; /* the lines that are written */
-    uint32_t *above;  /* of line n of all: one more than the innermost kept line of its path, 0: not known */
-    uint32_t *groups; /* of kept line n: the call site of the small ones there, 0: none */
+    uint32_t *above;             /* of line n of all: one more than the innermost kept line of its path, 0: not known */
+    uint32_t *groups;            /* of kept line n: the call site of the small ones there, 0: none */
 };
 
 /* The path of a kept stack in both trees. */
@@ -87,8 +87,7 @@ static int join_small(struct join *join, uint32_t id)
         if (!ARRAY_GROW(output->rows, output->row_capacity, (size_t)output->row_count + 1)) {
             return VARVE_ERROR_NO_MEMORY;
         }
-        output->rows[output->row_count++] =
-            (struct output_row){above, resolver_symbol_count(output->resolver) + 1, -1};
+        output->rows[output->row_count++] = (struct output_row){above, resolver_symbol_count(output->resolver) + 1, -1};
     } else {
         output->lines[id] = OUTPUT_LINE_NONE;
     }
@@ -144,14 +143,12 @@ static bool is_group(const struct callsites_output *output, uint32_t line)
 
 static uint32_t site_symbol(const struct callsites_output *output, uint32_t line)
 {
-    return is_group(output, line) ? output->rows[line - 1].symbol
-                                  : callsites_line_symbol(output->merge.lines, line);
+    return is_group(output, line) ? output->rows[line - 1].symbol : callsites_line_symbol(output->merge.lines, line);
 }
 
 static uint32_t site_user(const struct callsites_output *output, uint32_t line)
 {
-    return is_group(output, line) ? output->rows[line - 1].symbol
-                                  : callsites_line_user(output->merge.lines, line);
+    return is_group(output, line) ? output->rows[line - 1].symbol : callsites_line_user(output->merge.lines, line);
 }
 
 static uint32_t site_depth(const struct callsites_output *output, uint32_t line)
@@ -201,8 +198,8 @@ static int write_rows(const struct callsites *callsites, struct store *store, co
         const uint32_t line = output->lines[id];
 
         if (line != OUTPUT_LINE_NONE) {
-            error = store_callsite(store, id, line, site_depth(output, line),
-                                   symbols[site_symbol(output, line)], symbols[site_user(output, line)]);
+            error = store_callsite(store, id, line, site_depth(output, line), symbols[site_symbol(output, line)],
+                                   symbols[site_user(output, line)]);
         }
     }
     return error;
@@ -236,12 +233,11 @@ int callsites_hold(struct callsites *callsites, struct varve_message *message)
     return error;
 }
 
-int callsites_join(struct callsites *callsites, const uint8_t *sizes, uint32_t *joined,
-                   store_progress progress, void *context, struct varve_message *message)
+int callsites_join(struct callsites *callsites, const uint8_t *sizes, uint32_t *joined, store_progress progress,
+                   void *context, struct varve_message *message)
 {
     int error = callsites_hurry(callsites, message);
-    struct join join = {
-        .callsites = callsites, .output = callsites->output, .sizes = sizes, .joined = joined};
+    struct join join = {.callsites = callsites, .output = callsites->output, .sizes = sizes, .joined = joined};
 
     for (uint32_t id = 0; id <= callsites->stacks.count; id++) {
         joined[id] = id;
@@ -255,9 +251,9 @@ int callsites_join(struct callsites *callsites, const uint8_t *sizes, uint32_t *
     if (error == VARVE_OK) {
         error = join_run(&join);
     }
-    return error == VARVE_OK ? VARVE_OK
-                             : varve_message_set(message, error, "call sites could not be put together: %s",
-                                                 varve_strerror(error));
+    return error == VARVE_OK
+               ? VARVE_OK
+               : varve_message_set(message, error, "call sites could not be put together: %s", varve_strerror(error));
 }
 
 uint32_t callsites_count(const struct callsites *callsites)

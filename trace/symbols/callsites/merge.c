@@ -86,8 +86,7 @@ static void step_over_cut(const struct callsites_merge *merge, struct step *step
     while (python != 0 && !(roles_of(merge, python) & CALLSITES_ROLE_CUT)) {
         python = parent_of(merge, python);
     }
-    for (; python != 0 && step->next.second != python;
-         step->next.second = parent_of(merge, step->next.second)) {
+    for (; python != 0 && step->next.second != python; step->next.second = parent_of(merge, step->next.second)) {
         step_add(merge, step, step->next.second);
     }
     step->next.second = python != 0 ? parent_of(merge, python) : step->next.second;
@@ -156,8 +155,7 @@ static int add_frame(struct callsites_merge *merge, uint32_t id, uint32_t *line)
         if (!ARRAY_GROW(merge->lines, merge->line_capacity, (size_t)number + 1)) {
             return VARVE_ERROR_NO_MEMORY;
         }
-        error =
-            merge->add(merge->context, number, outer, symbol->symbol, has_pc ? (int64_t)frame->position : -1);
+        error = merge->add(merge->context, number, outer, symbol->symbol, has_pc ? (int64_t)frame->position : -1);
         if (error != VARVE_OK) {
             return error;
         }
@@ -242,9 +240,8 @@ static void add_loops(struct callsites_merge *merge)
     const bool is_python = merge->frames[frame_of(merge, node) - 1].is_python != 0;
 
     assert(parent_of(merge, node) < node);
-    merge->loops[node - 1] =
-        loops_of(merge, parent_of(merge, node)) +
-        (is_python ? is_entry(merge, node) : (roles_of(merge, node) & CALLSITES_ROLE_LOOP) != 0);
+    merge->loops[node - 1] = loops_of(merge, parent_of(merge, node)) +
+                             (is_python ? is_entry(merge, node) : (roles_of(merge, node) & CALLSITES_ROLE_LOOP) != 0);
 }
 
 int callsites_merge_extend(struct callsites_merge *merge)
@@ -256,8 +253,7 @@ int callsites_merge_extend(struct callsites_merge *merge)
     while (merge->role_count < merge->frame_count) {
         add_roles(merge);
     }
-    while (merge->node_count < merge->nodes->count &&
-           frame_of(merge, merge->node_count + 1) <= merge->frame_count) {
+    while (merge->node_count < merge->nodes->count && frame_of(merge, merge->node_count + 1) <= merge->frame_count) {
         add_loops(merge);
     }
     return VARVE_OK;
@@ -305,8 +301,7 @@ static bool is_torch_call(const struct callsites_line *lines, uint32_t line)
 }
 
 /* The innermost Python line, the program's own rather than PyTorch's or one that only allocates; NULL if there is none. */
-static const struct callsites_line *python_line(const struct callsites_line *lines, uint32_t line,
-                                                bool is_torch_passed)
+static const struct callsites_line *python_line(const struct callsites_line *lines, uint32_t line, bool is_torch_passed)
 {
     const struct callsites_line *first = NULL;
 

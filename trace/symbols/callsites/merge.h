@@ -63,8 +63,8 @@ struct callsites_merge {
     uint32_t line_count;
     uint32_t *roles; /* of frame n at [n - 1] */
     size_t role_count, role_capacity;
-    uint32_t *
-        loops; /* of node n at [n - 1]: native frames of the loop, or Python frames that entered it, in its path */
+    uint32_t
+        *loops; /* of node n at [n - 1]: native frames of the loop, or Python frames that entered it, in its path */
     uint32_t node_count; /* all of whose frames are resolved */
     size_t loop_capacity;
     struct pairs done;   /* pairs of nodes, see merge.c */

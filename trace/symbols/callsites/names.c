@@ -157,8 +157,8 @@ static bool is_torch_allocation(const char *function)
             return true;
         }
     }
-    return (has_prefix(function, "c10::") || has_prefix(function, "at::")) && member != NULL &&
-           allocator != NULL && allocator < member;
+    return (has_prefix(function, "c10::") || has_prefix(function, "at::")) && member != NULL && allocator != NULL &&
+           allocator < member;
 }
 
 bool callsites_name_is_allocation(const char *function)
@@ -170,8 +170,7 @@ bool callsites_name_is_allocation(const char *function)
         function += strlen("__GI_");
     }
     name = (struct name){function, strcspn(function, ".@")};
-    if (bsearch(&name, exact_names, sizeof(exact_names) / sizeof(*exact_names), sizeof(*exact_names),
-                compare_name)) {
+    if (bsearch(&name, exact_names, sizeof(exact_names) / sizeof(*exact_names), sizeof(*exact_names), compare_name)) {
         return true;
     }
     for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++) {
@@ -254,9 +253,8 @@ bool callsites_path_is_storage(const char *module_path)
 
 bool callsites_path_is_torch(const char *module_path)
 {
-    static const char *const names[] = {"libtorch", "libc10",      "libcublas",   "libcudnn",
-                                        "libcufft", "libcusolver", "libcusparse", "libnccl",
-                                        "libnvrtc", "libnvJitLink"};
+    static const char *const names[] = {"libtorch",    "libc10",      "libcublas", "libcudnn", "libcufft",
+                                        "libcusolver", "libcusparse", "libnccl",   "libnvrtc", "libnvJitLink"};
 
     return is_one_of(module_path, names, sizeof(names) / sizeof(*names));
 }

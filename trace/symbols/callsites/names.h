@@ -16,7 +16,7 @@ bool callsites_path_is_interpreter(const char *module_path);
 bool callsites_path_is_recorder(const char *module_path);
 bool callsites_path_is_driver(const char *module_path);  /* libcuda and what stands in front of it */
 bool callsites_path_is_storage(const char *module_path); /* libvarve.so: allocator and storages */
-bool callsites_path_is_torch(const char *module_path); /* native code of PyTorch and the libraries below it */
+bool callsites_path_is_torch(const char *module_path);   /* native code of PyTorch and the libraries below it */
 bool callsites_path_is_storage_python(const char *file); /* the Python package over libvarve.so */
 bool callsites_path_is_torch_python(const char *file);   /* Python code of PyTorch, or ours beside it */
 

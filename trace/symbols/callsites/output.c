@@ -105,8 +105,7 @@ static bool pass_rows(struct callsites_output *output, struct store *store, bool
     while (output->row_passed < output->row_count && has_room(store, is_end)) {
         const struct output_row *row = &output->rows[output->row_passed];
 
-        *error = store_stack_node(store, output->row_first + output->row_passed + 1, row->parent, row->symbol,
-                                  row->pc);
+        *error = store_stack_node(store, output->row_first + output->row_passed + 1, row->parent, row->symbol, row->pc);
         if (*error != VARVE_OK) {
             return false;
         }
@@ -125,8 +124,7 @@ static bool merge_stack(struct callsites *callsites, uint32_t id, uint32_t *line
 {
     struct callsites_output *output = callsites->output;
 
-    if (id > callsites->stacks.count ||
-        !callsites_merge_knows(&output->merge, callsites->stacks.pairs[id - 1])) {
+    if (id > callsites->stacks.count || !callsites_merge_knows(&output->merge, callsites->stacks.pairs[id - 1])) {
         return false;
     }
     if (id + FETCH_AHEAD <= callsites->stacks.count) {
@@ -205,8 +203,7 @@ int output_open(struct callsites *callsites, struct varve_message *message)
     if (callsites->output == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    return callsites->output->resolver == NULL ? resolver_open(&callsites->output->resolver, message)
-                                               : VARVE_OK;
+    return callsites->output->resolver == NULL ? resolver_open(&callsites->output->resolver, message) : VARVE_OK;
 }
 
 static int step(struct callsites *callsites, struct store *store, bool *more_out)
@@ -224,8 +221,7 @@ static int step(struct callsites *callsites, struct store *store, bool *more_out
            (output->is_held ? hold_stack(callsites, &error) : pass_stack(callsites, store, false, &error))) {
     }
     *more_out = output->merge.line_count - lines >= STEP_LINES || output->stacks - stacks >= STEP_STACKS;
-    output->is_streamed =
-        !output->is_held && (output->is_streamed || output->stacks + output->merge.line_count > 0);
+    output->is_streamed = !output->is_held && (output->is_streamed || output->stacks + output->merge.line_count > 0);
     return error;
 }
 
@@ -462,8 +458,7 @@ static void ahead_free(struct ahead *ahead)
 }
 
 /* As many stacks as there are; nothing waits in the output before. */
-static int pass_ahead(struct callsites *callsites, struct store *store, store_progress progress,
-                      void *context)
+static int pass_ahead(struct callsites *callsites, struct store *store, store_progress progress, void *context)
 {
     struct ahead *ahead = calloc(1, sizeof(*ahead));
     struct batch *batch = NULL;

@@ -71,8 +71,7 @@ static bool matches(const struct varve_plumbing *plumbing, enum kind kind, const
 {
     struct pattern *const *lists = plumbing->lists[kind];
 
-    return text != NULL &&
-           (list_matches(lists[(unsigned char)text[0]], text) || list_matches(lists[LISTS - 1], text));
+    return text != NULL && (list_matches(lists[(unsigned char)text[0]], text) || list_matches(lists[LISTS - 1], text));
 }
 
 static int add(struct varve_plumbing *plumbing, enum kind kind, const char *text, size_t bytes)
@@ -92,18 +91,15 @@ static int add(struct varve_plumbing *plumbing, enum kind kind, const char *text
 
 static int add_pattern(struct varve_plumbing *plumbing, const char *text, size_t bytes)
 {
-    static const char *const kinds[KIND_LIMIT] = {[KIND_FUNCTION] = "function:",
-                                                  [KIND_FILE] = "file:",
-                                                  [KIND_MODULE] = "module:",
-                                                  [KIND_LIBRARY] = "library:"};
+    static const char *const kinds[KIND_LIMIT] = {
+        [KIND_FUNCTION] = "function:", [KIND_FILE] = "file:", [KIND_MODULE] = "module:", [KIND_LIBRARY] = "library:"};
     int error;
 
     for (unsigned kind = 0; kind < KIND_LIMIT; kind++) {
         const size_t length = strlen(kinds[kind]);
 
         if (bytes >= length && strncmp(text, kinds[kind], length) == 0) {
-            return bytes > length ? add(plumbing, (enum kind)kind, text + length, bytes - length)
-                                  : VARVE_ERROR_INVALID;
+            return bytes > length ? add(plumbing, (enum kind)kind, text + length, bytes - length) : VARVE_ERROR_INVALID;
         }
     }
     if (bytes == 0 || memchr(text, '/', bytes) == NULL) {
@@ -117,10 +113,10 @@ int varve_plumbing_add(struct varve_plumbing *plumbing, const char *pattern, str
 {
     const int error = add_pattern(plumbing, pattern, strlen(pattern));
 
-    return error == VARVE_OK ? VARVE_OK
-                             : varve_message_set(message, error, "pattern '%s': %s", pattern,
-                                                 error == VARVE_ERROR_INVALID ? "nothing to look for"
-                                                                              : varve_strerror(error));
+    return error == VARVE_OK
+               ? VARVE_OK
+               : varve_message_set(message, error, "pattern '%s': %s", pattern,
+                                   error == VARVE_ERROR_INVALID ? "nothing to look for" : varve_strerror(error));
 }
 
 int varve_plumbing_add_lines(struct varve_plumbing *plumbing, const char *text, struct varve_message *message)
@@ -141,8 +137,7 @@ int varve_plumbing_add_lines(struct varve_plumbing *plumbing, const char *text, 
         }
         if (error != VARVE_OK) {
             return varve_message_set(message, error, "line %lu: %s", number,
-                                     error == VARVE_ERROR_INVALID ? "nothing to look for"
-                                                                  : varve_strerror(error));
+                                     error == VARVE_ERROR_INVALID ? "nothing to look for" : varve_strerror(error));
         }
     }
     return VARVE_OK;
@@ -151,8 +146,8 @@ int varve_plumbing_add_lines(struct varve_plumbing *plumbing, const char *text, 
 int varve_plumbing_open(struct varve_plumbing **plumbing_out)
 {
     struct varve_plumbing *plumbing = calloc(1, sizeof(*plumbing));
-    const int error = plumbing != NULL ? varve_plumbing_add_lines(plumbing, callsites_plumbing_txt, NULL)
-                                       : VARVE_ERROR_NO_MEMORY;
+    const int error =
+        plumbing != NULL ? varve_plumbing_add_lines(plumbing, callsites_plumbing_txt, NULL) : VARVE_ERROR_NO_MEMORY;
 
     if (error != VARVE_OK) {
         varve_plumbing_close(plumbing);
@@ -185,8 +180,7 @@ static bool function_matches(const struct varve_plumbing *plumbing, const char *
 {
     const char *name = callsites_name_begin(function);
 
-    return matches(plumbing, KIND_FUNCTION, function) ||
-           (name != function && matches(plumbing, KIND_FUNCTION, name));
+    return matches(plumbing, KIND_FUNCTION, function) || (name != function && matches(plumbing, KIND_FUNCTION, name));
 }
 
 static bool is_runtime(const struct varve_plumbing *plumbing, const char *module)

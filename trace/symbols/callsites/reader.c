@@ -72,8 +72,7 @@ static bool entry_is_sound(const struct callsite_file_entry *entry, const uint8_
         return is_padded(entry, sizeof(code) + code.name_bytes + code.file_bytes);
     case CALLSITE_FILE_TAG_NATIVE:
     case CALLSITE_FILE_TAG_PYTHON:
-        return entry->bytes >= chain_bytes &&
-               entry->bytes <= chain_bytes + CALLSITE_FILE_DEPTH_MAX * sizeof(uint64_t);
+        return entry->bytes >= chain_bytes && entry->bytes <= chain_bytes + CALLSITE_FILE_DEPTH_MAX * sizeof(uint64_t);
     case CALLSITE_FILE_TAG_SITE:
         return entry->bytes == sizeof(struct callsite_file_site);
     case CALLSITE_FILE_TAG_STACK:
@@ -81,8 +80,7 @@ static bool entry_is_sound(const struct callsite_file_entry *entry, const uint8_
             return false;
         }
         memcpy(&callsite, payload, sizeof(callsite));
-        return callsite.native_count <= CALLSITE_FILE_DEPTH_MAX &&
-               callsite.python_count <= CALLSITE_FILE_DEPTH_MAX &&
+        return callsite.native_count <= CALLSITE_FILE_DEPTH_MAX && callsite.python_count <= CALLSITE_FILE_DEPTH_MAX &&
                is_padded(entry, sizeof(callsite) + callsite.native_count * sizeof(uint64_t) +
                                     callsite.python_count * sizeof(struct callsite_file_python));
     default:
@@ -92,8 +90,7 @@ static bool entry_is_sound(const struct callsite_file_entry *entry, const uint8_
 
 /* ---- modules ---- */
 
-static void take_module(struct callsites *callsites, struct callsites_process *process,
-                        const uint8_t *payload)
+static void take_module(struct callsites *callsites, struct callsites_process *process, const uint8_t *payload)
 {
     struct callsite_file_module module;
     struct pair pair = {0, 0};
@@ -149,8 +146,7 @@ static void take_code(struct callsites *callsites, struct callsites_process *pro
     pair.first = intern(&callsites->texts, payload, code.name_bytes, 1);
     pair.second = intern(&callsites->texts, payload + code.name_bytes, code.file_bytes, 1);
     number = pairs_intern(&callsites->codes, pair);
-    if (number == 0 || code.code == 0 || code.code > CALLSITE_FILE_NUMBER_MAX ||
-        !index_reserve(&process->codes)) {
+    if (number == 0 || code.code == 0 || code.code > CALLSITE_FILE_NUMBER_MAX || !index_reserve(&process->codes)) {
         process->errors++;
         return;
     }
@@ -181,8 +177,7 @@ static void numbers_set(struct callsites_numbers *numbers, uint32_t number, uint
 /* ---- stacks ---- */
 
 /* A call at the very end of a module returns past it: the module is that of the call, one byte before. */
-static uint32_t native_frame(struct callsites *callsites, const struct callsites_process *process,
-                             uint64_t pc)
+static uint32_t native_frame(struct callsites *callsites, const struct callsites_process *process, uint64_t pc)
 {
     struct callsites_frame frame = {pc, 0, 0};
     const struct range *range = ranges_at(&process->mapped, pc ? pc - 1 : 0);
@@ -196,8 +191,7 @@ static uint32_t native_frame(struct callsites *callsites, const struct callsites
     return intern(&callsites->frames, &frame, sizeof(frame), 0);
 }
 
-static uint32_t python_frame(struct callsites *callsites, const struct callsites_process *process,
-                             uint64_t word)
+static uint32_t python_frame(struct callsites *callsites, const struct callsites_process *process, uint64_t word)
 {
     struct callsites_frame frame = {.is_python = 1};
     struct callsite_file_python python;
@@ -209,8 +203,8 @@ static uint32_t python_frame(struct callsites *callsites, const struct callsites
 }
 
 /* The number of a frame, which the file has as a word of 8 bytes; 0 without memory. */
-static uint32_t frame_number(struct callsites *callsites, const struct callsites_process *process,
-                             bool is_python, const uint8_t *payload)
+static uint32_t frame_number(struct callsites *callsites, const struct callsites_process *process, bool is_python,
+                             const uint8_t *payload)
 {
     uint64_t word;
 
@@ -219,8 +213,8 @@ static uint32_t frame_number(struct callsites *callsites, const struct callsites
 }
 
 /* The node of a frame inside `parent`; 0 without memory. */
-static uint32_t take_frame(struct callsites *callsites, const struct callsites_process *process,
-                           bool is_python, uint32_t parent, const uint8_t *payload)
+static uint32_t take_frame(struct callsites *callsites, const struct callsites_process *process, bool is_python,
+                           uint32_t parent, const uint8_t *payload)
 {
     const struct pair node = {parent, frame_number(callsites, process, is_python, payload)};
 
@@ -235,8 +229,8 @@ static bool node_is_python(const struct callsites *callsites, uint32_t number)
 }
 
 /* The recording's number of a node of the file, 0 for none; false: it is not there, or of the other kind. */
-static bool find_node(const struct callsites *callsites, const struct callsites_process *process,
-                      bool is_python, uint32_t number, uint32_t *node_out)
+static bool find_node(const struct callsites *callsites, const struct callsites_process *process, bool is_python,
+                      uint32_t number, uint32_t *node_out)
 {
     *node_out = numbers_find(&process->nodes, number);
     return number == 0 || (*node_out != 0 && node_is_python(callsites, *node_out) == is_python);
@@ -275,8 +269,7 @@ static void take_nodes(struct callsites *callsites, struct callsites_process *pr
         }
         node = frames[i] ? pairs_intern(&callsites->nodes, (struct pair){node, frames[i]}) : 0;
         /* A number that comes twice keeps its first frame: call sites may refer to it. */
-        if (node == 0 || numbers_find(&process->nodes, chain.first) ||
-            !numbers_reserve(&process->nodes, chain.first)) {
+        if (node == 0 || numbers_find(&process->nodes, chain.first) || !numbers_reserve(&process->nodes, chain.first)) {
             process->errors++;
             return;
         }
@@ -335,8 +328,7 @@ static bool take_frames(struct callsites *callsites, const struct callsites_proc
                         const uint8_t *payload, unsigned count, uint32_t *node_out)
 {
     for (*node_out = 0; count > 0; count--) {
-        *node_out =
-            take_frame(callsites, process, is_python, *node_out, payload + (count - 1) * sizeof(uint64_t));
+        *node_out = take_frame(callsites, process, is_python, *node_out, payload + (count - 1) * sizeof(uint64_t));
         if (*node_out == 0) {
             return false;
         }
@@ -353,8 +345,8 @@ static void take_stack(struct callsites *callsites, struct callsites_process *pr
     memcpy(&whole, payload, sizeof(whole));
     payload += sizeof(whole);
     if (!take_frames(callsites, process, false, payload, whole.native_count, &stack.first) ||
-        !take_frames(callsites, process, true, payload + whole.native_count * sizeof(uint64_t),
-                     whole.python_count, &stack.second)) {
+        !take_frames(callsites, process, true, payload + whole.native_count * sizeof(uint64_t), whole.python_count,
+                     &stack.second)) {
         process->errors++;
         return;
     }
@@ -362,8 +354,7 @@ static void take_stack(struct callsites *callsites, struct callsites_process *pr
 }
 
 /* What the process had no room for, as one call site with one frame. */
-static uint32_t callsite_not_kept(struct callsites *callsites, struct callsites_process *process,
-                                  uint32_t process_id)
+static uint32_t callsite_not_kept(struct callsites *callsites, struct callsites_process *process, uint32_t process_id)
 {
     const struct callsites_frame frame = {.position = CALLSITES_POSITION_NOT_KEPT};
     struct pair node = {0, 0};
@@ -372,10 +363,9 @@ static uint32_t callsite_not_kept(struct callsites *callsites, struct callsites_
     if (process->not_kept == 0) {
         node.second = intern(&callsites->frames, &frame, sizeof(frame), 0);
         stack.first = node.second ? pairs_intern(&callsites->nodes, node) : 0;
-        process->not_kept = stack.first
-                                ? intern_stack(callsites, stack,
-                                               (struct callsites_origin){process_id, CALLSITE_FILE_NOT_KEPT})
-                                : 0;
+        process->not_kept =
+            stack.first ? intern_stack(callsites, stack, (struct callsites_origin){process_id, CALLSITE_FILE_NOT_KEPT})
+                        : 0;
     }
     return process->not_kept;
 }
@@ -544,8 +534,7 @@ static void tell_listener(const struct callsites *callsites, struct unroll *unro
         (void)unroll_take(unroll, entry, payload); /* without memory its call sites are not reported */
     } else if (entry->tag == CALLSITE_FILE_TAG_SITE) {
         if (unroll_site(unroll, payload, &stack)) {
-            callsites->listener(callsites->listener_context, process_id, &stack.entry,
-                                (const uint8_t *)&stack.stack);
+            callsites->listener(callsites->listener_context, process_id, &stack.entry, (const uint8_t *)&stack.stack);
         }
     } else if (entry->tag < CALLSITE_FILE_TAG_PADDING) {
         callsites->listener(callsites->listener_context, process_id, entry, payload);
@@ -553,8 +542,8 @@ static void tell_listener(const struct callsites *callsites, struct unroll *unro
 }
 
 /* Takes the complete entries at the front of the buffer; returns their bytes. */
-static size_t take_entries(struct callsites *callsites, struct callsites_process *process,
-                           uint32_t process_id, size_t bytes)
+static size_t take_entries(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
+                           size_t bytes)
 {
     struct callsite_file_entry entry;
     size_t at = 0;
@@ -577,8 +566,7 @@ static size_t take_entries(struct callsites *callsites, struct callsites_process
             process->is_ended = true;
             break;
         }
-        tell_listener(callsites, &process->unroll, process_id, &entry,
-                      callsites->buffer + at + sizeof(entry));
+        tell_listener(callsites, &process->unroll, process_id, &entry, callsites->buffer + at + sizeof(entry));
         at += sizeof(entry) + entry.bytes;
     }
     return at;
@@ -627,8 +615,7 @@ void callsites_replay(const struct callsites *callsites)
 }
 
 /* True if the file is open and is a file; `size_out` is how much it holds now. */
-static bool process_file_open(struct callsites *callsites, struct callsites_process *process,
-                              uint64_t *size_out)
+static bool process_file_open(struct callsites *callsites, struct callsites_process *process, uint64_t *size_out)
 {
     struct stat status;
 
@@ -745,8 +732,7 @@ static int commit_unknown(struct callsites *callsites, struct store *store)
 {
     int result = VARVE_OK;
 
-    for (uint32_t id = 1;
-         callsites->has_new_unknown && id < callsites->process_capacity && result == VARVE_OK; id++) {
+    for (uint32_t id = 1; callsites->has_new_unknown && id < callsites->process_capacity && result == VARVE_OK; id++) {
         if (callsites->processes[id] && callsites->processes[id]->unknown) {
             result = store_stat(store, CALLSITES_STAT_UNKNOWN, (int64_t)id, "data_loss", "sites",
                                 callsites->processes[id]->unknown);
@@ -799,8 +785,7 @@ struct origins {
     size_t count, capacity;
 };
 
-static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
-                       uint32_t count)
+static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite, uint32_t count)
 {
     struct origins *origins = context;
     struct callsites_process *process = process_of(origins->callsites, process_id);
@@ -824,8 +809,7 @@ static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id,
 static int take_unknown(void *context, int64_t idx, int64_t value)
 {
     struct callsites *callsites = context;
-    struct callsites_process *process =
-        idx > 0 && idx < UINT32_MAX ? process_of(callsites, (uint32_t)idx) : NULL;
+    struct callsites_process *process = idx > 0 && idx < UINT32_MAX ? process_of(callsites, (uint32_t)idx) : NULL;
 
     if (process && value > 0) {
         process->unknown = value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
@@ -847,8 +831,8 @@ static uint32_t find_read(const struct callsites_process *process, uint32_t loca
 }
 
 /* Fill the numbers 1..origins->count. */
-static int place_stored(const struct callsites *callsites, const struct origins *origins,
-                        const struct placed *placed, struct varve_message *message)
+static int place_stored(const struct callsites *callsites, const struct origins *origins, const struct placed *placed,
+                        struct varve_message *message)
 {
     for (size_t i = 0; i < origins->count; i++) {
         const struct origin *origin = &origins->rows[i];
@@ -926,9 +910,8 @@ static int renumber(struct callsites *callsites, const struct origins *origins, 
     }
     free(placed.moved);
     free(placed.is_taken);
-    return result == VARVE_ERROR_NO_MEMORY
-               ? varve_message_set(message, result, "no memory for the call sites")
-               : result;
+    return result == VARVE_ERROR_NO_MEMORY ? varve_message_set(message, result, "no memory for the call sites")
+                                           : result;
 }
 
 int callsites_resume(struct callsites *callsites, struct store *store, struct varve_message *message)

@@ -162,8 +162,8 @@ static void add_place(struct resolver *resolver, const struct symbol_key *key, u
         fail(resolver, VARVE_ERROR_NO_MEMORY);
         return;
     }
-    resolver->places[resolver->place_count++] = (struct callsites_line_symbol){
-        number, roles | (uint32_t)resolver->ranks[number - 1] << CALLSITES_RANK_SHIFT};
+    resolver->places[resolver->place_count++] =
+        (struct callsites_line_symbol){number, roles | (uint32_t)resolver->ranks[number - 1] << CALLSITES_RANK_SHIFT};
 }
 
 static void take_native(void *context, const struct symbols_frame *frame)
@@ -175,8 +175,7 @@ static void take_native(void *context, const struct symbols_frame *frame)
                                    .module = module != NULL ? module->text : 0,
                                    .line = frame->line,
                                    .is_inlined = frame->is_inlined};
-    uint32_t roles =
-        (module != NULL ? module->roles : 0) | (frame->function == NULL ? CALLSITES_ROLE_UNNAMED : 0U);
+    uint32_t roles = (module != NULL ? module->roles : 0) | (frame->function == NULL ? CALLSITES_ROLE_UNNAMED : 0U);
 
     if (frame->function != NULL && callsites_name_is_allocation(frame->function)) {
         roles |= CALLSITES_ROLE_ALLOCATION;
@@ -192,8 +191,7 @@ static void resolve_outside(struct resolver *resolver, uint64_t position)
     struct symbol_key key = {0};
 
     if (position == CALLSITES_POSITION_CUT || position == CALLSITES_POSITION_NOT_KEPT) {
-        key.function =
-            text_number(resolver, position == CALLSITES_POSITION_CUT ? CUT_FUNCTION : NOT_KEPT_FUNCTION);
+        key.function = text_number(resolver, position == CALLSITES_POSITION_CUT ? CUT_FUNCTION : NOT_KEPT_FUNCTION);
         add_place(resolver, &key, CALLSITES_ROLE_CUT);
     } else {
         add_place(resolver, &key, CALLSITES_ROLE_UNNAMED);
@@ -276,8 +274,7 @@ static void resolve_next(struct resolver *resolver)
     } else {
         resolve_native(resolver, frame);
     }
-    resolver->resolved[at] =
-        (struct callsites_resolved){(uint32_t)start, (uint32_t)(resolver->place_count - start)};
+    resolver->resolved[at] = (struct callsites_resolved){(uint32_t)start, (uint32_t)(resolver->place_count - start)};
     __atomic_store_n(&resolver->done, ++resolver->order_at, __ATOMIC_RELAXED);
 }
 
@@ -360,8 +357,7 @@ static void *run_beside(void *context)
 
     (void)setpriority(PRIO_PROCESS, (id_t)gettid(), 10); /* on Linux, of this thread alone */
     while (!__atomic_load_n(&resolver->must_end, __ATOMIC_ACQUIRE)) {
-        if (sem_wait(&resolver->work) == 0 &&
-            __atomic_load_n(&resolver->state, __ATOMIC_ACQUIRE) == STATE_BUSY) {
+        if (sem_wait(&resolver->work) == 0 && __atomic_load_n(&resolver->state, __ATOMIC_ACQUIRE) == STATE_BUSY) {
             run_batch(resolver);
         }
     }
@@ -398,8 +394,7 @@ static bool add_module(struct resolver *resolver, const struct callsites *callsi
     struct resolver_module module = {.path = strdup(callsites_text(&callsites->texts, pair->first, NULL))};
     const char *build_id = callsites_text(&callsites->texts, pair->second, &module.build_id_bytes);
 
-    if (module.path == NULL ||
-        !ARRAY_GROW(resolver->modules, resolver->module_capacity, resolver->module_count + 1)) {
+    if (module.path == NULL || !ARRAY_GROW(resolver->modules, resolver->module_capacity, resolver->module_count + 1)) {
         free(module.path);
         return false;
     }
@@ -408,12 +403,12 @@ static bool add_module(struct resolver *resolver, const struct callsites *callsi
     }
     memcpy(module.build_id, build_id, module.build_id_bytes);
     module.text = text_number(resolver, module.path);
-    module.roles = (callsites_path_is_interpreter(module.path) ? CALLSITES_ROLE_INTERPRETER : 0U) |
-                   (callsites_path_is_recorder(module.path) ? CALLSITES_ROLE_RECORDER : 0U) |
-                   (callsites_path_is_driver(module.path) || callsites_path_is_storage(module.path)
-                        ? CALLSITES_ROLE_ALLOCATION
-                        : 0U) |
-                   (callsites_path_is_torch(module.path) ? CALLSITES_ROLE_TORCH : 0U);
+    module.roles =
+        (callsites_path_is_interpreter(module.path) ? CALLSITES_ROLE_INTERPRETER : 0U) |
+        (callsites_path_is_recorder(module.path) ? CALLSITES_ROLE_RECORDER : 0U) |
+        (callsites_path_is_driver(module.path) || callsites_path_is_storage(module.path) ? CALLSITES_ROLE_ALLOCATION
+                                                                                         : 0U) |
+        (callsites_path_is_torch(module.path) ? CALLSITES_ROLE_TORCH : 0U);
     resolver->modules[resolver->module_count++] = module;
     return true;
 }
@@ -442,8 +437,7 @@ static bool add_owners(struct resolver *resolver, const struct callsites *callsi
 static int compare_frames(const void *left, const void *right, void *context)
 {
     const struct callsites_frame *frames = context;
-    const struct callsites_frame *a = &frames[*(const uint32_t *)left],
-                                 *b = &frames[*(const uint32_t *)right];
+    const struct callsites_frame *a = &frames[*(const uint32_t *)left], *b = &frames[*(const uint32_t *)right];
 
     if (a->is_python != b->is_python) {
         return a->is_python < b->is_python ? -1 : 1;
@@ -462,15 +456,13 @@ static int batch_extend(struct resolver *resolver, const struct callsites *calls
     const size_t count = callsites->frames.count - resolver->taken;
     const size_t left = resolver->order_count - resolver->order_at;
 
-    if (!add_owners(resolver, callsites) ||
-        !ARRAY_GROW(resolver->frames, resolver->frame_capacity, count + 1) ||
+    if (!add_owners(resolver, callsites) || !ARRAY_GROW(resolver->frames, resolver->frame_capacity, count + 1) ||
         !ARRAY_GROW(resolver->resolved, resolver->resolved_capacity, count + 1) ||
         !ARRAY_GROW(resolver->order, resolver->order_capacity, resolver->order_count + count - before + 1)) {
         return VARVE_ERROR_NO_MEMORY;
     }
     if (count > before) {
-        memcpy(&resolver->frames[before], &all[resolver->taken + before],
-               (count - before) * sizeof(*resolver->frames));
+        memcpy(&resolver->frames[before], &all[resolver->taken + before], (count - before) * sizeof(*resolver->frames));
     }
     memmove(resolver->order, resolver->order + resolver->order_at, left * sizeof(*resolver->order));
     for (size_t i = before; i < count; i++) {
@@ -480,8 +472,7 @@ static int batch_extend(struct resolver *resolver, const struct callsites *calls
     resolver->order_count = left + count - before;
     resolver->order_at = 0;
     __atomic_store_n(&resolver->done, 0, __ATOMIC_RELAXED);
-    qsort_r(resolver->order, resolver->order_count, sizeof(*resolver->order), compare_frames,
-            resolver->frames);
+    qsort_r(resolver->order, resolver->order_count, sizeof(*resolver->order), compare_frames, resolver->frames);
     return VARVE_OK;
 }
 
@@ -499,8 +490,8 @@ static int batch_take(struct resolver *resolver, struct resolved_frames *out)
         return VARVE_ERROR_NO_MEMORY;
     }
     for (size_t i = 0; i < resolver->frame_count; i++) {
-        out->frames[out->count++] = (struct callsites_resolved){(uint32_t)base + resolver->resolved[i].start,
-                                                                resolver->resolved[i].count};
+        out->frames[out->count++] =
+            (struct callsites_resolved){(uint32_t)base + resolver->resolved[i].start, resolver->resolved[i].count};
     }
     for (size_t i = 0; i < resolver->place_count; i++) {
         out->symbols[out->symbol_count++] = resolver->places[i];
@@ -577,8 +568,7 @@ static bool is_due(const struct resolver *resolver, uint64_t frames)
            (frames >= FRAMES_MIN || now_ns - resolver->ended_ns >= WAIT_MAX_NS);
 }
 
-int resolver_step(struct resolver *resolver, const struct callsites *callsites,
-                  struct resolved_frames *resolved)
+int resolver_step(struct resolver *resolver, const struct callsites *callsites, struct resolved_frames *resolved)
 {
     int error = VARVE_OK;
 
@@ -608,8 +598,7 @@ int resolver_step(struct resolver *resolver, const struct callsites *callsites,
     }
 }
 
-int resolver_hurry(struct resolver *resolver, const struct callsites *callsites,
-                   struct resolved_frames *resolved)
+int resolver_hurry(struct resolver *resolver, const struct callsites *callsites, struct resolved_frames *resolved)
 {
     int error;
 
@@ -625,8 +614,7 @@ int resolver_hurry(struct resolver *resolver, const struct callsites *callsites,
     return error;
 }
 
-int resolver_wait(struct resolver *resolver, struct resolved_frames *resolved, store_progress progress,
-                  void *context)
+int resolver_wait(struct resolver *resolver, struct resolved_frames *resolved, store_progress progress, void *context)
 {
     while (resolver->has_thread) {
         struct timespec until;
@@ -636,8 +624,7 @@ int resolver_wait(struct resolver *resolver, struct resolved_frames *resolved, s
         until.tv_nsec = (until.tv_nsec + PROGRESS_EVERY_NS) % 1000000000;
         resolver->has_thread = pthread_timedjoin_np(resolver->thread, NULL, &until) == ETIMEDOUT;
         if (progress != NULL) {
-            progress(context, "symbols", __atomic_load_n(&resolver->done, __ATOMIC_RELAXED),
-                     resolver->order_count);
+            progress(context, "symbols", __atomic_load_n(&resolver->done, __ATOMIC_RELAXED), resolver->order_count);
         }
     }
     if (resolver->symbols == NULL) {

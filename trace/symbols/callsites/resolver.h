@@ -34,14 +34,11 @@ void resolver_close(struct resolver *resolver);
 
 /// While the program runs: what is resolved is appended to `resolved`, and the thread, which gives way to everybody else and
 /// rests for most of the time, gets the frames that are new. Never waits.
-int resolver_step(struct resolver *resolver, const struct callsites *callsites,
-                  struct resolved_frames *resolved);
+int resolver_step(struct resolver *resolver, const struct callsites *callsites, struct resolved_frames *resolved);
 /// The program is over: the thread resolves all that is left, as fast as it can. To be called once, before resolver_wait.
-int resolver_hurry(struct resolver *resolver, const struct callsites *callsites,
-                   struct resolved_frames *resolved);
+int resolver_hurry(struct resolver *resolver, const struct callsites *callsites, struct resolved_frames *resolved);
 /// After resolver_hurry: until everything is resolved, and appended to `resolved`. `progress` may be NULL.
-int resolver_wait(struct resolver *resolver, struct resolved_frames *resolved, store_progress progress,
-                  void *context);
+int resolver_wait(struct resolver *resolver, struct resolved_frames *resolved, store_progress progress, void *context);
 
 /// The thread has no batch: resolver_symbol may be called for what is in `resolved`, until the next resolver_step.
 bool resolver_rests(const struct resolver *resolver);

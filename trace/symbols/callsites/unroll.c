@@ -17,8 +17,7 @@ bool unroll_take(struct unroll *unroll, const struct callsite_file_entry *entry,
 
     memcpy(&chain, payload, sizeof(chain));
     payload += sizeof(chain);
-    if (chain.first == 0 || chain.first > CALLSITE_FILE_NUMBER_MAX ||
-        count > CALLSITE_FILE_NUMBER_MAX - chain.first) {
+    if (chain.first == 0 || chain.first > CALLSITE_FILE_NUMBER_MAX || count > CALLSITE_FILE_NUMBER_MAX - chain.first) {
         return true; /* the reader counts it as damage */
     }
     if (count > 0 && !ARRAY_COVER(unroll->nodes, unroll->capacity, chain.first + count - 1)) {
@@ -55,9 +54,8 @@ bool unroll_site(const struct unroll *unroll, const uint8_t *payload, struct unr
         return false;
     }
     out->entry.tag = CALLSITE_FILE_TAG_STACK;
-    out->entry.bytes =
-        (uint32_t)(sizeof(out->stack) +
-                   (size_t)(out->stack.native_count + out->stack.python_count) * sizeof(out->frames[0]));
+    out->entry.bytes = (uint32_t)(sizeof(out->stack) +
+                                  (size_t)(out->stack.native_count + out->stack.python_count) * sizeof(out->frames[0]));
     return true;
 }
 

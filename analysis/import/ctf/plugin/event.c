@@ -380,8 +380,7 @@ static struct event_class *class_of(struct ctf_classes *classes, const bt_event_
 
 static uint64_t integer_of(const bt_field *field, bool is_signed)
 {
-    return is_signed ? (uint64_t)bt_field_integer_signed_get_value(field)
-                     : bt_field_integer_unsigned_get_value(field);
+    return is_signed ? (uint64_t)bt_field_integer_signed_get_value(field) : bt_field_integer_unsigned_get_value(field);
 }
 
 static void store(void *target, unsigned bytes, uint64_t value)
@@ -417,8 +416,7 @@ static const char *text_of(const bt_field *field)
 }
 
 /* The count is that of the array, whatever the event says: a larger one would be read past its end. */
-static bool array_read(struct ctf_classes *classes, const struct field *member, const bt_field *field,
-                       char *structure)
+static bool array_read(struct ctf_classes *classes, const struct field *member, const bt_field *field, char *structure)
 {
     struct scratch *scratch = &classes->scratch[classes->arrays++];
     unsigned bytes = member->spec->bytes;
@@ -563,8 +561,7 @@ void ctf_classes_count(const struct ctf_classes *classes, struct ctf_counts *cou
             counts->statedump += class->seen;
             break;
         case ROLE_ITEM:
-            *(class->spec->kind == VARVE_SINK_ITEM_RECORD ? &counts->records : &counts->definitions) +=
-                class->seen;
+            *(class->spec->kind == VARVE_SINK_ITEM_RECORD ? &counts->records : &counts->definitions) += class->seen;
             break;
         }
     }

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CAUSE(self, ...)                                       \
-    (void)bt_current_thread_error_append_cause_from_component( \
-        bt_self_component_sink_as_self_component(self), "sink.c", __LINE__, __VA_ARGS__)
+#define CAUSE(self, ...)                                                                                      \
+    (void)bt_current_thread_error_append_cause_from_component(bt_self_component_sink_as_self_component(self), \
+                                                              "sink.c", __LINE__, __VA_ARGS__)
 
 struct sink {
     struct ctf_sink_target own; /* of the plug-in */
@@ -58,8 +58,7 @@ static struct range *range_of(struct sink *sink, const struct varve_sink_origin 
         return range;
     }
     assert(i == 0 || sink->ranges != NULL);
-    while (i > 0 &&
-           (sink->ranges[i - 1].process != origin->process || sink->ranges[i - 1].ring != origin->ring)) {
+    while (i > 0 && (sink->ranges[i - 1].process != origin->process || sink->ranges[i - 1].ring != origin->ring)) {
         i--;
     }
     if (i == 0) {
@@ -142,8 +141,8 @@ static int open_target(bt_self_component_sink *self, struct sink *sink, const bt
               bt_value_string_get(path));
         return BT_COMPONENT_CLASS_INITIALIZE_METHOD_STATUS_ERROR;
     }
-    if (varve_rebuild_open(bt_value_string_get(path), force != NULL && bt_value_bool_get(force),
-                           &sink->rebuild, &message) != VARVE_OK) {
+    if (varve_rebuild_open(bt_value_string_get(path), force != NULL && bt_value_bool_get(force), &sink->rebuild,
+                           &message) != VARVE_OK) {
         sink->rebuild = NULL;
         CAUSE(self, "%s", message.text);
         return BT_COMPONENT_CLASS_INITIALIZE_METHOD_STATUS_ERROR;
@@ -167,8 +166,7 @@ static int numbers_begin(bt_self_component_sink *self, struct sink *sink, const 
 }
 
 static int initialize(bt_self_component_sink *self, const bt_value *parameters, void *target,
-                      int (*begin)(bt_self_component_sink *self, struct sink *sink,
-                                   const bt_value *parameters))
+                      int (*begin)(bt_self_component_sink *self, struct sink *sink, const bt_value *parameters))
 {
     int status = BT_COMPONENT_CLASS_INITIALIZE_METHOD_STATUS_OK;
     struct sink *sink = calloc(1, sizeof(*sink));
@@ -177,8 +175,7 @@ static int initialize(bt_self_component_sink *self, const bt_value *parameters, 
         return BT_COMPONENT_CLASS_INITIALIZE_METHOD_STATUS_MEMORY_ERROR;
     }
     sink->target = target;
-    if (bt_self_component_sink_add_input_port(self, "in", NULL, NULL) !=
-        BT_SELF_COMPONENT_ADD_PORT_STATUS_OK) {
+    if (bt_self_component_sink_add_input_port(self, "in", NULL, NULL) != BT_SELF_COMPONENT_ADD_PORT_STATUS_OK) {
         status = BT_COMPONENT_CLASS_INITIALIZE_METHOD_STATUS_ERROR;
     } else if (target == NULL) {
         status = begin(self, sink, parameters);
@@ -191,16 +188,14 @@ static int initialize(bt_self_component_sink *self, const bt_value *parameters, 
     return status;
 }
 
-int ctf_sink_initialize_sqlite(bt_self_component_sink *self,
-                               bt_self_component_sink_configuration *configuration,
+int ctf_sink_initialize_sqlite(bt_self_component_sink *self, bt_self_component_sink_configuration *configuration,
                                const bt_value *parameters, void *target)
 {
     (void)configuration;
     return initialize(self, parameters, target, open_target);
 }
 
-int ctf_sink_initialize_numbers(bt_self_component_sink *self,
-                                bt_self_component_sink_configuration *configuration,
+int ctf_sink_initialize_numbers(bt_self_component_sink *self, bt_self_component_sink_configuration *configuration,
                                 const bt_value *parameters, void *target)
 {
     (void)configuration;
@@ -230,8 +225,7 @@ int ctf_sink_configured(bt_self_component_sink *self)
 /* ---- messages ---- */
 
 /* A loss of unknown size is one at least. */
-static void count_loss(struct ctf_counts *counts, uint64_t *sum, bt_property_availability is_counted,
-                       uint64_t count)
+static void count_loss(struct ctf_counts *counts, uint64_t *sum, bt_property_availability is_counted, uint64_t count)
 {
     if (is_counted != BT_PROPERTY_AVAILABILITY_AVAILABLE) {
         counts->uncounted++;
@@ -248,8 +242,8 @@ static int message_take(struct sink *sink, const bt_message *message)
 
     switch (bt_message_get_type(message)) {
     case BT_MESSAGE_TYPE_EVENT:
-        return ctf_event_take(sink->target->classes, bt_message_event_borrow_event_const(message),
-                              sink->target->take, sink->target->context);
+        return ctf_event_take(sink->target->classes, bt_message_event_borrow_event_const(message), sink->target->take,
+                              sink->target->context);
     case BT_MESSAGE_TYPE_DISCARDED_EVENTS:
         is_counted = bt_message_discarded_events_get_count(message, &count);
         count_loss(counts, &counts->discarded_events, is_counted, count);

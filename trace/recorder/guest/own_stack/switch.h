@@ -65,8 +65,7 @@ static inline struct recorder_scratch *recorder_scratch_acquire(void)
 
 static inline void recorder_scratch_release(struct recorder_scratch *scratch)
 {
-    struct recorder_area *area =
-        (struct recorder_area *)((char *)scratch - offsetof(struct recorder_area, scratch));
+    struct recorder_area *area = (struct recorder_area *)((char *)scratch - offsetof(struct recorder_area, scratch));
 
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     area->is_taken = false;

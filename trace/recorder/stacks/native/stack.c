@@ -185,8 +185,7 @@ WALK_INLINE bool frame_step(struct frame *frame, const struct stack_window *wind
     if (kind == UNWIND_FRAME) {
         cfa = frame->fp + 16;
         fp_from = (const uintptr_t *)frame->fp;
-        if (UNLIKELY(cfa <= frame->sp || frame->fp - floor > span || cfa - 8 - floor > span ||
-                     (cfa & 7) != 0)) {
+        if (UNLIKELY(cfa <= frame->sp || frame->fp - floor > span || cfa - 8 - floor > span || (cfa & 7) != 0)) {
             return false;
         }
     } else if (kind == UNWIND_RSP || kind == UNWIND_RBP) {
@@ -219,8 +218,7 @@ static UNWIND_UNSANITIZED bool signal_step(struct walk *walk)
     const uintptr_t context = walk->at.sp;
     struct frame next = {.fp_from = NULL};
 
-    if (++walk->signal_frames > SIGNAL_FRAMES_MAX ||
-        !stack_window_read(&walk->window, context + 120, &next.fp) ||
+    if (++walk->signal_frames > SIGNAL_FRAMES_MAX || !stack_window_read(&walk->window, context + 120, &next.fp) ||
         !stack_window_read(&walk->window, context + 160, &next.sp) ||
         !stack_window_read(&walk->window, context + 168, &next.pc)) {
         return false;
@@ -275,8 +273,7 @@ static UNWIND_UNSANITIZED bool odd_step(struct walk *walk, uint32_t rule)
     default:
         return false;
     }
-    if (next.sp <= walk->at.sp ||
-        (slot != 0 && !stack_window_read(&walk->window, next.sp - slot, &next.fp)) ||
+    if (next.sp <= walk->at.sp || (slot != 0 && !stack_window_read(&walk->window, next.sp - slot, &next.fp)) ||
         !stack_window_read(&walk->window, next.sp - 8, &next.pc) ||
         (unwind_rule_kind(rule) == UNWIND_NONE && !guess_plausible(walk, &next))) {
         return false;
@@ -375,8 +372,7 @@ static UNWIND_UNSANITIZED void memo_extend(struct stack_memo *memo, unsigned met
 /* Takes over what follows frame `met` as far as it is unchanged; the walk goes on behind it. */
 WALK_INLINE bool memo_verify(struct walk *walk, struct stack_memo *memo, unsigned met)
 {
-    unsigned end =
-        walk->max - walk->count < MEMO_FRAMES - 1 - met ? met + 1 + walk->max - walk->count : MEMO_FRAMES;
+    unsigned end = walk->max - walk->count < MEMO_FRAMES - 1 - met ? met + 1 + walk->max - walk->count : MEMO_FRAMES;
     uint64_t *pcs = walk->pcs + walk->count;
     unsigned i = met + 1;
 
@@ -461,8 +457,7 @@ void native_stack_thread_end(void)
     }
 }
 
-static void walk_begin(struct walk *walk, const struct callsite_start *start, uint64_t *pcs, unsigned max,
-                       void *copy)
+static void walk_begin(struct walk *walk, const struct callsite_start *start, uint64_t *pcs, unsigned max, void *copy)
 {
     walk->at = (struct frame){.pc = start->pc, .sp = start->sp, .fp = start->fp};
     walk->window.copy = copy;
@@ -510,8 +505,7 @@ WALK_INLINE void walk_all(struct walk *walk, struct stack_memo *memo)
     walk_plain(walk);
 }
 
-UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs,
-                                                 unsigned max)
+UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs, unsigned max)
 {
     struct stack_memo *memo = UNLIKELY(thread_memo == NULL) ? memo_make() : thread_memo;
     unsigned count;

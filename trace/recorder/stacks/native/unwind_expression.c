@@ -90,8 +90,7 @@ struct unwind_term unwind_expression_evaluate(struct unwind_reader code, uintptr
             term_push(&terms, opcode == 0x70 + UNWIND_REGISTER_RSP ? UNWIND_BASE_RSP : UNWIND_BASE_RBP,
                       unwind_read_sleb(&code));
         } else if (opcode == 0x70 + UNWIND_REGISTER_RIP) {
-            term_push(&terms, UNWIND_BASE_NONE,
-                      (int64_t)((uint64_t)address + (uint64_t)unwind_read_sleb(&code)));
+            term_push(&terms, UNWIND_BASE_NONE, (int64_t)((uint64_t)address + (uint64_t)unwind_read_sleb(&code)));
         } else if (opcode == 0x08) { /* const1u */
             term_push(&terms, UNWIND_BASE_NONE, (int64_t)unwind_read_fixed(&code, 1));
         } else if (opcode == 0x23) { /* plus_uconst */

@@ -152,8 +152,7 @@ static bool step_register(struct interpreter *state, unsigned opcode, struct unw
     struct saved_register *saved;
     uint64_t number;
 
-    if (opcode < 0x05 ||
-        (opcode > 0x11 && opcode != 0x14 && opcode != 0x15 && opcode != 0x16 && opcode != 0x2f)) {
+    if (opcode < 0x05 || (opcode > 0x11 && opcode != 0x14 && opcode != 0x15 && opcode != 0x16 && opcode != 0x2f)) {
         return false;
     }
     number = unwind_read_uleb(code);
@@ -257,8 +256,7 @@ static bool run(struct interpreter *state, struct unwind_reader code)
             break;
         default:
             /* remember_state and restore_state lie among the numbers of register instructions */
-            if (low == 0x0a || low == 0x0b ||
-                (!step_cfa(state, low, &code) && !step_register(state, low, &code))) {
+            if (low == 0x0a || low == 0x0b || (!step_cfa(state, low, &code) && !step_register(state, low, &code))) {
                 step_control(state, low, &code);
             }
             break;
@@ -307,8 +305,8 @@ static uint32_t rule_of_row(const struct unwind_row *row, bool is_signal_frame, 
     if (row->cfa_is_expression) {
         cfa = unwind_expression_evaluate(row->cfa_expression, address);
     } else if (row->cfa_register == UNWIND_REGISTER_RSP || row->cfa_register == UNWIND_REGISTER_RBP) {
-        cfa = (struct unwind_term){
-            row->cfa_register == UNWIND_REGISTER_RSP ? UNWIND_BASE_RSP : UNWIND_BASE_RBP, row->cfa_offset};
+        cfa = (struct unwind_term){row->cfa_register == UNWIND_REGISTER_RSP ? UNWIND_BASE_RSP : UNWIND_BASE_RBP,
+                                   row->cfa_offset};
     }
     if (row->rip.kind == SAVED_NEVER) {
         return unwind_rule(UNWIND_END, 0, 0);

@@ -115,8 +115,7 @@ static inline bool memo_follow(struct memo_walk *walk)
             break;
         }
         if ((((word_at(at, instruction_at) & walk->instruction_mask) ^ known->instruction) |
-             (uint64_t)(tag_of(walk, at) ^ known->tag) |
-             (word_at(known->code, name_at) ^ (uintptr_t)known->name) |
+             (uint64_t)(tag_of(walk, at) ^ known->tag) | (word_at(known->code, name_at) ^ (uintptr_t)known->name) |
              (word_at(known->code, filename_at) ^ (uintptr_t)known->filename)) != 0) {
             break;
         }
@@ -247,8 +246,8 @@ static void memo_rehash(const struct memo_walk *walk)
     while (slot-- > memo->first) {
         const struct known_frame *known = &memo->known[slot];
         if (known->shown != 0) {
-            bool is_entry = mark || walk->layout->frames_are_objects ||
-                            (walk->layout->has_entry_flag && (known->tag & 0xff) != 0);
+            bool is_entry =
+                mark || walk->layout->frames_are_objects || (walk->layout->has_entry_flag && (known->tag & 0xff) != 0);
             python_hash_frame(&hash, known->code, known->name, known->filename,
                               python_hash_position(known->offset, is_entry));
         }
@@ -269,8 +268,8 @@ static __attribute__((noinline, cold)) struct python_memo *memo_make(void)
     return thread_memo;
 }
 
-unsigned python_memo_hash(const struct python_layout *layout, const void *code_type, const char *at,
-                          unsigned max, struct stack_hash *hash)
+unsigned python_memo_hash(const struct python_layout *layout, const void *code_type, const char *at, unsigned max,
+                          struct stack_hash *hash)
 {
     struct python_memo *memo = __builtin_expect(thread_memo != NULL, 1) ? thread_memo : memo_make();
     struct memo_walk walk = {.memo = memo, .code_type = code_type, .at = at, .max = max};

@@ -42,8 +42,7 @@ void varve_python_stack_publish(uint32_t skip)
     unsigned count;
 
     if (publish_depth++ > 0 || (published = recorder_map_wiped_once(&shared, sizeof(*published))) == NULL ||
-        !__atomic_compare_exchange_n(&published->owner, &nobody, 1, false, __ATOMIC_SEQ_CST,
-                                     __ATOMIC_SEQ_CST)) {
+        !__atomic_compare_exchange_n(&published->owner, &nobody, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
         return;
     }
     is_owner = true;
