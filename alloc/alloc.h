@@ -52,8 +52,9 @@ int varve_alloc_config_environment(struct varve_alloc_config *config, struct var
 
 /* ---- Opening ---- */
 
-/* A record of VARVE_KIND_ALLOC has in 32 bits, in units, the size of the free block that the block was cut from, or of one that
- * was given out whole the rounded size of the request; the largest number of them means that many or more (2 TiB). */
+/* A record of VARVE_KIND_ALLOC has in 32 bits, in units, the size of the free block that the block was cut from, or of
+ * one that was given out whole the rounded size of the request; the largest number of them means that many
+ * or more (2 TiB). */
 #define VARVE_ALLOC_FOUND_UNIT UINT64_C(512)
 #define VARVE_ALLOC_FOUND_MAX UINT64_C(0xffffffff)
 
@@ -136,8 +137,8 @@ const struct varve_alloc_policy_option *varve_alloc_policy_options(const char *p
 /// 0 bytes, requests of 2^60 bytes or more, and an unknown policy.
 uint64_t varve_alloc_block_size(const char *policy, const struct varve_alloc_config *config, uint64_t bytes);
 uint64_t varve_alloc_segment_size(const char *policy, const struct varve_alloc_config *config, uint64_t rounded);
-/// Size of the block that this allocator cuts for a request of `bytes` now, and which pool that is (NULL: not wanted). 0 for 0 bytes, and
-/// for 2^60 bytes or more.
+/// Size of the block that this allocator cuts for a request of `bytes` now, and which pool that is (NULL: not wanted).
+/// 0 for 0 bytes, and for 2^60 bytes or more.
 uint64_t varve_alloc_rounded_size(struct varve_alloc *alloc, uint64_t bytes, bool *is_small_out);
 /// Record somewhere else from now on; NULL: nowhere. `emits_names` must stay what it was. Within the
 /// allocator's lock no decision falls between this and what the caller does beside it.
@@ -188,8 +189,8 @@ struct varve_allocation_info {
     void *user;          /* varve_alloc_set_user; NULL before */
 };
 
-/// As varve_alloc_raw_alloc_with_stream, for a handle: whoever frees by it spares the allocator the look-up of an address, and
-/// is told when it was freed already. 0 bytes give no allocation. Addresses and handles may be mixed.
+/// As varve_alloc_raw_alloc_with_stream, for a handle: whoever frees by it spares the allocator the look-up of an
+/// address, and is told when it was freed already. 0 bytes give no allocation. Addresses and handles may be mixed.
 int varve_alloc_allocate(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
                          struct varve_allocation *allocation_out, struct varve_message *message);
 /// As varve_alloc_raw_delete. No allocation is ignored. Errors: VARVE_ERROR_NOT_FOUND if it was freed already, by
@@ -212,8 +213,8 @@ int varve_alloc_get_base_allocation(struct varve_alloc *alloc, uint64_t addr, ui
 int varve_alloc_get_block(struct varve_alloc *alloc, uint64_t addr, struct varve_block_info *block_out);
 /// The same of any address among the bytes that were requested; looks at all blocks unless it is the first.
 int varve_alloc_find_block(struct varve_alloc *alloc, uint64_t addr, struct varve_block_info *block_out);
-/// Give unused segments of the default pool, and of private pools that may go, back to the device. Errors: the device's; what it
-/// has not taken back stays in the cache, and the rest has gone.
+/// Give unused segments of the default pool, and of private pools that may go, back to the device. Errors: the
+/// device's; what it has not taken back stays in the cache, and the rest has gone.
 int varve_alloc_empty_cache(struct varve_alloc *alloc);
 /// What the device has free, or the largest free block of any pool and stream if that is more: the guess of
 /// PyTorch's cacheInfo, which asks for no limit, stream or pool. 0 if the device does not say.
@@ -225,9 +226,9 @@ uint64_t varve_alloc_largest_free_block(struct varve_alloc *alloc);
 int varve_alloc_set_memory_fraction(struct varve_alloc *alloc, double fraction);
 double varve_alloc_get_memory_fraction(struct varve_alloc *alloc);
 int varve_alloc_set_memory_limit(struct varve_alloc *alloc, uint64_t bytes); /* 0: none */
-/// A limit on allocated bytes (sizes of blocks in use, what varve_alloc_memory_allocated returns) beside the one on reserved
-/// bytes: a request that would exceed it fails with VARVE_ERROR_NO_MEMORY unless miss callbacks free enough. It is never
-/// exceeded by a request; what is in use beyond a new limit stays. 0: none. Not a rule of PyTorch's.
+/// A limit on allocated bytes (sizes of blocks in use, what varve_alloc_memory_allocated returns) beside the one on
+/// reserved bytes: a request that would exceed it fails with VARVE_ERROR_NO_MEMORY unless miss callbacks free enough.
+/// It is never exceeded by a request; what is in use beyond a new limit stays. 0: none. Not a rule of PyTorch's.
 int varve_alloc_set_allocated_limit(struct varve_alloc *alloc, uint64_t bytes);
 /// Other settings for later requests; what was decided stays. The limit is not among them (memory_fraction is
 /// not looked at). Errors: VARVE_ERROR_INVALID, with nothing changed.
@@ -287,15 +288,16 @@ struct varve_alloc_miss {
 };
 
 /// Called on every miss of a pool, and where a request would exceed the limit of allocated bytes, with the lock held;
-/// returns the bytes that it freed. Freed bytes that leave a request beyond that limit get it called again. It may call everything
-/// but varve_alloc_close; a request of its own that misses calls it again. VARVE_ERROR_FULL.
+/// returns the bytes that it freed. Freed bytes that leave a request beyond that limit get it called again. It may call
+/// everything but varve_alloc_close; a request of its own that misses calls it again. VARVE_ERROR_FULL.
 /// Source: trigger_free_memory_callbacks, which are told nothing and say only whether they freed anything.
 int varve_alloc_add_miss_callback(struct varve_alloc *alloc,
                                   uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
                                   void *context);
 
-/// The same, called when all that PyTorch does for a request has failed, before the request does. What the calls free is searched,
-/// and the stages behind the callbacks are tried again, as long as the calls free anything. VARVE_ERROR_FULL. Not a rule of PyTorch's.
+/// The same, called when all that PyTorch does for a request has failed, before the request does. What the calls free
+/// is searched, and the stages behind the callbacks are tried again, as long as the calls free anything.
+/// VARVE_ERROR_FULL. Not a rule of PyTorch's.
 int varve_alloc_add_last_resort(struct varve_alloc *alloc,
                                 uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss),
                                 void *context);
@@ -403,7 +405,8 @@ void varve_alloc_snapshot_free(struct varve_alloc_snapshot *snapshot);
 
 /* ---- Looking ahead and inside: replay, tests ---- */
 
-/* What a request would meet, without changing anything. VARVE_ERROR_UNSUPPORTED under policies with structures of their own. */
+/* What a request would meet, without changing anything. VARVE_ERROR_UNSUPPORTED under policies with
+ * structures of their own. */
 struct varve_alloc_forecast {
     uint64_t rounded, segment_bytes;
     bool is_hit; /* a cached block would serve it */
@@ -429,9 +432,9 @@ int varve_alloc_forecast_release(struct varve_alloc *alloc, enum varve_alloc_sta
 int varve_alloc_process_events(struct varve_alloc *alloc);
 /// Begin with the segments and blocks of `snapshot` (addr, bytes, stream, pool, is_small, is_expandable;
 /// addr, bytes, requested, state of blocks, pending ones as allocated), on an allocator that has no memory
-/// yet. The device must give the snapshot's addresses, in its order. Errors: VARVE_ERROR_UNSUPPORTED (policies with structures
-/// of their own, whose blocks lie otherwise), INVALID (blocks that do not tile their segment, other addresses), the device's;
-/// the allocator can only be closed then.
+/// yet. The device must give the snapshot's addresses, in its order. Errors: VARVE_ERROR_UNSUPPORTED (policies with
+/// structures of their own, whose blocks lie otherwise), INVALID (blocks that do not tile their segment, other
+/// addresses), the device's; the allocator can only be closed then.
 int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snapshot *snapshot,
                         struct varve_message *message);
 /// Walk every structure and sum; VARVE_ERROR_CORRUPT with the first thing that is wrong.

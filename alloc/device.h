@@ -164,12 +164,15 @@ struct varve_device_ops {
 
     /* ---- Programs that run on the device: all four entries or none. NULL program_load: it has none. Threads: any. ----
      *
-     * `image` is what the device's compiler has made (cuda: a fat binary, a cubin, or PTX with a NUL at its end); it is read
-     * by program_load alone. What is not unloaded stays until the device closes; unloaded, once its launches are done.
-     * Errors: VARVE_ERROR_UNSUPPORTED (nothing in the image is for this GPU), INVALID, NO_MEMORY; program_unload: NOT_FOUND. */
+     * `image` is what the device's compiler has made (cuda: a fat binary, a cubin, or PTX with a NUL at its end); it is
+     * read by program_load alone. What is not unloaded stays until the device closes; unloaded, once its
+     * launches are done.
+     * Errors: VARVE_ERROR_UNSUPPORTED (nothing in the image is for this GPU), INVALID, NO_MEMORY;
+     * program_unload: NOT_FOUND. */
     int (*program_load)(struct varve_device *device, const void *image, uint64_t *program_out);
     int (*program_unload)(struct varve_device *device, uint64_t program);
-    /* A function of a program by its name; good as long as the program. Errors: VARVE_ERROR_UNSUPPORTED (there is none). */
+    /* A function of a program by its name; good as long as the program. Errors: VARVE_ERROR_UNSUPPORTED
+     * (there is none). */
     int (*program_find)(struct varve_device *device, uint64_t program, const char *name, uint64_t *function_out);
     /* Enqueue one run of a function on `stream`, as a copy is. What it reads and writes is not checked. Errors:
      * VARVE_ERROR_INVALID (sizes that the GPU has not), NOT_FOUND (the stream was destroyed), BUSY (as copy), IO. */

@@ -215,8 +215,8 @@
 /* clang-format on */
 
 /*
- * Types of the elements of storages. X(code, NAME, name, bytes): codes as in the arg of storage_create, names as in PyTorch's short form
- * and in ml_dtypes.
+ * Types of the elements of storages. X(code, NAME, name, bytes): codes as in the arg of storage_create, names as in
+ * PyTorch's short form and in ml_dtypes.
  */
 /* clang-format off */
 #define VARVE_ELEMENT_LIST(X) \

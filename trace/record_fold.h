@@ -6,11 +6,13 @@
  *   ALLOC            SPLIT, ALLOC: the remainder is the free block that it was cut from (`arg`) less `size`
  *   FREE_REQUESTED   FREE_REQUESTED, FREE_COMPLETED, then as
  *   FREE_COMPLETED   FREE_COMPLETED, MERGE with the previous block (its size in bits 32 to 63 of `arg`, 0: none), MERGE
- *                    with the next one (its size in `callsite`, which frees have none of; 0: none), in units of 512 bytes
+ *                    with the next one (its size in `callsite`, which frees have none of; 0: none), in
+ *                    units of 512 bytes
  *
- * Numbers of the device's order (`dev_seq`) are consecutive, the record has the first. Where a size is no multiple of the
- * unit or too large, and where a second sink gets each event, the allocator emits one record per event. Rings, spills
- * and `emitted` count records; losses by kind, `lost` events and whatever is stored count events. Part of trace.h.
+ * Numbers of the device's order (`dev_seq`) are consecutive, the record has the first. Where a size is no multiple of
+ * the unit or too large, and where a second sink gets each event, the allocator emits one record per event. Rings,
+ * spills and `emitted` count records; losses by kind, `lost` events and whatever is stored count events.
+ * Part of trace.h.
  */
 #ifndef VARVE_TRACE_RECORD_FOLD_H
 #define VARVE_TRACE_RECORD_FOLD_H
@@ -108,8 +110,8 @@ static inline unsigned varve_fold_free(const struct varve_record *record, bool i
     return count;
 }
 
-/// The events of a record, each with the flags of its transport; returns how many. A record that is not folded is its own
-/// event.
+/// The events of a record, each with the flags of its transport; returns how many. A record that is not folded is its
+/// own event.
 static inline unsigned varve_record_unfold(const struct varve_record *record,
                                            struct varve_record parts[VARVE_FOLD_EVENTS_MAX])
 {

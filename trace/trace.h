@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one public header of trace/: the vocabulary of events (event_list.h, record.h, record_fold.h), errors (error.h), the
- * emit path for code that runs inside a recorded process, and the collector that makes a database of it.
+ * The one public header of trace/: the vocabulary of events (event_list.h, record.h, record_fold.h), errors (error.h),
+ * the emit path for code that runs inside a recorded process, and the collector that makes a database of it.
  *
  * Unless a comment says otherwise: functions may be called from any thread; sizes are bytes, times ns;
  * functions return 0 or a negative enum varve_error, with a reason in `message` (caller-owned, may be NULL).
@@ -116,8 +116,8 @@ static inline uint64_t varve_record_last(uint32_t callsite, unsigned pool, unsig
 #endif
 }
 
-/* A word of a record goes into its slot as it is: compilers would gather pairs of them in a vector register, which takes
- * longer than the second store, and spill what they gather. */
+/* A word of a record goes into its slot as it is: compilers would gather pairs of them in a vector register, which
+ * takes longer than the second store, and spill what they gather. */
 static inline void varve_emit_store(void *to, uint64_t word)
 {
     typedef volatile uint64_t __attribute__((may_alias)) varve_word;
@@ -244,8 +244,8 @@ static inline void varve_mark_emit(enum varve_kind kind, const char *name)
                      varve_record_last(varve_callsite_here(), 0, 0, 0));
 }
 
-/// A phase of the program begins, of all its threads: what is created in it and outlives it is growth (view storage_growth). Phases
-/// nest. Of the name the first 24 bytes count, and others than printable ASCII become '?'.
+/// A phase of the program begins, of all its threads: what is created in it and outlives it is growth (view
+/// storage_growth). Phases nest. Of the name the first 24 bytes count, and others than printable ASCII become '?'.
 static inline void varve_mark_begin(const char *name)
 {
     varve_mark_emit(VARVE_KIND_MARK_BEGIN, name);
@@ -370,15 +370,16 @@ void varve_collect_options_init(struct varve_collect_options *options);
 int varve_collect_record(const struct varve_collect_options *options, struct varve_collect_result *result,
                          struct varve_message *message);
 
-/// Record a process that runs already, options->attach_pid, and its fork children: from now to its end, or until this process
-/// gets SIGINT, SIGTERM, SIGHUP or SIGQUIT; then it goes on without the recorder. Errors, with the process as it was: those of
-/// varve_collect_record, NOT_FOUND (no such process), PERMISSION (it is another user's, or may not be traced).
+/// Record a process that runs already, options->attach_pid, and its fork children: from now to its end, or until this
+/// process gets SIGINT, SIGTERM, SIGHUP or SIGQUIT; then it goes on without the recorder. Errors, with the process as
+/// it was: those of varve_collect_record, NOT_FOUND (no such process), PERMISSION (it is another user's, or
+/// may not be traced).
 int varve_collect_attach(const struct varve_collect_options *options, struct varve_collect_result *result,
                          struct varve_message *message);
 
-/// End the recording that varve_collect_attach makes of `pid`, in another process, and wait until its database is there. Where that
-/// process has died only the hooks are taken out. Errors: those of varve_collect_attach; NOT_FOUND: it is not recorded.
-/// `was_alone_out`: there was nobody left to finish the database.
+/// End the recording that varve_collect_attach makes of `pid`, in another process, and wait until its database is
+/// there. Where that process has died only the hooks are taken out. Errors: those of varve_collect_attach; NOT_FOUND:
+/// it is not recorded. `was_alone_out`: there was nobody left to finish the database.
 int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message *message);
 
 /// Finish a recording directory whose collector died. `database_path` NULL: the one beside the directory;
@@ -403,20 +404,21 @@ enum varve_watch_state {
 
 struct varve_watch;
 
-/// Watch the recording in `directory` (TRACE.db.d): from here on its collector writes figures once a second, until the last watcher
-/// is closed, or has died. Nothing in the directory is changed. Owner of the result: the caller, until varve_watch_close. Threads:
-/// one. Errors: VARVE_ERROR_NOT_FOUND, PERMISSION (another user's), FORMAT (no recording directory), VERSION, UNSUPPORTED (it has
-/// no database, and no figures).
+/// Watch the recording in `directory` (TRACE.db.d): from here on its collector writes figures once a second, until the
+/// last watcher is closed, or has died. Nothing in the directory is changed. Owner of the result: the caller, until
+/// varve_watch_close. Threads: one. Errors: VARVE_ERROR_NOT_FOUND, PERMISSION (another user's), FORMAT (no recording
+/// directory), VERSION, UNSUPPORTED (it has no database, and no figures).
 int varve_watch_open(const char *directory, struct varve_watch **watch_out, struct varve_message *message);
 enum varve_watch_state varve_watch_state(const struct varve_watch *watch);
-/// The newest figures: an SQLite database (trace/store/live.sql) of `*bytes_out` bytes. Owner: the caller, by free. NULL: there are
-/// none now. From whom they are is checked, what they are is not.
+/// The newest figures: an SQLite database (trace/store/live.sql) of `*bytes_out` bytes. Owner: the caller, by free.
+/// NULL: there are none now. From whom they are is checked, what they are is not.
 void *varve_watch_read(const struct varve_watch *watch, size_t *bytes_out);
 const char *varve_watch_directory(const struct varve_watch *watch); /* absolute */
 void varve_watch_close(struct varve_watch *watch);
 
-/// Directories in which processes of this user record now; with `pid` that of this process alone, which may be the collector or a
-/// program that it records. At most `limit`; the result is how many there are. Owner of each path: the caller, by free.
+/// Directories in which processes of this user record now; with `pid` that of this process alone, which may be the
+/// collector or a program that it records. At most `limit`; the result is how many there are. Owner of each path: the
+/// caller, by free.
 size_t varve_watch_find(int32_t pid, char **paths, size_t limit);
 
 /* ---- Results that are there whole or not at all (varve_collect) ---- */
@@ -430,8 +432,9 @@ int varve_publish_folder_make(const char *path, bool may_replace, char *folder, 
                               struct varve_message *message);
 /// The folder goes, with the files in it.
 void varve_publish_folder_remove(const char *folder);
-/// Move the file or folder `from` to `path`, a file to another file system by way of a copy beside `path`; without may_replace
-/// nothing is ever overwritten. Errors: VARVE_ERROR_INVALID (something is there), FULL, IO; `from` stays then.
+/// Move the file or folder `from` to `path`, a file to another file system by way of a copy beside `path`; without
+/// may_replace nothing is ever overwritten. Errors: VARVE_ERROR_INVALID (something is there), FULL, IO;
+/// `from` stays then.
 int varve_publish_move(const char *from, const char *path, bool may_replace, struct varve_message *message);
 /// The folder that is being filled goes: for those about to call _exit, and for handlers of signals. Needs no memory.
 void varve_publish_abandon(void);
@@ -463,8 +466,8 @@ int varve_writer_meta_integer(struct varve_writer *writer, const char *key, int6
 /// The process of the events that follow; without it there is one of pid 1 and without a name. Each pid is one
 /// process, described by the last call. The number of its first thread, 0 on an error.
 uint32_t varve_writer_process(struct varve_writer *writer, const struct varve_writer_process *process);
-/// A thread of that process, at most 65536 in all; the first one is that which came with it, unless it has had events already. `name`
-/// may be NULL. Its number, for varve_writer_use_thread; 0 on an error.
+/// A thread of that process, at most 65536 in all; the first one is that which came with it, unless it has had events
+/// already. `name` may be NULL. Its number, for varve_writer_use_thread; 0 on an error.
 uint32_t varve_writer_thread(struct varve_writer *writer, int32_t tid, const char *name);
 /// The events that follow are of this thread, and of its process.
 int varve_writer_use_thread(struct varve_writer *writer, uint32_t number);
@@ -516,10 +519,12 @@ struct varve_plumbing;
 /// The built-in table; owner: the caller, by varve_plumbing_close. Errors: VARVE_ERROR_NO_MEMORY.
 int varve_plumbing_open(struct varve_plumbing **plumbing_out);
 void varve_plumbing_close(struct varve_plumbing *plumbing);
-/// One more pattern: `function:`, `file:`, `module:` or `library:` and a text in which * stands for any characters; without
-/// such a word it is of functions, with a slash in it of files and modules. Copied. Errors: VARVE_ERROR_INVALID (it is empty), NO_MEMORY.
+/// One more pattern: `function:`, `file:`, `module:` or `library:` and a text in which * stands for any characters;
+/// without such a word it is of functions, with a slash in it of files and modules. Copied. Errors: VARVE_ERROR_INVALID
+/// (it is empty), NO_MEMORY.
 int varve_plumbing_add(struct varve_plumbing *plumbing, const char *pattern, struct varve_message *message);
-/// A line a pattern; spaces around it, empty lines and lines that begin with # are passed over. Errors as above, with the line's number.
+/// A line a pattern; spaces around it, empty lines and lines that begin with # are passed over. Errors as above, with
+/// the line's number.
 int varve_plumbing_add_lines(struct varve_plumbing *plumbing, const char *text, struct varve_message *message);
 enum varve_frame_rank varve_plumbing_rank(const struct varve_plumbing *plumbing,
                                           const struct varve_writer_symbol *symbol);

@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * RMM's arena_memory_resource: the lowest address that serves, in two levels. Sizes are multiples of 256 bytes. Memory is a
- * sequence of superblocks of at least 1 MiB, each of which belongs to the global arena or to the arena of a stream, and
- * consists of blocks, free ones and used ones; free neighbours within a superblock merge at once.
+ * RMM's arena_memory_resource: the lowest address that serves, in two levels. Sizes are multiples of 256 bytes. Memory
+ * is a sequence of superblocks of at least 1 MiB, each of which belongs to the global arena or to the arena of a
+ * stream, and consists of blocks, free ones and used ones; free neighbours within a superblock merge at once.
  *
- *   up to 1 MiB   the stream's arena: its lowest superblock with a free block that serves, and there the lowest such block.
- *                 If there is none, the lowest superblock of the global arena that has one goes over to the stream's arena.
+ *   up to 1 MiB   the stream's arena: its lowest superblock with a free block that serves, and there the lowest such
+ *                 block. If there is none, the lowest superblock of the global arena that has one goes over to
+ *                 the stream's arena.
  *   above         the same in the global arena, where the superblock stays
  *
  * Of an empty superblock only as much as is wanted is taken, at least 1 MiB, if at least 1 MiB is left, which becomes a
- * superblock of its own; others are taken whole, with what is used in them. A freed block goes back into its superblock. An empty one of
- * the global arena merges with empty neighbours; those of streams stay where they are until a request fails: then all
- * superblocks of all streams go to the global arena, used or not, and it is tried again.
+ * superblock of its own; others are taken whole, with what is used in them. A freed block goes back into its
+ * superblock. An empty one of the global arena merges with empty neighbours; those of streams stay where they are until
+ * a request fails: then all superblocks of all streams go to the global arena, used or not, and it is tried again.
  *
- * RMM takes one piece of memory when the arena is made, half of what the GPU has, and fails when that is full. Option `size` does
- * that (with the first request); without it (0) memory comes as needed in ranges of option `grow`, or of the request if that is
- * larger, and empty ranges go back on empty_cache and when a request fails: so what is reserved can be compared with other policies.
- * Ranges count as one behind the other in the order in which they came, wherever the device has put them.
- * RMM waits for a stream on the host when a large block is freed, and for all of them when superblocks are collected; here
- * a stream that gets memory of another one waits for that on the device. Not modelled: arenas of threads.
+ * RMM takes one piece of memory when the arena is made, half of what the GPU has, and fails when that is full. Option
+ * `size` does that (with the first request); without it (0) memory comes as needed in ranges of option `grow`, or of
+ * the request if that is larger, and empty ranges go back on empty_cache and when a request fails: so what is reserved
+ * can be compared with other policies. Ranges count as one behind the other in the order in which they came, wherever
+ * the device has put them. RMM waits for a stream on the host when a large block is freed, and for all of them when
+ * superblocks are collected; here a stream that gets memory of another one waits for that on the device. Not modelled:
+ * arenas of threads.
  *
  * What is where: a piece's backend_word is its superblock; a superblock is in the ordered list of its arena.
- * Source: rapidsai/rmm mr/detail/arena.hpp and arena_memory_resource_impl.cpp, 2026 (without RMM_ARENA_USE_SIZE_CLASSES).
+ * Source: rapidsai/rmm mr/detail/arena.hpp and arena_memory_resource_impl.cpp, 2026 (without
+ * RMM_ARENA_USE_SIZE_CLASSES).
  */
 #include "alloc/backend/backend.h"
 #include "alloc/policy/rounding.h"
@@ -50,7 +53,8 @@ struct superblock {
     struct superblock *spare; /* while it is not used */
 };
 
-/* Superblocks by range and address; the largest free block is beside the pointer, since each search looks at all that don't serve. */
+/* Superblocks by range and address; the largest free block is beside the pointer, since each search looks at all
+ * that don't serve. */
 struct arena {
     struct entry {
         uint64_t largest;
@@ -254,7 +258,8 @@ static void find_largest(struct superblock *superblock)
     set_largest(superblock, largest);
 }
 
-/* The lowest free block that serves, which there is, held and cut. NULL: the device can't let the stream wait for it. */
+/* The lowest free block that serves, which there is, held and cut. NULL: the device can't let the
+ * stream wait for it. */
 static struct block *serve(struct varve_alloc *alloc, struct superblock *superblock, const struct wanted_block *wanted)
 {
     uint64_t largest = superblock->largest, found;
@@ -302,7 +307,8 @@ static void split(struct varve_alloc *alloc, struct superblock *superblock, uint
     put(alloc, tail, rest);
 }
 
-/* The lowest superblock of the global arena that has a free block of `bytes`, an empty one cut to size. NULL: none has. */
+/* The lowest superblock of the global arena that has a free block of `bytes`, an empty one cut to
+ * size. NULL: none has. */
 static struct superblock *global_first_fit(struct varve_alloc *alloc, uint64_t bytes)
 {
     struct arenas *arenas = alloc->backend_state;
@@ -315,8 +321,8 @@ static struct superblock *global_first_fit(struct varve_alloc *alloc, uint64_t b
     return superblock;
 }
 
-/* The superblock absorbs the one behind it, if both are empty and of the same range. False: not so, or the device can't let one
- * stream wait for the other. */
+/* The superblock absorbs the one behind it, if both are empty and of the same range. False: not so, or the device can't
+ * let one stream wait for the other. */
 static bool absorb_behind(struct varve_alloc *alloc, struct superblock *superblock)
 {
     struct arenas *arenas = alloc->backend_state;

@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Best fit with coalescing, as TensorFlow and XLA (and so JAX) have it. Sizes are multiples of 256 bytes. Free chunks are
- * kept in 21 bins by powers of two from 256 bytes on, each ordered by (size, address), and searched from the bin of the
- * size on: what is found is the smallest chunk that serves, the lowest among equals, and the free index finds the same
- * without the bins. A chunk is cut if it has twice the wanted size, or 128 MiB more than that (option `waste`); else it is
- * handed out whole. A freed chunk merges with its free neighbours of the same region at once.
+ * Best fit with coalescing, as TensorFlow and XLA (and so JAX) have it. Sizes are multiples of 256 bytes. Free chunks
+ * are kept in 21 bins by powers of two from 256 bytes on, each ordered by (size, address), and searched from the bin of
+ * the size on: what is found is the smallest chunk that serves, the lowest among equals, and the free index finds the
+ * same without the bins. A chunk is cut if it has twice the wanted size, or 128 MiB more than that (option `waste`);
+ * else it is handed out whole. A freed chunk merges with its free neighbours of the same region at once.
  *
- * Regions come with allow_growth: the first has 2 MiB (option `region`; with as much as the GPU has, allow_growth is off), and
- * each further one twice as much as the one before. A request that is larger doubles the size until it fits, and then the
- * next region is not doubled. A region is never larger than what the limit leaves; if the device refuses, nine tenths are
- * tried as long as the request fits. When all that fails, wholly free regions go back and the device is asked again
- * (garbage_collection; TensorFlow first looks whether that would be enough). Programs there have no empty_cache; here it gives back
- * the same regions, and the next one has the size that regions had when the pool was as small.
+ * Regions come with allow_growth: the first has 2 MiB (option `region`; with as much as the GPU has, allow_growth is
+ * off), and each further one twice as much as the one before. A request that is larger doubles the size until it fits,
+ * and then the next region is not doubled. A region is never larger than what the limit leaves; if the device refuses,
+ * nine tenths are tried as long as the request fits. When all that fails, wholly free regions go back and the device is
+ * asked again (garbage_collection; TensorFlow first looks whether that would be enough). Programs there have no
+ * empty_cache; here it gives back the same regions, and the next one has the size that regions had when the
+ * pool was as small.
  *
- * One pool serves all streams, as TensorFlow's does. There, the one stream of kernels makes that safe; here a stream that
- * gets a chunk of another one, or merges with it, first waits for that stream's work. Not modelled: chunks that are held
- * back by time stamps, waiting up to ten seconds for other threads to free, the two ends of spatial partitioning.
+ * One pool serves all streams, as TensorFlow's does. There, the one stream of kernels makes that safe; here a stream
+ * that gets a chunk of another one, or merges with it, first waits for that stream's work. Not modelled: chunks that
+ * are held back by time stamps, waiting up to ten seconds for other threads to free, the two ends of
+ * spatial partitioning.
  *
  * Source: tensorflow/tensorflow third_party/xla/xla/tsl/framework/bfc_allocator.cc, 2026.
  */

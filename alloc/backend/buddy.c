@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Binary buddies: every block has 2^k bytes and lies at a multiple of 2^k in its segment; a request is rounded up to the
- * next power of two, takes the smallest free block that serves, lowest address first, and halves it until it fits; a freed
- * block merges with its buddy, the other half, as long as that is free. One pool for each stream; a segment has the
- * size of option `segment`, or of the request if that is larger. Source: Knowlton 1965; Knuth, TAOCP 1, 2.5.
+ * Binary buddies: every block has 2^k bytes and lies at a multiple of 2^k in its segment; a request is rounded up to
+ * the next power of two, takes the smallest free block that serves, lowest address first, and halves it until it fits;
+ * a freed block merges with its buddy, the other half, as long as that is free. One pool for each stream; a segment has
+ * the size of option `segment`, or of the request if that is larger. Source: Knowlton 1965; Knuth, TAOCP 1, 2.5.
  *
- * Proven bound, for each stream. Let P(k) be the most bytes that blocks of 2^k bytes have in use at one time, those that
- * wait for other streams with them. Then there are at no time more segments of 2^k bytes than
+ * Proven bound, for each stream. Let P(k) be the most bytes that blocks of 2^k bytes have in use at one time, those
+ * that wait for other streams with them. Then there are at no time more segments of 2^k bytes than
  *
  *     (P(0) + P(1) + … + P(k)) / 2^k, rounded up
  *
- * So with requests up to the size of a segment, reserved <= P(0) + … + P(k), rounded up to a whole segment, which is at most the
- * number of sizes in use times the most bytes in use (Knuth, TAOCP 1, 2.5, exercise 41: (r + 1) n); there are
- * sequences that need 1 + r/2 times as much. What requests are rounded up by comes on top: less than half of each block.
+ * So with requests up to the size of a segment, reserved <= P(0) + … + P(k), rounded up to a whole segment, which is at
+ * most the number of sizes in use times the most bytes in use (Knuth, TAOCP 1, 2.5, exercise 41: (r + 1) n); there are
+ * sequences that need 1 + r/2 times as much. What requests are rounded up by comes on top: less than
+ * half of each block.
  *
- * Proof. A block of 2^k bytes is in use (u of them), free (f), halved (h), and is a segment or one half of a block of the next
- * order, so u(k) + f(k) + h(k) = segments(k) + 2 h(k+1). A block is halved only if none of the orders below it down to the wanted
- * one is free; afterwards one of each is, the other half. So 2 h(k+1) <= u(k) + h(k) + 1 when h(k+1) grows, and the most that h(k+1)
- * ever is, is at most half of the sum of the most that u(k) and h(k) ever are, rounded up. A segment comes only if none of
- * its order is free, and is in use or halved then: segments(k) <= u(k) + h(k). Merging and giving back only lower them.
+ * Proof. A block of 2^k bytes is in use (u of them), free (f), halved (h), and is a segment or one half of a block of
+ * the next order, so u(k) + f(k) + h(k) = segments(k) + 2 h(k+1). A block is halved only if none of the orders below it
+ * down to the wanted one is free; afterwards one of each is, the other half. So 2 h(k+1) <= u(k) + h(k) + 1 when h(k+1)
+ * grows, and the most that h(k+1) ever is, is at most half of the sum of the most that u(k) and h(k) ever are, rounded
+ * up. A segment comes only if none of its order is free, and is in use or halved then: segments(k) <= u(k) + h(k).
+ * Merging and giving back only lower them.
  *
- * With release_lock_on_cudamalloc others may free, or get a segment too, while the device is asked; such a segment (`late`)
- * may be one more. buddy_check tests the bound.
+ * With release_lock_on_cudamalloc others may free, or get a segment too, while the device is asked; such a segment
+ * (`late`) may be one more. buddy_check tests the bound.
  */
 #include "alloc/backend/backend.h"
 #include "alloc/policy/rounding.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The driver's own pools as a policy: each request is one allocation of the device's stream-ordered memory
- * (cuMemAllocFromPoolAsync), each free frees it at once (cuMemFreeAsync), and nothing is cached here. What is reserved is
- * therefore what is allocated; what the driver's pool holds beyond that is seen in the device's free memory alone.
+ * (cuMemAllocFromPoolAsync), each free frees it at once (cuMemFreeAsync), and nothing is cached here. What is reserved
+ * is therefore what is allocated; what the driver's pool holds beyond that is seen in the device's free memory alone.
  *
  * Nothing waits for streams here. A free is enqueued on the block's stream, behind its last use. Where other
  * streams used the block, it is enqueued on the device's own stream, which first waits for all work that those
@@ -22,8 +22,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* A stream's bins->backend is the state while memory was freed on the stream since the last trim. A block's backend_word is 1
- * if it was freed and the device's own stream waits for it already. */
+/* A stream's bins->backend is the state while memory was freed on the stream since the last trim. A block's
+ * backend_word is 1 if it was freed and the device's own stream waits for it already. */
 struct cuda_async {
     bool has_joined; /* the device's own stream freed memory, and was not waited for since */
 };

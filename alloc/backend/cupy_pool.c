@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * CuPy's memory pool. Sizes are multiples of 512 bytes, and each stream has an arena: free chunks in bins, one for each
- * multiple of 512 bytes. A request takes a chunk of the first bin that has one, from that of its size on, and cuts it to
- * its size, whatever is left; which chunk of the bin is left open there (a set's own order), here it is the lowest. If
- * there is none, the device gives exactly what is wanted. A freed chunk merges with its free neighbours; chunks of
+ * multiple of 512 bytes. A request takes a chunk of the first bin that has one, from that of its size on, and cuts it
+ * to its size, whatever is left; which chunk of the bin is left open there (a set's own order), here it is the lowest.
+ * If there is none, the device gives exactly what is wanted. A freed chunk merges with its free neighbours; chunks of
  * other streams are never used.
  *
- * If the device has no memory, all chunks that are whole segments go back to it (free_all_blocks), of all streams, and it
- * is asked again. A request beyond the pool's own limit (option `limit`, CUPY_GPU_MEMORY_LIMIT there) fails at once
+ * If the device has no memory, all chunks that are whole segments go back to it (free_all_blocks), of all streams, and
+ * it is asked again. A request beyond the pool's own limit (option `limit`, CUPY_GPU_MEMORY_LIMIT there) fails at once
  * instead, though chunks might be given back.
  *
  * Source: cupy/cupy cupy/cuda/memory.pyx, SingleDeviceMemoryPool, 2025.

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * No cache: each request is a call of the device, and so is each free, as with PYTORCH_NO_CUDA_MEMORY_CACHING=1 or plain
- * cudaMalloc. The least that can be reserved without moving blocks, and the most calls. A segment is a multiple of 512
- * bytes; what the driver keeps beyond that for itself (it maps 2 MiB at a time, and puts small segments together) is
- * not in the figures.
+ * No cache: each request is a call of the device, and so is each free, as with PYTORCH_NO_CUDA_MEMORY_CACHING=1 or
+ * plain cudaMalloc. The least that can be reserved without moving blocks, and the most calls. A segment is a multiple
+ * of 512 bytes; what the driver keeps beyond that for itself (it maps 2 MiB at a time, and puts small segments
+ * together) is not in the figures.
  */
 #include "alloc/backend/backend.h"
 

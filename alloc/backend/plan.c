@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Offsets from a profile, as STAlloc (arXiv 2507.16274) and, before it, Sekiyama et al. 2018: the requests of a recorded
- * iteration were placed offline (struct varve_alloc_plan); at run time the n-th request of an iteration gets the n-th
- * place, in one segment of the plan's height. What the plan does not know, finds its place taken, or comes in another order
- * is served as in PyTorch's large pool: best fit, segments in multiples of 2 MiB (at least 20), remainders above 1 MiB are
- * split off.
+ * Offsets from a profile, as STAlloc (arXiv 2507.16274) and, before it, Sekiyama et al. 2018: the requests of a
+ * recorded iteration were placed offline (struct varve_alloc_plan); at run time the n-th request of an iteration gets
+ * the n-th place, in one segment of the plan's height. What the plan does not know, finds its place taken, or comes in
+ * another order is served as in PyTorch's large pool: best fit, segments in multiples of 2 MiB (at least 20),
+ * remainders above 1 MiB are split off.
  *
  * Which request it is: the next entry of the plan, if that is of the same size and stream; else the first one of the
- * `window` entries behind it, and the plan goes on there. Behind the last entry comes the first. Without a plan nothing is
- * planned. The free pieces of the
+ * `window` entries behind it, and the plan goes on there. Behind the last entry comes the first. Without a plan nothing
+ * is planned. The free pieces of the
  * plan's segment are in an array by address.
  */
 #include "alloc/backend/backend.h"

@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * RMM's pool_memory_resource. Sizes are multiples of 256 bytes. Each stream has a list of free blocks; a block comes into the
- * list of its stream, and merges there with neighbours of the same list and the same range of the device. A request is
- * served by the first of
+ * RMM's pool_memory_resource. Sizes are multiples of 256 bytes. Each stream has a list of free blocks; a block comes
+ * into the list of its stream, and merges there with neighbours of the same list and the same range of the device. A
+ * request is served by the first of
  *
  *   1. its stream's list, best fit; what is left of the block goes back into it
- *   2. the list of another stream, one after the other, best fit: the stream waits for the other one, which keeps the rest
- *   3. its stream's list, after all blocks of another stream have gone over to it (and the stream waits for the other one);
- *      again one after the other until a block serves. Also where none does, the lists stay merged
+ *   2. the list of another stream, one after the other, best fit: the stream waits for the other one,
+ *      which keeps the rest
+ *   3. its stream's list, after all blocks of another stream have gone over to it (and the stream waits for the other
+ *      one); again one after the other until a block serves. Also where none does, the lists stay merged
  *   4. more memory: as much as the pool has already, at least what is wanted; with a maximum (option `maximum`) half of
  *      what is left to it. If the device refuses, half of that is tried, and so on down to what is wanted
  *
- * A pool with a maximum that can't grow by what is wanted first gives back free blocks that are a whole range, the lowest first,
- * until it can. Without a maximum nothing ever goes back, neither by empty_cache nor when a request fails.
+ * A pool with a maximum that can't grow by what is wanted first gives back free blocks that are a whole range, the
+ * lowest first, until it can. Without a maximum nothing ever goes back, neither by empty_cache nor when
+ * a request fails.
  *
- * The first memory of the pool is of the size `initial` (0: of the first request). RMM asks for it when the pool is made, and
- * fails where the device refuses; here it comes with the first request, which does without where it is refused.
- * The other streams are taken by their handles; there, by the addresses of their events.
+ * The first memory of the pool is of the size `initial` (0: of the first request). RMM asks for it when the pool is
+ * made, and fails where the device refuses; here it comes with the first request, which does without where it is
+ * refused. The other streams are taken by their handles; there, by the addresses of their events.
  *
- * Source: rapidsai/rmm detail/stream_ordered_memory_resource.hpp, coalescing_free_list.hpp, pool_memory_resource_impl.cpp,
- * 2026.
+ * Source: rapidsai/rmm detail/stream_ordered_memory_resource.hpp, coalescing_free_list.hpp,
+ * pool_memory_resource_impl.cpp, 2026.
  */
 #include "alloc/backend/backend.h"
 #include "alloc/core/streams/stream_use.h"

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Virtual memory stitching, as in GMLake (Guo et al., ASPLOS 2024): physical memory comes in units of 2 MiB, and a large
- * request that no free block can serve gets a new range of addresses, onto which the units of several free blocks are
- * mapped one behind the other. What is still missing is created. So holes of whole units never keep a request of at least
- * `min` bytes from being served; the price is calls of the driver, and a wait for the stream before each unmapping.
+ * Virtual memory stitching, as in GMLake (Guo et al., ASPLOS 2024): physical memory comes in units of 2 MiB, and a
+ * large request that no free block can serve gets a new range of addresses, onto which the units of several free blocks
+ * are mapped one behind the other. What is still missing is created. So holes of whole units never keep a request of at
+ * least `min` bytes from being served; the price is calls of the driver, and a wait for the stream
+ * before each unmapping.
  *
- * Requests above 1 MiB are multiples of 2 MiB; smaller ones have a pool of their own. Best fit, the lowest address among
- * equals; what a request leaves of a block stays free, but for a stitched block that is not larger than the request times
- * `reuse`: that is given out whole, so that it need not be stitched again (GMLake's reuse limit; its default is 10).
+ * Requests above 1 MiB are multiples of 2 MiB; smaller ones have a pool of their own. Best fit, the lowest address
+ * among equals; what a request leaves of a block stays free, but for a stitched block that is not larger than the
+ * request times `reuse`: that is given out whole, so that it need not be stitched again (GMLake's reuse limit;
+ * its default is 10).
  *
- * Where this differs from GMLake: there a unit is mapped at several addresses at once, and a stitched range that is free is
- * kept beside the blocks that it consists of. Here a unit has one address at a time and moves. What is reserved follows the
- * same rule (nothing is created as long as free units serve); calls of the driver are spent on unmapping in place of kept
- * ranges.
+ * Where this differs from GMLake: there a unit is mapped at several addresses at once, and a stitched range that is
+ * free is kept beside the blocks that it consists of. Here a unit has one address at a time and moves. What is reserved
+ * follows the same rule (nothing is created as long as free units serve); calls of the driver are spent on unmapping in
+ * place of kept ranges.
  */
 #include "alloc/backend/backend.h"
 #include "alloc/core/segments/expandable.h"

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two-level segregated fit: good fit in constant time. Free blocks are in lists by size: the first level is the power of two,
- * the second cuts each of those into 2^L equal ranges (option `second`, L = 5), and a bitmap for each level says which
- * lists are not empty. A request is rounded up to where a range begins, so that any block of that list or a later one
- * serves, and takes the block that came last into the first list that has any. The block is cut to the rounded size, so
- * that a block that comes back serves the same request again (an implementation that does not cut so, mattconte/tlsf, does not find
- * it again). A freed block merges with its free neighbours at once. What rounding costs is less than 1/2^L of a block.
+ * Two-level segregated fit: good fit in constant time. Free blocks are in lists by size: the first level is the power
+ * of two, the second cuts each of those into 2^L equal ranges (option `second`, L = 5), and a bitmap for each level
+ * says which lists are not empty. A request is rounded up to where a range begins, so that any block of that list or a
+ * later one serves, and takes the block that came last into the first list that has any. The block is cut to the
+ * rounded size, so that a block that comes back serves the same request again (an implementation that does not cut so,
+ * mattconte/tlsf, does not find it again). A freed block merges with its free neighbours at once. What rounding costs
+ * is less than 1/2^L of a block.
  *
- * Made for memory of one fixed size; here more comes by segments of option `segment`, or of the request if that is larger
- * (tlsf_add_pool), and wholly free ones go back on empty_cache and when a request fails (tlsf_remove_pool). Each stream
- * has lists of its own. There are no headers in GPU memory: sizes are multiples of 512 bytes, and the least rest too.
+ * Made for memory of one fixed size; here more comes by segments of option `segment`, or of the request if that is
+ * larger (tlsf_add_pool), and wholly free ones go back on empty_cache and when a request fails (tlsf_remove_pool). Each
+ * stream has lists of its own. There are no headers in GPU memory: sizes are multiples of 512 bytes, and
+ * the least rest too.
  *
  * Source: Masmano, Ripoll, Crespo, Real: TLSF, a new dynamic memory allocator for real-time systems, ECRTS 2004, and
  * their tlsf.c (MAPPING_SEARCH).

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The allocator's life and its entry points but for requests and frees (allocate.c): each takes the lock, checks its
- * arguments and leaves the work to the other files. The lock is recursive, because callbacks that run in the middle of a
- * request may free.
+ * arguments and leaves the work to the other files. The lock is recursive, because callbacks that run in the middle of
+ * a request may free.
  */
 #include "alloc/core/state/allocator.h"
 #include "alloc/core/release.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The entry points of requests and frees. What is usual goes the short way of cached.h, under a brief hold of the lock;
- * every long way, with a hold that callbacks may re-enter, is a function of its own that ends the call, so that the short
- * way saves no registers for it.
+ * every long way, with a hold that callbacks may re-enter, is a function of its own that ends the call, so that the
+ * short way saves no registers for it.
  */
 #include "alloc/core/cached.h"
 #include "alloc/core/oom.h"
@@ -300,7 +300,8 @@ APART int free_handle_long(struct varve_alloc *alloc, struct varve_allocation al
 
 /* ---- the short ways of frees, without a recorder and with one ---- */
 
-/* Neighbours that are free, as is known when it is compiled. `has_tree`: others may be in the bin of the block's size. */
+/* Neighbours that are free, as is known when it is compiled. `has_tree`: others may be in the bin of
+ * the block's size. */
 HOT int free_block(struct varve_alloc *alloc, struct block_map_slot *slot, bool takes_previous, bool takes_next,
                    bool has_tree, bool is_recorded)
 {

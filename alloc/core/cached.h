@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to alloc/ */
 /*
- * The short way of nearly all requests and frees: those that the pool serves from an ordinary segment, and those of blocks
- * that nobody else uses. It first looks, and leaves what is not so to the long way (request.c, blocks.h) before anything
- * has changed; what it does then is the same. Called by allocate.c with the lock held and alloc->way not long, which rules
- * out what is_usual of state/allocator.c lists.
+ * The short way of nearly all requests and frees: those that the pool serves from an ordinary segment, and those of
+ * blocks that nobody else uses. It first looks, and leaves what is not so to the long way (request.c, blocks.h) before
+ * anything has changed; what it does then is the same. Called by allocate.c with the lock held and alloc->way not long,
+ * which rules out what is_usual of state/allocator.c lists.
  */
 #ifndef VARVE_ALLOC_CORE_CACHED_H
 #define VARVE_ALLOC_CORE_CACHED_H
@@ -224,8 +224,8 @@ HOT struct block *cached_alloc_exact(struct varve_alloc *alloc, struct stream_bi
     return cached_take(alloc, bins, block, cached_counters_of(alloc, bins), rounded, bytes, false);
 }
 
-/// Any request that the pool serves, from bins of its stream, of which `bin` is that of its rounded size. NULL: nothing was
-/// done.
+/// Any request that the pool serves, from bins of its stream, of which `bin` is that of its rounded size. NULL: nothing
+/// was done.
 HOT struct block *cached_alloc(struct varve_alloc *alloc, struct stream_bins *bins, unsigned bin, uint64_t bytes,
                                bool is_recorded)
 {

@@ -421,8 +421,8 @@ static uint64_t excess_of(const struct varve_alloc *alloc, const struct request 
     return allocated > alloc->allocated_limit ? allocated - alloc->allocated_limit : 0;
 }
 
-/* Callbacks free until the request fits under the limit, or a call has brought it no nearer. `block` is what the pool has for
- * it, before and afterwards. */
+/* Callbacks free until the request fits under the limit, or a call has brought it no nearer. `block` is what the pool
+ * has for it, before and afterwards. */
 static int make_room(struct varve_alloc *alloc, struct request *request, struct block **block)
 {
     uint64_t excess = excess_of(alloc, request, *block), before = UINT64_MAX;
@@ -521,9 +521,9 @@ static __attribute__((noinline)) int run_in_stages(struct varve_alloc *alloc, ui
     return VARVE_OK;
 }
 
-/* Most of the requests that come the long way: of the usual policy, outside of captures, without ages, of the same stream as
- * the one before, and the pool has a block. What only a miss needs is not even written down, and nothing has changed when there is
- * no such block. */
+/* Most of the requests that come the long way: of the usual policy, outside of captures, without ages, of the same
+ * stream as the one before, and the pool has a block. What only a miss needs is not even written down, and nothing has
+ * changed when there is no such block. */
 int request_run(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct varve_message *message,
                 struct request *request, struct block **block_out)
 {

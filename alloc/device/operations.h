@@ -50,7 +50,8 @@ struct device_table {
 
 typedef int (*device_body)(struct device_table *table, struct device_call *call);
 
-/* What a device adds, with the table locked; NULL, but for the first four: nothing. Errors are those of the operation. */
+/* What a device adds, with the table locked; NULL, but for the first four: nothing. Errors are those
+ * of the operation. */
 struct device_hooks {
     /* Locks; false, with nothing locked: the call is over, with the result in `result_out`. */
     bool (*enter)(struct device_table *table, struct device_call *call, int *result_out);
@@ -76,7 +77,8 @@ struct device_hooks {
     /* A stream of the driver's; NULL: streams are numbers. */
     int (*stream_make)(struct device_table *table, uint64_t *stream_out);
     int (*stream_end)(struct device_table *table, uint64_t stream);
-    /* Is a range that begins in no memory of the table's the device's all the same? As resources_memory_check. NULL: no. */
+    /* Is a range that begins in no memory of the table's the device's all the same? As
+     * resources_memory_check. NULL: no. */
     int (*foreign_check)(struct device_table *table, uint64_t addr, uint64_t bytes);
     /* Checked, and not empty; one row where it could be two without a gap. */
     int (*copy)(struct device_table *table, const struct varve_copy_2d *copy, uint64_t stream);

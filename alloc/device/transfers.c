@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams of the caller's own, copies, fills and host memory, as far as all devices have them in common: which ranges may
- * be copied and filled, and what is out. The work itself is the device's. Called through the ops tables of sim, host and
- * cuda.
+ * Streams of the caller's own, copies, fills and host memory, as far as all devices have them in common: which ranges
+ * may be copied and filled, and what is out. The work itself is the device's. Called through the ops tables of sim,
+ * host and cuda.
  */
 #include "alloc/device/transfers.h"
 

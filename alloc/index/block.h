@@ -5,8 +5,8 @@
  *   pool->index     free and mapped (`is_free`)
  *   pool->unmapped  address space of an expandable segment without memory (`!is_mapped`)
  *   in use          allocated, or freed and waiting for other streams
- * and, by address, in the allocator's block map if it is in use, or is free and was in use when it last had this address:
- * the next request for it then finds it there. Guarded by the allocator's lock.
+ * and, by address, in the allocator's block map if it is in use, or is free and was in use when it last had this
+ * address: the next request for it then finds it there. Guarded by the allocator's lock.
  */
 #ifndef VARVE_ALLOC_INDEX_BLOCK_H
 #define VARVE_ALLOC_INDEX_BLOCK_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A hash map of 64-bit keys to 64-bit values: addresses to blocks, segments or events. Contents are interned with the hash
- * as key: while the key's number is of other contents, the next key is tried.
+ * A hash map of 64-bit keys to 64-bit values: addresses to blocks, segments or events. Contents are interned with the
+ * hash as key: while the key's number is of other contents, the next key is tried.
  */
 #ifndef VARVE_ANALYSIS_BASE_MAP_H
 #define VARVE_ANALYSIS_BASE_MAP_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve advise`: which settings of PyTorch's allocator would have helped a recorded program, and whether it fits on a device of a
- * given size. Options and the two ways to print; the search is whatif/advise.c's, what does not fit is whatif/capacity.c's.
+ * `varve advise`: which settings of PyTorch's allocator would have helped a recorded program, and whether it fits on a
+ * device of a given size. Options and the two ways to print; the search is whatif/advise.c's, what does not fit is
+ * whatif/capacity.c's.
  */
 #include "analysis/history/read.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve bound`: what no allocator can do without, and the best placement that is found with all lifetimes known; of a trace's blocks,
- * device by device, or of the buffers in a CSV file. The work is done in analysis/placement.
+ * `varve bound`: what no allocator can do without, and the best placement that is found with all lifetimes known; of a
+ * trace's blocks, device by device, or of the buffers in a CSV file. The work is done in analysis/placement.
  */
 #include "analysis/base/memory.h"
 #include "analysis/cli/command.h"

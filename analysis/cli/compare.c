@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve compare`: what traces would have cost under other policies, settings, limits and capacities. Everything is played by
- * whatif/; here are the options, the order of the rows and the three layouts.
+ * `varve compare`: what traces would have cost under other policies, settings, limits and capacities. Everything is
+ * played by whatif/; here are the options, the order of the rows and the three layouts.
  */
 #include "analysis/base/memory.h"
 #include "analysis/cli/grid.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve completion`: scripts that complete command lines in bash, zsh and fish, written from the tables of commands and
- * options, so that they know what this program knows. The build runs it for `cmake --install`.
+ * `varve completion`: scripts that complete command lines in bash, zsh and fish, written from the tables of commands
+ * and options, so that they know what this program knows. The build runs it for `cmake --install`.
  */
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve dtr`: a log of operators played under a memory budget. Options, and which of three answers it is: one play, what the log is,
- * or a sweep. The work is done in dtr/.
+ * `varve dtr`: a log of operators played under a memory budget. Options, and which of three answers it is: one play,
+ * what the log is, or a sweep. The work is done in dtr/.
  */
 #include "analysis/dtr/play.h"
 

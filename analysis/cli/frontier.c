@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve frontier`: the smallest memory in which traces run, for each policy and setting. The search is whatif/frontier.c's.
+ * `varve frontier`: the smallest memory in which traces run, for each policy and setting. The search is
+ * whatif/frontier.c's.
  */
 #include "analysis/whatif/frontier.h"
 

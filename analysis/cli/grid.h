@@ -32,7 +32,8 @@ struct grid_trace {
     struct whatif_demand demand;
 };
 
-/// Errors: VARVE_ERROR_INVALID, with what is wrong in which option. The caller owes whatif_settings_free after VARVE_OK.
+/// Errors: VARVE_ERROR_INVALID, with what is wrong in which option. The caller owes
+/// whatif_settings_free after VARVE_OK.
 int grid_settings(const struct grid_options *options, struct whatif_settings *settings_out,
                   struct varve_message *message);
 /// Errors: those of reading and replaying; the message begins with the path. The caller owes grid_close after VARVE_OK.

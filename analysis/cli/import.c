@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve import`: a trace database of what others wrote. A folder holds CTF traces (import/ctf/import.c), a file what its first bytes
- * say: a snapshot of PyTorch's allocator (import/pytorch.c) or a log of another tool (import/log.c). Nothing is left behind when it
- * fails.
+ * `varve import`: a trace database of what others wrote. A folder holds CTF traces (import/ctf/import.c), a file what
+ * its first bytes say: a snapshot of PyTorch's allocator (import/pytorch.c) or a log of another tool (import/log.c).
+ * Nothing is left behind when it fails.
  */
 #include "analysis/import/ctf/ctf.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve leaks`: what was live at a moment, by the line of the user's code, and whether it kept growing; and the storages that look leaked.
+ * `varve leaks`: what was live at a moment, by the line of the user's code, and whether it kept growing; and the
+ * storages that look leaked.
  */
 #include "analysis/query/leaks/leaks.h"
 

@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <unistd.h>
 
-/* A file that is opened would become the standard output, where that is closed. Nothing can be written to what stands there
- * instead, so that a lost answer is an error; recorded programs find it closed. */
+/* A file that is opened would become the standard output, where that is closed. Nothing can be written to what stands
+ * there instead, so that a lost answer is an error; recorded programs find it closed. */
 static void occupy_closed_descriptors(void)
 {
     for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++) {

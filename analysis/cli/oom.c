@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve oom`: the requests that a caching allocator could not serve, explained. A snapshot, and a database that was imported from one, are
- * followed into a database of their own first: only that has sizes of blocks and stages. It goes at the end.
+ * `varve oom`: the requests that a caching allocator could not serve, explained. A snapshot, and a database that was
+ * imported from one, are followed into a database of their own first: only that has sizes of blocks and stages. It
+ * goes at the end.
  */
 #include "analysis/cli/command.h"
 #include "analysis/cli/oom/print.h"

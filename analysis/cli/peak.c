@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve peak`: who had the blocks that were live at the peak. Of all processes together they come from the totals of the call sites;
- * of one process from its allocations, which takes longer.
+ * `varve peak`: who had the blocks that were live at the peak. Of all processes together they come from the totals of
+ * the call sites; of one process from its allocations, which takes longer.
  */
 
 #include "analysis/cli/command.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve query`: a user's SQL over a trace, as an aligned table, in vertical form, CSV or JSON; and what a user needs to write it: the
- * views with what their columns mean, and questions with their answers. All statements are compiled and judged before the
- * first runs, so that SQL which would write, or is wrong, gives one line and no rows. Rows are written as they come; a table
- * is aligned by the first rows.
+ * `varve query`: a user's SQL over a trace, as an aligned table, in vertical form, CSV or JSON; and what a user needs
+ * to write it: the views with what their columns mean, and questions with their answers. All statements are compiled
+ * and judged before the first runs, so that SQL which would write, or is wrong, gives one line and no rows. Rows are
+ * written as they come; a table is aligned by the first rows.
  */
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
@@ -94,8 +94,8 @@ static char *value_text(const struct value *value, const char *null_text)
     return memory_copy_text(value->text);
 }
 
-/* A terminal gets no lines that it would break, as far as cutting texts goes: no column is left out. What reads a pipe gets
- * everything. */
+/* A terminal gets no lines that it would break, as far as cutting texts goes: no column is left out. What reads a pipe
+ * gets everything. */
 static void fit_terminal(const struct answer *answer, struct table *table)
 {
     int number = fileno(answer->out);
@@ -350,7 +350,8 @@ static int run_statements(const struct answer *answer, struct database *database
 
 /* ---- what there is to ask ---- */
 
-/* Adds the nearest name that the SQL may have meant, of the tables and views that there are, or of the columns of those in the SQL. */
+/* Adds the nearest name that the SQL may have meant, of the tables and views that there are, or of the columns of
+ * those in the SQL. */
 static void add_suggestion(struct database *database, const char *sql, struct varve_message *message)
 {
     static const char *const errors[] = {"no such table: ", "no such column: "};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve report`: where the memory went. As text and JSON it reads the small tables only, so that ten million events take no
- * longer than ten thousand; the page of --html has each allocation.
+ * `varve report`: where the memory went. As text and JSON it reads the small tables only, so that ten million events
+ * take no longer than ten thousand; the page of --html has each allocation.
  */
 
 #include "analysis/cli/command.h"

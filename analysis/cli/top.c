@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve top`: which recording is meant, and whether its figures go to a screen, or once to the output. top/ does the rest.
+ * `varve top`: which recording is meant, and whether its figures go to a screen, or once to the output.
+ * top/ does the rest.
  */
 #include "analysis/base/memory.h"
 #include "analysis/cli/command.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve tree` and `varve flamegraph`: the call sites of a domain as a tree of callers and callees, as text and as a picture.
+ * `varve tree` and `varve flamegraph`: the call sites of a domain as a tree of callers and callees, as text
+ * and as a picture.
  */
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"

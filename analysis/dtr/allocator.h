@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory of one play in allocator mode: an allocator on a simulated device with the budget as its limit, and the planner's driver
- * whose storages are blocks of it. Used by play.c alone.
+ * The memory of one play in allocator mode: an allocator on a simulated device with the budget as its limit, and the
+ * planner's driver whose storages are blocks of it. Used by play.c alone.
  */
 #ifndef VARVE_ANALYSIS_DTR_ALLOCATOR_H
 #define VARVE_ANALYSIS_DTR_ALLOCATOR_H

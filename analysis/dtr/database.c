@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An operator's name has a number in records, from 1 on: here its number in the log and 1. Names beyond the last number have none.
+ * An operator's name has a number in records, from 1 on: here its number in the log and 1. Names beyond the last
+ * number have none.
  */
 #include "analysis/dtr/database.h"
 

@@ -16,8 +16,8 @@ struct dtr_description {
     uint32_t storages, views, backward_ops;
     uint64_t constant_bytes;
     uint64_t end_bytes; /* what must be resident at the end, constants included */
-    /* No budget below can work. It is what `bound_op` needs: what is pinned by then, its inputs and its outputs; or the end condition
-     * (VARVE_REMAT_NONE). */
+    /* No budget below can work. It is what `bound_op` needs: what is pinned by then, its inputs and its outputs; or the
+     * end condition (VARVE_REMAT_NONE). */
     uint64_t bound_bytes;
     uint32_t bound_op;
 };

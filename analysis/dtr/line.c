@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON (RFC 8259) without what these lines never have: objects within objects, lists within lists, fractions, true, false, null. A
- * text without escapes stays where it is; others are copied once.
+ * JSON (RFC 8259) without what these lines never have: objects within objects, lists within lists, fractions, true,
+ * false, null. A text without escapes stays where it is; others are copied once.
  */
 #include "analysis/dtr/line.h"
 
@@ -148,8 +148,8 @@ static bool scan_escape(struct scan *scan)
     return true;
 }
 
-/* A text with escapes, or beyond ASCII: `next` is at the first of these. What is unescaped is never longer than the line, so the room
- * for it does not move while it is scanned. */
+/* A text with escapes, or beyond ASCII: `next` is at the first of these. What is unescaped is never longer than the
+ * line, so the room for it does not move while it is scanned. */
 static bool scan_text_slowly(struct scan *scan, const char *begin, struct line_text *text_out)
 {
     struct line *line = scan->line;

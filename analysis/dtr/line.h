@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One line of an operator log: a flat JSON object of texts, whole numbers and lists of either. Keys come in any order, those that
- * nobody here knows are skipped. It is strict where cJSON is not (README.md), and makes no object of the heap. Called by log.c.
+ * One line of an operator log: a flat JSON object of texts, whole numbers and lists of either. Keys come in any order,
+ * those that nobody here knows are skipped. It is strict where cJSON is not (README.md), and makes no object of the
+ * heap. Called by log.c.
  */
 #ifndef VARVE_ANALYSIS_DTR_LINE_H
 #define VARVE_ANALYSIS_DTR_LINE_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lines into a schedule. A handle is a name that points to a tensor; a tensor has as many references as handles point to it. An
- * operator is entered with its CALL, and its outputs are described by the lines that must follow: all before `described` have sizes.
+ * Lines into a schedule. A handle is a name that points to a tensor; a tensor has as many references as handles point
+ * to it. An operator is entered with its CALL, and its outputs are described by the lines that must follow: all before
+ * `described` have sizes.
  */
 #include "analysis/dtr/log.h"
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A log of operators, as DTR's prototype and what followed it write them: what a program called, with costs and sizes, read into a
- * schedule that a planner (storage/remat.h) plays. Tensors, operators and inputs have the numbers that a planner gives when it plays
- * the operators in order. The result is the caller's, by dtr_log_free; nothing in it changes, so any thread may read it.
+ * A log of operators, as DTR's prototype and what followed it write them: what a program called, with costs and sizes,
+ * read into a schedule that a planner (storage/remat.h) plays. Tensors, operators and inputs have the numbers that a
+ * planner gives when it plays the operators in order. The result is the caller's, by dtr_log_free; nothing in it
+ * changes, so any thread may read it.
  *
- * Source: the log and its meaning are those of simrd, uwsampl/dtr-prototype (2021); README.md says where this reader is stricter.
+ * Source: the log and its meaning are those of simrd, uwsampl/dtr-prototype (2021); README.md says where this
+ * reader is stricter.
  */
 #ifndef VARVE_ANALYSIS_DTR_LOG_H
 #define VARVE_ANALYSIS_DTR_LOG_H
@@ -80,8 +82,8 @@ struct dtr_log {
 struct input_stream;
 struct progress;
 
-/// Read a log, plain or compressed. `progress`: NULL for none. Errors, each with the file, and of contents with the line and what is
-/// wrong there: VARVE_ERROR_NOT_FOUND, PERMISSION, FORMAT, IO.
+/// Read a log, plain or compressed. `progress`: NULL for none. Errors, each with the file, and of contents with the
+/// line and what is wrong there: VARVE_ERROR_NOT_FOUND, PERMISSION, FORMAT, IO.
 int dtr_log_read(const char *path, struct progress *progress, struct dtr_log **log_out, struct varve_message *message);
 /// The same; takes the stream.
 int dtr_log_read_stream(struct input_stream *input, struct progress *progress, struct dtr_log **log_out,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The texts lie one after the other; a map finds their numbers by hash, and of two with one hash the later has the next key that is free.
+ * The texts lie one after the other; a map finds their numbers by hash, and of two with one hash the later has the next
+ * key that is free.
  */
 #include "analysis/dtr/name_table.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Texts, each once, numbered from 0 in the order in which they came. Used by log.c for the names of operators and of handles.
+ * Texts, each once, numbered from 0 in the order in which they came. Used by log.c for the names of
+ * operators and of handles.
  */
 #ifndef VARVE_ANALYSIS_DTR_NAME_TABLE_H
 #define VARVE_ANALYSIS_DTR_NAME_TABLE_H

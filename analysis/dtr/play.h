@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One play of a log by a planner under a budget: what it cost, and where it ended if it did not reach the end. Any thread, also at the
- * same time; the log is not changed.
+ * One play of a log by a planner under a budget: what it cost, and where it ended if it did not reach the end. Any
+ * thread, also at the same time; the log is not changed.
  */
 #ifndef VARVE_ANALYSIS_DTR_PLAY_H
 #define VARVE_ANALYSIS_DTR_PLAY_H
@@ -52,8 +52,8 @@ const char *dtr_status_name(enum dtr_status status);
 /// Errors: VARVE_ERROR_INVALID (options that do not go together). A play that fails for want of memory is none.
 int dtr_play(const struct dtr_log *log, const struct dtr_options *options, struct dtr_result *result_out,
              struct varve_message *message);
-/// The play that others are compared with: no budget, everything goes once it is released (the simulator's runtime V1). Its
-/// max_used_bytes is ratio 1, its model_compute_ns what the program costs.
+/// The play that others are compared with: no budget, everything goes once it is released (the simulator's runtime V1).
+/// Its max_used_bytes is ratio 1, its model_compute_ns what the program costs.
 int dtr_play_baseline(const struct dtr_log *log, struct progress *progress, struct dtr_result *result_out,
                       struct varve_message *message);
 

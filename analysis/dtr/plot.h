@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A sweep as a drawing: overhead against budget, with bands where no budget works. SVG is written here, for light and dark pages; PNG is
- * made of it by rsvg-convert.
+ * A sweep as a drawing: overhead against budget, with bands where no budget works. SVG is written here, for light and
+ * dark pages; PNG is made of it by rsvg-convert.
  */
 #ifndef VARVE_ANALYSIS_DTR_PLOT_H
 #define VARVE_ANALYSIS_DTR_PLOT_H

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A statement's rows, column by column, in the buffers that Arrow wants, which the consumer then owns. The types of the
- * columns are fixed with the first batch, before which nobody is told of them. SQLite's own interface is used for values, since
- * a call for each through db.c would cost more than the value; and where a key is known, an aggregate function gets the rows of
- * a range at once, since a sqlite3_step and a sqlite3_column_value for each cost a third of the time.
+ * columns are fixed with the first batch, before which nobody is told of them. SQLite's own interface is used for
+ * values, since a call for each through db.c would cost more than the value; and where a key is known, an aggregate
+ * function gets the rows of a range at once, since a sqlite3_step and a sqlite3_column_value for each cost a
+ * third of the time.
  */
 #include "analysis/export/arrow.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CSV (RFC 4180) of tables and views, column by column as SQL has them: NULL is an empty field, an empty text is quoted, blobs are X'…'.
- * Nearly all values of a trace are integers, so these are written here, without asking SQLite for their text.
+ * CSV (RFC 4180) of tables and views, column by column as SQL has them: NULL is an empty field, an empty text is
+ * quoted, blobs are X'…'. Nearly all values of a trace are integers, so these are written here, without asking
+ * SQLite for their text.
  */
 #include "analysis/export/export.h"
 
@@ -16,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What SQL users rely on. Keyframes are blobs for varve itself; views that rebuild a state (hole, ladder) are asked for by --view. */
+/* What SQL users rely on. Keyframes are blobs for varve itself; views that rebuild a state (hole, ladder) are
+ * asked for by --view. */
 static const char *const names[] = {
     "help",
     "meta",

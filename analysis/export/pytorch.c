@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A history as a PyTorch snapshot: the dictionary of torch.cuda.memory._snapshot with segments, blocks,
- * traces and settings, for PyTorch's own viewers. Stacks are written once and referred to, as PyTorch does. What a snapshot had
- * that means nothing here is written as it was, and what it lacked is not added.
+ * traces and settings, for PyTorch's own viewers. Stacks are written once and referred to, as PyTorch does. What a
+ * snapshot had that means nothing here is written as it was, and what it lacked is not added.
  */
 #include "analysis/export/export.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file of speedscope: profiles of type "sampled" over one list of frames. A sample is a node of a call tree that has a figure of its
- * own: its frames, outermost first, and that figure as its weight. Trees are read twice, for the frames that are shared and for the
- * samples, so that one is in memory at a time.
+ * A file of speedscope: profiles of type "sampled" over one list of frames. A sample is a node of a call tree that has
+ * a figure of its own: its frames, outermost first, and that figure as its weight. Trees are read twice, for the frames
+ * that are shared and for the samples, so that one is in memory at a time.
  *
  * Source: the format's schema, https://www.speedscope.app/file-format-schema.json.
  */

@@ -73,8 +73,8 @@ struct history_segment {
     bool is_small, is_expandable;
 };
 
-/* Of a snapshot's entries from number `event` on, up to the next of these: the keys that they have and that mean nothing here, with
- * their values, and which of the others they have. */
+/* Of a snapshot's entries from number `event` on, up to the next of these: the keys that they have and that mean
+ * nothing here, with their values, and which of the others they have. */
 struct history_rest {
     size_t event;
     uint32_t text; /* number in history.texts: opcodes of a pickle, key and value by turns, without a memo */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One walk over the events with a map of the addresses in use; a free of an address that is not among them shows a block from
- * before the first event, which had the size that the free says.
+ * One walk over the events with a map of the addresses in use; a free of an address that is not among them shows a
+ * block from before the first event, which had the size that the free says.
  */
 #include "analysis/history/lifetimes.h"
 

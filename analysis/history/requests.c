@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of allocations has each with its beginning and its end, also where a log contradicts itself; its rows are in the order of
- * their beginnings. So ends and failures are what must be sorted in.
+ * The table of allocations has each with its beginning and its end, also where a log contradicts itself; its rows are
+ * in the order of their beginnings. So ends and failures are what must be sorted in.
  */
 #include "analysis/history/requests.h"
 

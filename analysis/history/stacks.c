@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tree of nodes is read in one sweep, and a stack is walked in memory from its innermost frame outwards. A caller has the
- * smaller number, so that a walk ends in any database.
+ * The tree of nodes is read in one sweep, and a stack is walked in memory from its innermost frame outwards. A caller
+ * has the smaller number, so that a walk ends in any database.
  */
 #include "analysis/history/stacks.h"
 

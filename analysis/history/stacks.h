@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Call sites of a trace database as stacks of a history, each when it is first asked for: a database may have many more of
- * them than its allocators' events name. It owns the nodes in memory. database.c asks.
+ * Call sites of a trace database as stacks of a history, each when it is first asked for: a database may have many more
+ * of them than its allocators' events name. It owns the nodes in memory. database.c asks.
  */
 #ifndef VARVE_ANALYSIS_HISTORY_STACKS_H
 #define VARVE_ANALYSIS_HISTORY_STACKS_H

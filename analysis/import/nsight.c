@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One statement over the rows of memory, in the order of their times, with the call that made each where there is one; SQLite finds it
- * through an index of its own making, as exports have none. Ids of processes and threads carry the pid in bits 24 to 47
- * and the tid in bits 0 to 23. What columns and kinds there are, the file says.
+ * One statement over the rows of memory, in the order of their times, with the call that made each where there is one;
+ * SQLite finds it through an index of its own making, as exports have none. Ids of processes and threads carry the pid
+ * in bits 24 to 47 and the tid in bits 0 to 23. What columns and kinds there are, the file says.
  */
 #include "analysis/import/nsight.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A trace may have gigabytes, of which a few per cent are about memory: it is cut into its events as it passes, and only those that are
- * needed become JSON. Brackets are counted outside of strings, which is all that cutting needs.
+ * A trace may have gigabytes, of which a few per cent are about memory: it is cut into its events as it passes, and
+ * only those that are needed become JSON. Brackets are counted outside of strings, which is all that cutting needs.
  */
 #include "analysis/import/profiler.h"
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order: lines of a log are in the order in which the allocator was asked, and their times may go back a little, as threads
- * take the time before they take the log's lock. Where lines were shuffled it is the other way round. Both orders are tried, and the
- * one with fewer contradictions (frees of what is not there, allocations of what is) is taken. At equal times, which clocks of a
- * microsecond give in plenty, an entry that does not fit waits for those behind it.
+ * The order: lines of a log are in the order in which the allocator was asked, and their times may go back a little, as
+ * threads take the time before they take the log's lock. Where lines were shuffled it is the other way round. Both
+ * orders are tried, and the one with fewer contradictions (frees of what is not there, allocations of what is) is
+ * taken. At equal times, which clocks of a microsecond give in plenty, an entry that does not fit waits for
+ * those behind it.
  */
 #include "analysis/import/requests.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What other tools logged of a program's allocations and frees, as one list, whatever the format. The readers (rmm.c, nsight.c,
- * profiler.c) fill it; it puts the list in order, counts what contradicts itself, and becomes events of a trace database.
- * One thread uses it; memory that is not there ends the process.
+ * What other tools logged of a program's allocations and frees, as one list, whatever the format. The readers (rmm.c,
+ * nsight.c, profiler.c) fill it; it puts the list in order, counts what contradicts itself, and becomes events of a
+ * trace database. One thread uses it; memory that is not there ends the process.
  */
 #ifndef VARVE_ANALYSIS_IMPORT_REQUESTS_H
 #define VARVE_ANALYSIS_IMPORT_REQUESTS_H
@@ -128,8 +128,8 @@ enum import_order {
     IMPORT_BY_TIME,   /* its order says nothing; at equal times what fits comes first */
 };
 
-/// The list as a database. The source's name is for `meta` and messages. Errors: VARVE_ERROR_FORMAT (there is nothing in it), and the
-/// writer's; nothing is left behind then.
+/// The list as a database. The source's name is for `meta` and messages. Errors: VARVE_ERROR_FORMAT (there is nothing
+/// in it), and the writer's; nothing is left behind then.
 int import_requests_write(struct import_requests *requests, enum import_order order, const char *source,
                           const char *output, bool may_replace, struct progress *progress,
                           struct import_log_result *result, struct varve_message *message);

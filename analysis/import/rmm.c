@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A line is read whole or counted as unreadable: programs write to the same file, and buffers that a crash left unwritten cut the
- * last one. Times have no day: a time is put into the day in which it is nearest to the one in front of it.
+ * A line is read whole or counted as unreadable: programs write to the same file, and buffers that a crash left
+ * unwritten cut the last one. Times have no day: a time is put into the day in which it is nearest to the
+ * one in front of it.
  */
 #include "analysis/import/rmm.h"
 

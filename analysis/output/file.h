@@ -16,8 +16,8 @@ extern "C" {
 /// Writes all of `subject`. Failures of `out` are found by the caller; others are the result, with their message.
 typedef int output_writer(const void *subject, FILE *out, struct varve_message *message);
 
-/// May the output of a command that reads `count` files be put at `path`? Errors: as varve_publish_check; VARVE_ERROR_INVALID, it is
-/// one of those files, which would be lost.
+/// May the output of a command that reads `count` files be put at `path`? Errors: as varve_publish_check;
+/// VARVE_ERROR_INVALID, it is one of those files, which would be lost.
 int output_check(const char *path, bool may_replace, const char *const *inputs, int count,
                  struct varve_message *message);
 

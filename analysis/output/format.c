@@ -252,8 +252,8 @@ static size_t operator_bytes(const char *name, const char *text)
     return length + strspn(text + length, "<>=-");
 }
 
-/* Whether the bracket at `text` is opened by what it belongs to: arguments or those of a template. Others are part of the name:
- * <module>, <T as Trait>::f, (anonymous namespace)::f. */
+/* Whether the bracket at `text` is opened by what it belongs to: arguments or those of a template. Others are part of
+ * the name: <module>, <T as Trait>::f, (anonymous namespace)::f. */
 static bool opens_arguments(const char *name, const char *text)
 {
     bool follows = text > name && (is_of_name(text[-1]) || strchr(">=-)]", text[-1]) != NULL);

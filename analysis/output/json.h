@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON of all commands: one line; and what others wrote, in pieces that fit memory. Text that is not UTF-8 gets U+FFFD; integers keep all 64 bits.
+ * JSON of all commands: one line; and what others wrote, in pieces that fit memory. Text that is not UTF-8 gets U+FFFD;
+ * integers keep all 64 bits.
  */
 #ifndef VARVE_ANALYSIS_OUTPUT_JSON_H
 #define VARVE_ANALYSIS_OUTPUT_JSON_H

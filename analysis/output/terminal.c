@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Styles are positions in the collected text. The text is filtered piece by piece when it is let out, and the sequences for the
- * terminal are written between the pieces.
+ * Styles are positions in the collected text. The text is filtered piece by piece when it is let out, and the sequences
+ * for the terminal are written between the pieces.
  */
 #include "analysis/output/terminal.h"
 
@@ -126,7 +126,8 @@ static void print_style(FILE *out, enum terminal_style style)
     fputs(sequences[style], out);
 }
 
-/* Where a line that is too wide is broken: its last space within the columns, behind its indent; its end if there is none. */
+/* Where a line that is too wide is broken: its last space within the columns, behind its indent; its end
+ * if there is none. */
 static size_t line_break(const char *line, size_t bytes, size_t indent, size_t columns)
 {
     size_t at = bytes;

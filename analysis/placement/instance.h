@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A placement problem in its plainest form: times are numbers of points, and sizes are rounded up to the alignment, so that
- * offsets keep to it by themselves. Two buffers share a point if and only if they live at the same time: a point stands for a run of begins without an end
- * between them, after which all buffers live that live at any time of the run. Made by placement.c, read by all solvers.
+ * A placement problem in its plainest form: times are numbers of points, and sizes are rounded up to the alignment, so
+ * that offsets keep to it by themselves. Two buffers share a point if and only if they live at the same time: a point
+ * stands for a run of begins without an end between them, after which all buffers live that live at any time of the
+ * run. Made by placement.c, read by all solvers.
  */
 #ifndef VARVE_ANALYSIS_PLACEMENT_INSTANCE_H
 #define VARVE_ANALYSIS_PLACEMENT_INSTANCE_H

@@ -150,7 +150,8 @@ static enum placement_verdict try_capacity(struct solution *solution, uint64_t c
     return verdict;
 }
 
-/* The optimum is most often the load, so that a third of the time is for that; then what is open is halved again and again. */
+/* The optimum is most often the load, so that a third of the time is for that; then what is open is halved
+ * again and again. */
 static void search(struct solution *solution)
 {
     struct portfolio *portfolio = &solution->portfolio;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Offline placement: buffers whose lifetimes and sizes are all known, put into one address range that is as small as can be
- * found ("dynamic storage allocation"). Two buffers that live at the same time must not share an address. The most bytes that
- * live at a time, the load, is a bound for every placement and every allocator.
+ * Offline placement: buffers whose lifetimes and sizes are all known, put into one address range that is as small as
+ * can be found ("dynamic storage allocation"). Two buffers that live at the same time must not share an address. The
+ * most bytes that live at a time, the load, is a bound for every placement and every allocator.
  *
  * Units: bytes; times are any numbers, half-open. Threads: any, each with its own buffers.
  */
@@ -23,7 +23,8 @@ extern "C" {
 
 struct progress;
 
-/* Lives in [lower, upper), lower < upper; takes [offset, offset + size), which is the solver's answer. Size 0 takes nothing. */
+/* Lives in [lower, upper), lower < upper; takes [offset, offset + size), which is the solver's answer. Size
+ * 0 takes nothing. */
 struct placement_buffer {
     int64_t lower, upper;
     uint64_t size, offset;
@@ -50,8 +51,9 @@ struct placement_result {
     double seconds;
 };
 
-/// Fill `offset` of all buffers with the best placement that is found. Errors: VARVE_ERROR_INVALID (lower >= upper, an alignment
-/// that is no power of two, more than PLACEMENT_BYTES_MAX in all; the message names the buffer by its number, from 0).
+/// Fill `offset` of all buffers with the best placement that is found. Errors: VARVE_ERROR_INVALID (lower >= upper, an
+/// alignment that is no power of two, more than PLACEMENT_BYTES_MAX in all; the message names the buffer by its
+/// number, from 0).
 int placement_solve(struct placement_buffer *buffers, size_t count, const struct placement_options *options,
                     struct placement_result *result, struct varve_message *message);
 /// The most bytes that live at a time. Buffers as placement_solve takes them.

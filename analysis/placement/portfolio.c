@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads take numbers of rounds: the first ones place once in each of the orders, the others improve, each from an order and with
- * random numbers of its own. All share the best answer. A round does not depend on others: where it ends after a number of rounds, it is the same with any
- * number of threads.
+ * Threads take numbers of rounds: the first ones place once in each of the orders, the others improve, each from an
+ * order and with random numbers of its own. All share the best answer. A round does not depend on others: where it ends
+ * after a number of rounds, it is the same with any number of threads.
  */
 #include "analysis/placement/portfolio.h"
 
@@ -118,7 +118,8 @@ static bool is_over(const struct shared *shared)
                                       placement_clock_now(portfolio->clock) >= portfolio->begin + portfolio->seconds);
 }
 
-/* Rounds that are running go on where those after them are not needed, so that the answer does not depend on which were the first. */
+/* Rounds that are running go on where those after them are not needed, so that the answer does not depend on
+ * which were the first. */
 static bool needs_round(const struct shared *shared)
 {
     const struct portfolio *portfolio = shared->portfolio;

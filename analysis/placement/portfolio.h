@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Placement by first fit in many orders, for any number of buffers: some orders that are often good, then each of these again and
- * again, with the buffers that ended too high placed earlier. Called by placement.c.
+ * Placement by first fit in many orders, for any number of buffers: some orders that are often good, then each of these
+ * again and again, with the buffers that ended too high placed earlier. Called by placement.c.
  *
  * Source: of the second part, D. E. Joslin and D. P. Clements, "Squeaky Wheel" Optimization, JAIR 10, 1999.
  */

@@ -72,14 +72,15 @@ static inline bool skyline_is_option(const struct skyline *skyline, size_t item,
 
 /// How many of the items left over the section are options.
 uint32_t skyline_options(struct skyline *skyline, uint32_t section);
-/// Put the item on its low, which must be the floor of all its sections, and infer. False: no placement of the rest is left.
+/// Put the item on its low, which must be the floor of all its sections, and infer. False: no placement of
+/// the rest is left.
 bool skyline_place(struct skyline *skyline, size_t item);
 /// Nothing is put into the section below `floor`. False as of skyline_place.
 bool skyline_raise(struct skyline *skyline, uint32_t section, int64_t floor);
 /// Back to the state in which the trail had `changes` changes, also after a false.
 void skyline_undo(struct skyline *skyline, size_t changes);
-/// All that is said at the head, worked out from the items alone; after a place or raise that was true, or an undo. Errors:
-/// VARVE_ERROR_INVALID.
+/// All that is said at the head, worked out from the items alone; after a place or raise that was true, or an undo.
+/// Errors: VARVE_ERROR_INVALID.
 int skyline_check(const struct skyline *skyline, struct varve_message *message);
 
 #ifdef __cplusplus

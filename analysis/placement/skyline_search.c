@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The depth-first search of skyline_search.h. A frame of the recursion is one step or one split into groups; what it needs lies
- * on a stack of numbers of the search, so that frames stay small.
+ * The depth-first search of skyline_search.h. A frame of the recursion is one step or one split into groups; what it
+ * needs lies on a stack of numbers of the search, so that frames stay small.
  */
 #include "analysis/placement/skyline_search.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The left half of an entry's line is the user's line, as wide as the widest of the list and at most what the figures leave over. A
- * report names the same call site in several lists: its stack is printed once.
+ * The left half of an entry's line is the user's line, as wide as the widest of the list and at most what the figures
+ * leave over. A report names the same call site in several lists: its stack is printed once.
  */
 #include "analysis/query/callsites.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lists of call sites as text, JSON and CSV: what report, leaks and peak show. groups.h makes them. As text an entry is a line, which
- * begins with the user's line, and its stack in a line more; with frames asked for it has these instead.
+ * Lists of call sites as text, JSON and CSV: what report, leaks and peak show. groups.h makes them. As text an entry is
+ * a line, which begins with the user's line, and its stack in a line more; with frames asked for it has these instead.
  */
 #ifndef VARVE_ANALYSIS_QUERY_CALLSITES_H
 #define VARVE_ANALYSIS_QUERY_CALLSITES_H
@@ -56,7 +56,8 @@ void callsite_location_json(struct cJSON *object, const struct callsite_row *row
 /// function,file,line,module: fields of a line of CSV.
 void callsite_location_csv(FILE *out, const struct group_location *location);
 void callsite_list_csv(FILE *out, const struct callsite_list *list, enum callsite_rank rank, const char *domain);
-/// What an entry of a list by `by` is about, at most `columns` wide: the user's line, a module, a process. Owner: the caller, by free.
+/// What an entry of a list by `by` is about, at most `columns` wide: the user's line, a module, a process. Owner: the
+/// caller, by free.
 char *callsite_entry_name(const struct callsite_row *row, enum group_by by, size_t columns);
 
 #ifdef __cplusplus

@@ -29,21 +29,22 @@ enum database_use {
 
 int database_open(const char *path, enum database_use use, struct database **database_out,
                   struct varve_message *message);
-/// An SQLite database of another tool. Statements about tables or columns that it lacks are errors, as of a damaged file:
-/// database_has says what there is.
+/// An SQLite database of another tool. Statements about tables or columns that it lacks are errors, as of a damaged
+/// file: database_has says what there is.
 int database_open_other(const char *path, struct database **database_out, struct varve_message *message);
 bool database_has(struct database *database, const char *table, const char *column); /* NULL: any */
-/// What a recording under way says of itself (varve_watch_read), which is copied; `path`: for messages. Errors: VARVE_ERROR_FORMAT,
-/// VERSION, NO_MEMORY.
+/// What a recording under way says of itself (varve_watch_read), which is copied; `path`: for messages. Errors:
+/// VARVE_ERROR_FORMAT, VERSION, NO_MEMORY.
 int database_open_live(const char *path, const void *bytes, size_t count, struct database **database_out,
                        struct varve_message *message);
-/// A temporary database, into which tables may be made, with two others attached as `a` and `b` for reading, each the state
-/// of one moment. Both may be the same file. SQLite may compute for it as long as for the two of them.
+/// A temporary database, into which tables may be made, with two others attached as `a` and `b` for reading, each the
+/// state of one moment. Both may be the same file. SQLite may compute for it as long as for the two of them.
 int database_open_two(const char *a, const char *b, struct database **database_out, struct varve_message *message);
 /// Statements whose rows nobody wants. Errors as of cursors: database_error gives them.
 void database_execute(struct database *database, const char *sql);
-/// Make the view `name` of the file (NULL: all views) once more, as a temporary one, from its text: names in it mean the temporary tables
-/// and views that there are, and statements that come after see it in place of the file's. Between PRAGMA query_only = 0 and 1.
+/// Make the view `name` of the file (NULL: all views) once more, as a temporary one, from its text: names in it mean
+/// the temporary tables and views that there are, and statements that come after see it in place of the file's. Between
+/// PRAGMA query_only = 0 and 1.
 void database_copy_views(struct database *database, const char *name);
 /// How long SQLite may compute for each database that is opened from now on, by the clock of the thread; 0:
 /// as long as it wants. Cursors end with an error then. At first DATABASE_TIMEOUT_NS.

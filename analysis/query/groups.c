@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Groups are found by a number: the symbol of the user's line, the call site, the process, the thread or the size class. By function
- * and by module, symbols of equal texts share a group. One pass over the totals of the call sites adds everything up here rather than
- * in SQL, which would sort a million rows once per list; names are read for the few groups that a ranking shows.
+ * Groups are found by a number: the symbol of the user's line, the call site, the process, the thread or the size
+ * class. By function and by module, symbols of equal texts share a group. One pass over the totals of the call sites
+ * adds everything up here rather than in SQL, which would sort a million rows once per list; names are read for the few
+ * groups that a ranking shows.
  */
 #include "analysis/query/groups.h"
 
@@ -510,8 +511,8 @@ static int64_t longer_than_none(int64_t ns)
     return ns > 0 ? ns : 1;
 }
 
-/* What a ranking goes by; 0 or less: it is none of it. Of the long-lived, people want those that matter: a hundredth of all bytes at
- * least. */
+/* What a ranking goes by; 0 or less: it is none of it. Of the long-lived, people want those that matter: a hundredth of
+ * all bytes at least. */
 static int64_t rank_figure(const struct group_figures *figures, enum callsite_rank rank, int64_t bytes_all)
 {
     switch (rank) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Call sites put together by what --by names (the user's line by default), added up, and ranked. Figures come from the totals
- * of the call sites or from the allocations (groups_load), or from whoever has others: groups_open, groups_add for each call site, then groups_rank
- * as often as there are rankings, whose lists callsites.h prints. Everything is read once, however many rankings follow. Loading ends early on a database error: see database_error.
+ * Call sites put together by what --by names (the user's line by default), added up, and ranked. Figures come from the
+ * totals of the call sites or from the allocations (groups_load), or from whoever has others: groups_open, groups_add
+ * for each call site, then groups_rank as often as there are rankings, whose lists callsites.h prints. Everything is
+ * read once, however many rankings follow. Loading ends early on a database error: see database_error.
  */
 #ifndef VARVE_ANALYSIS_QUERY_GROUPS_H
 #define VARVE_ANALYSIS_QUERY_GROUPS_H
@@ -78,15 +79,16 @@ struct callsite_list {
 
 struct groups *groups_open(struct database *database, enum group_by by);
 void groups_close(struct groups *groups);
-/// Add figures of a call site (0: no stack was recorded) to its group. `key` is that of struct callsite_row, and is not looked
-/// at where entries are made of call sites.
+/// Add figures of a call site (0: no stack was recorded) to its group. `key` is that of struct callsite_row, and is not
+/// looked at where entries are made of call sites.
 void groups_add(struct groups *groups, int64_t callsite_id, int64_t key, const struct group_figures *figures);
 /// The class of a size in bytes: `key` by size.
 int64_t groups_size_key(int64_t bytes);
-/// All of a domain, of all processes together. Reads the totals of the call sites where they suffice, else the allocations.
+/// All of a domain, of all processes together. Reads the totals of the call sites where they suffice, else
+/// the allocations.
 void groups_load(struct groups *groups, const char *domain);
-/// What one process had live in a domain at its own peak, of several devices at that of each: figures of the peak only. Reads the
-/// allocations themselves: takes its time.
+/// What one process had live in a domain at its own peak, of several devices at that of each: figures of the peak only.
+/// Reads the allocations themselves: takes its time.
 void groups_load_process(struct groups *groups, const char *domain, int64_t process_id);
 /// VARVE_ERROR_UNSUPPORTED, with what is missing: `by` needs rows of allocations that the recording did not keep.
 int groups_check(struct database *database, enum group_by by, struct varve_message *message);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rule is the recorder's (varve_plumbing_rank): from the outermost frame inwards, a frame becomes the user's line unless that has
- * a larger rank. Callers have smaller numbers than what they call, so one pass over the nodes is enough. The views are made again as
- * temporary ones, since a view of the file sees the tables of the file alone.
+ * The rule is the recorder's (varve_plumbing_rank): from the outermost frame inwards, a frame becomes the user's line
+ * unless that has a larger rank. Callers have smaller numbers than what they call, so one pass over the nodes is
+ * enough. The views are made again as temporary ones, since a view of the file sees the tables of the file alone.
  */
 #include "analysis/query/hide.h"
 

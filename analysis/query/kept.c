@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a recording did not keep on purpose, from the table meta: rows `keep`, and `kept_events` where the database had its largest
- * size. Databases without these have everything. Called by the header of reports, and by what reads events.
+ * What a recording did not keep on purpose, from the table meta: rows `keep`, and `kept_events` where the database had
+ * its largest size. Databases without these have everything. Called by the header of reports, and by what reads events.
  */
 #include "analysis/query/kept.h"
 

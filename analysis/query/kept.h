@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a recording did not keep on purpose (varve record --keep, --max-size), in words. Reports begin with it; what needs events
- * that are not there is refused with it.
+ * What a recording did not keep on purpose (varve record --keep, --max-size), in words. Reports begin with it; what
+ * needs events that are not there is refused with it.
  */
 #ifndef VARVE_ANALYSIS_QUERY_KEPT_H
 #define VARVE_ANALYSIS_QUERY_KEPT_H

@@ -21,8 +21,8 @@ struct table_column;
 struct query {
     const char *sql; /* ?1: the bound number */
     const struct table_column *columns;
-    /* a letter for each column: t text, p path (its end), c count, b bytes, d duration, n plain number, x address, % tenths
-     * of a percent */
+    /* a letter for each column: t text, p path (its end), c count, b bytes, d duration, n plain number, x address, %
+     * tenths of a percent */
     const char *kinds;
 };
 

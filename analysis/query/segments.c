@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * State comes from the last keyframes before an event and the events since. All allocators have their keyframes at the same
- * events, so those are the same few thousand for all of them; one without a row there has not changed since its last one.
- * Segments are listed as PyTorch's snapshots list them (one entry for each range of an expandable segment that is mapped
- * without a gap), or whole. What the trace does not say is not invented: blocks of a trace without splits are as large as
- * their requests, and segments from before its beginning are known only by their blocks.
+ * State comes from the last keyframes before an event and the events since. All allocators have their keyframes at the
+ * same events, so those are the same few thousand for all of them; one without a row there has not changed since its
+ * last one. Segments are listed as PyTorch's snapshots list them (one entry for each range of an expandable segment
+ * that is mapped without a gap), or whole. What the trace does not say is not invented: blocks of a trace without
+ * splits are as large as their requests, and segments from before its beginning are known only by their blocks.
  */
 #include "analysis/query/segments.h"
 

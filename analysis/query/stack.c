@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * As text a stack is cut to what people look for: it begins at the call site's own frame (allocation functions lie within),
- * ends before the start-up code, and shows a few frames of what is between; or it is one line. As JSON it is complete.
+ * As text a stack is cut to what people look for: it begins at the call site's own frame (allocation functions lie
+ * within), ends before the start-up code, and shows a few frames of what is between; or it is one line. As
+ * JSON it is complete.
  */
 #include "analysis/query/stack.h"
 
@@ -215,14 +216,16 @@ struct link {
     size_t times;
 };
 
-/* Below a function of a run-time library, which is the user's line where there is no other, others of it say something. */
+/* Below a function of a run-time library, which is the user's line where there is no other, others of
+ * it say something. */
 static bool is_plumbing(const struct stack_frame *frame, const struct stack_frame *user)
 {
     return frame->rank == VARVE_FRAME_PLUMBING ||
            (frame->rank == VARVE_FRAME_RUNTIME && user->rank > VARVE_FRAME_RUNTIME);
 }
 
-/* The next callers of frame `at` with names, of its own language; returns how many there are, and whether more follow. */
+/* The next callers of frame `at` with names, of its own language; returns how many there are, and
+ * whether more follow. */
 static size_t find_callers(const struct stack *stack, size_t at, struct link *links, bool *has_more)
 {
     const struct stack_frame *own = &stack->frames[at];
@@ -331,8 +334,8 @@ static bool shorten_chain(struct chain *chain)
     return true;
 }
 
-/* In `columns`, or wider where names would be cut to a few letters. Code without a name at the inner end says least, and goes
- * first. Owner: the caller, by free. */
+/* In `columns`, or wider where names would be cut to a few letters. Code without a name at the inner end says least,
+ * and goes first. Owner: the caller, by free. */
 static char *fit_chain(struct chain *chain, size_t columns)
 {
     char *text = write_chain(chain, columns);

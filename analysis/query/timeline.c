@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes over time. The views timeline and timeline_process have a row per event or, for long traces, a thinned choice of them, each
- * with the maximum since the row before; here they are put into equal steps of time. A step without rows
+ * Bytes over time. The views timeline and timeline_process have a row per event or, for long traces, a thinned choice
+ * of them, each with the maximum since the row before; here they are put into equal steps of time. A step without rows
  * repeats the state before it. The chart shows the maximum of each step, so that no peak is lost by the
  * thinning.
  */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The totals of the views `total` and `total_process`, and the duration of a recording. Used by report, info, leaks, peak, timeline and diff.
+ * The totals of the views `total` and `total_process`, and the duration of a recording. Used by report, info, leaks,
+ * peak, timeline and diff.
  */
 #include "analysis/query/totals.h"
 

@@ -17,8 +17,8 @@ extern "C" {
 int replay_is_deferred(struct replay *replay, size_t completion, bool *answer_out);
 /// From the cursor: completions, releases, and the request behind them.
 int replay_attribute_releases(struct replay *replay);
-/// Private pools that have no user any more by the releases from event `event` on, the first of its run, whose end is returned in
-/// `end_out`.
+/// Private pools that have no user any more by the releases from event `event` on, the first of its run, whose end is
+/// returned in `end_out`.
 int replay_retire_pools(struct replay *replay, size_t event, size_t *end_out);
 
 #ifdef __cplusplus

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A limit that the history was recorded under is not in it, but one can be found: reserved memory never exceeded the limit, and what
- * was refused exceeded it, so that the recorded peak, taken for the limit, refuses and grants the same. Where that explains
- * releases as retries, it is preferred to calls of empty_cache that happen to be where retries would be.
+ * A limit that the history was recorded under is not in it, but one can be found: reserved memory never exceeded the
+ * limit, and what was refused exceeded it, so that the recorded peak, taken for the limit, refuses and grants the same.
+ * Where that explains releases as retries, it is preferred to calls of empty_cache that happen to be where
+ * retries would be.
  */
 #include "analysis/replay/before.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a history cost as it was recorded, to set beside what it costs under other rules; and whether other rules change a
- * decision at all. Called by the command, before it replays under other rules.
+ * What a history cost as it was recorded, to set beside what it costs under other rules; and whether other rules change
+ * a decision at all. Called by the command, before it replays under other rules.
  */
 #ifndef VARVE_ANALYSIS_REPLAY_BEFORE_H
 #define VARVE_ANALYSIS_REPLAY_BEFORE_H
@@ -29,7 +29,8 @@ struct replay_before {
                            follow from the rules; 0: there was nothing to explain by one */
 };
 
-/// What the history cost under its own settings. Errors: VARVE_ERROR_NO_MEMORY; a history that is not reproduced is none.
+/// What the history cost under its own settings. Errors: VARVE_ERROR_NO_MEMORY; a history that is not
+/// reproduced is none.
 int replay_before_load(const struct history *history, struct progress *progress, struct replay_before *out);
 /// Whether the allocator decides as recorded in every case under `options` (follow is ignored). An error while
 /// trying is a "no".

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rules: reference of the settings in PyTorch's c10/cuda/CUDACachingAllocator.cpp (round_size, get_allocation_size, get_free_block,
- * garbage_collect_cached_blocks) and what alloc/policy takes of them.
+ * Rules: reference of the settings in PyTorch's c10/cuda/CUDACachingAllocator.cpp (round_size, get_allocation_size,
+ * get_free_block, garbage_collect_cached_blocks) and what alloc/policy takes of them.
  */
 #include "analysis/replay/ineffective.h"
 

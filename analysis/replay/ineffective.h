@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Settings of a replay that cannot take effect, and why: by the allocator's rules, on this history. Called by the command,
- * which says so instead of letting equal figures look like a result.
+ * Settings of a replay that cannot take effect, and why: by the allocator's rules, on this history. Called by the
+ * command, which says so instead of letting equal figures look like a result.
  */
 #ifndef VARVE_ANALYSIS_REPLAY_INEFFECTIVE_H
 #define VARVE_ANALYSIS_REPLAY_INEFFECTIVE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The conflict search: what a recording leaves open is answered in the likeliest way, and a replay that then goes wrong is
- * begun anew with the next answer. Called by replay.c, and by what meets an open question.
+ * The conflict search: what a recording leaves open is answered in the likeliest way, and a replay that then goes wrong
+ * is begun anew with the next answer. Called by replay.c, and by what meets an open question.
  */
 #ifndef VARVE_ANALYSIS_REPLAY_LEARN_H
 #define VARVE_ANALYSIS_REPLAY_LEARN_H

@@ -164,8 +164,8 @@ static int follow_free(struct replay *replay, const struct history_event *event)
     return VARVE_OK;
 }
 
-/* Blocks that were waiting for other streams when the history began; some still do at its end. `addr_of`: where the start's
- * blocks are now; NULL: where the start says. */
+/* Blocks that were waiting for other streams when the history began; some still do at its end. `addr_of`: where the
+ * start's blocks are now; NULL: where the start says. */
 static int make_pending(struct replay *replay, const uint64_t *addr_of, struct varve_message *message)
 {
     const struct varve_alloc_snapshot *start = &replay->inferred->start;
@@ -368,8 +368,8 @@ static int release(struct whatif *whatif, size_t index)
     return result == VARVE_OK && is_call ? varve_alloc_empty_cache(replay->alloc) : result;
 }
 
-/* Completions and releases with nothing between them and a request that failed: they came with its wait for all streams, after
- * which the pool was not searched again. */
+/* Completions and releases with nothing between them and a request that failed: they came with its wait for all
+ * streams, after which the pool was not searched again. */
 static bool is_before_oom(struct whatif *whatif, size_t index)
 {
     const struct history_device *trace = whatif->replay->trace;

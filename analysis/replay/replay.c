@@ -214,8 +214,8 @@ static int fail_device(const struct history *history, size_t index, int error, c
     return varve_message_set(message, error, "%s", text);
 }
 
-/* For a replay under other rules: follow the device's history under its own first. If that does not come out, only the events
- * themselves count. */
+/* For a replay under other rules: follow the device's history under its own first. If that does not come out, only the
+ * events themselves count. */
 static int infer_requests(const struct history *history, const struct replay_options *options, unsigned index,
                           struct replay_device *inferred, struct varve_message *message)
 {

@@ -82,10 +82,10 @@ struct replay_result {
 };
 
 /// What the history leaves open. With `options->follow` it is found by playing: `result` is that of the last play
-/// then, and a mismatch is no error; without, the history is followed first, under its own settings, since its decisions say
-/// what it does not: where empty_cache was called, which private pool served a request. `history` is borrowed until replay_inference_free, which the caller owes if
-/// VARVE_OK is returned. Errors: VARVE_ERROR_INVALID (options), FORMAT (events that contradict each other),
-/// UNSUPPORTED, and the allocator's.
+/// then, and a mismatch is no error; without, the history is followed first, under its own settings, since its
+/// decisions say what it does not: where empty_cache was called, which private pool served a request. `history` is
+/// borrowed until replay_inference_free, which the caller owes if VARVE_OK is returned. Errors: VARVE_ERROR_INVALID
+/// (options), FORMAT (events that contradict each other), UNSUPPORTED, and the allocator's.
 int replay_infer(const struct history *history, const struct replay_options *options,
                  struct replay_inference **inference_out, struct replay_result *result, struct varve_message *message);
 /// Play all devices with the options that it was inferred with. A mismatch is no error. Threads: any number at once,

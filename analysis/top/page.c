@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A section is a view, its order, and its columns with the width of screen from which on each is shown: a narrow terminal has fewer of
- * them, and the last one, if it is text, has what is left. cli/top.c prints pages; top/run.c draws them.
+ * A section is a view, its order, and its columns with the width of screen from which on each is shown: a narrow
+ * terminal has fewer of them, and the last one, if it is text, has what is left. cli/top.c prints pages;
+ * top/run.c draws them.
  */
 #include "analysis/top/page.h"
 
@@ -146,7 +147,8 @@ struct section {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The last column, once it is known what the others leave of a line: names are cut where that hurts least, which is not their end. */
+/* The last column, once it is known what the others leave of a line: names are cut where that hurts least, which
+ * is not their end. */
 static void sites_add(struct table *table, struct cursor *cursor, size_t columns)
 {
     const size_t last = table->column_count - 1;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The recording is looked at four times a second, so that its end and its last figures are seen before its directory goes; the picture
- * changes as often as was asked for, with each key, and with each size of the terminal. cli/top.c calls it.
+ * The recording is looked at four times a second, so that its end and its last figures are seen before its directory
+ * goes; the picture changes as often as was asked for, with each key, and with each size of the terminal.
+ * cli/top.c calls it.
  */
 #include "analysis/top/run.h"
 
@@ -146,7 +147,8 @@ static void put_line(const struct show *show, size_t line, const char *text, enu
     screen_line(line, cut, strlen(cut), style);
 }
 
-/* Lines of a text, from line `skip` on, onto the screen from line `at` to before `end`; returns the line after the last. */
+/* Lines of a text, from line `skip` on, onto the screen from line `at` to before `end`; returns the
+ * line after the last. */
 static size_t put_text(const char *text, size_t skip, size_t at, size_t end)
 {
     for (const char *line = text; *line != '\0';) {

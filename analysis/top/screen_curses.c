@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ncurses, with its wide characters. Handlers for signals are set before it starts: it leaves those alone, and the terminal is given
- * back by the thread that draws, never by a handler.
+ * ncurses, with its wide characters. Handlers for signals are set before it starts: it leaves those alone, and the
+ * terminal is given back by the thread that draws, never by a handler.
  */
 #include "analysis/top/screen.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The search has two rounds. First each option alone, from the program's own setting and from PyTorch's defaults; then pairs of what
- * did best, with every value of the option that rounds sizes beside expandable segments. More would find little: options act on the
- * same free memory. What helps is compared by failures, then by peak reserved with a charge for options and time (cost_of).
+ * The search has two rounds. First each option alone, from the program's own setting and from PyTorch's defaults; then
+ * pairs of what did best, with every value of the option that rounds sizes beside expandable segments. More would find
+ * little: options act on the same free memory. What helps is compared by failures, then by peak reserved with a charge
+ * for options and time (cost_of).
  */
 #include "analysis/whatif/advise.h"
 
@@ -250,7 +251,8 @@ static bool without_price(const struct advice *advice, const struct advise_trial
     return trial->outcome.result.device_ns <= advice->own.outcome.result.device_ns;
 }
 
-/* Peak reserved, and a hundredth of it for each option, and as large a share of it as the run takes longer: less is better. */
+/* Peak reserved, and a hundredth of it for each option, and as large a share of it as the run takes
+ * longer: less is better. */
 static double cost_of(const struct advice *advice, const struct advise_trial *trial)
 {
     double more = (double)trial->outcome.result.device_ns - (double)advice->own.outcome.result.device_ns;
@@ -279,7 +281,8 @@ static struct advise_trial *pick(const struct advice *advice, may_be_picked may)
     return best;
 }
 
-/* Settings that have no effect may look better: blocks of equal size lie elsewhere than recorded, and others are taken. */
+/* Settings that have no effect may look better: blocks of equal size lie elsewhere than recorded, and
+ * others are taken. */
 static bool has_effect(const struct advice *advice, const struct history *history, const struct advise_trial *trial)
 {
     struct replay_options options = {.conf = trial->text, .memory_limit = advice->limit, .capacity = advice->capacity};
@@ -358,7 +361,8 @@ static void search(struct advice *advice, const struct history *history, struct 
     }
 }
 
-/* As `varve replay` does: a history that comes out again is followed, since its addresses decide where sizes are equal. */
+/* As `varve replay` does: a history that comes out again is followed, since its addresses decide where
+ * sizes are equal. */
 static int play_own(struct advice *advice, const struct history *history, struct whatif *whatif,
                     const struct advise_options *options, struct varve_message *message)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which settings of PyTorch's allocator a history would have fared better with: many are tried on its requests, and the few that
- * help are picked. All figures are those of replays: `varve replay` with the same options gives the same.
+ * Which settings of PyTorch's allocator a history would have fared better with: many are tried on its requests, and the
+ * few that help are picked. All figures are those of replays: `varve replay` with the same options gives the same.
  */
 #ifndef VARVE_ANALYSIS_WHATIF_ADVISE_H
 #define VARVE_ANALYSIS_WHATIF_ADVISE_H
@@ -48,8 +48,9 @@ struct advice {
     struct replay_before before;
     uint64_t limit, capacity; /* that all were tried under; 0: none */
     bool is_given_room;       /* limit and capacity are the caller's: they may differ from those of the recording */
-    /* What the others are compared with: the history's own setting. `text` may lack what no candidate holds. If is_followed every
-     * decision is the recorded one; else these are its requests made again, like those of the trials. */
+    /* What the others are compared with: the history's own setting. `text` may lack what no candidate holds. If
+     * is_followed every decision is the recorded one; else these are its requests made again, like
+     * those of the trials. */
     struct advise_trial own;
     bool is_followed;
     struct whatif_waste waste; /* of the own setting */
@@ -63,14 +64,15 @@ struct advice {
     size_t pick_count;
 };
 
-/// Owner of what `out` holds: the caller, by advise_free, if VARVE_OK is returned. Errors: those of replaying the history with its
-/// own settings.
+/// Owner of what `out` holds: the caller, by advise_free, if VARVE_OK is returned. Errors: those of replaying the
+/// history with its own settings.
 int advise_run(const struct history *history, struct whatif *whatif, const struct advise_options *options,
                struct advice *out, struct varve_message *message);
 void advise_free(struct advice *advice);
 /// How a setting is played; the texts are the trial's.
 struct whatif_setting advise_setting(const struct advice *advice, const struct advise_trial *trial);
-/// Is `trial` better than the own setting: fewer failures; or less reserved; or no more of it and less time in calls of the device.
+/// Is `trial` better than the own setting: fewer failures; or less reserved; or no more of it and less time in
+/// calls of the device.
 bool advise_helps(const struct advice *advice, const struct advise_trial *trial);
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * max_split_size_mb is the one option whose useful values depend on the requests: it distinguishes those below it, which split
- * blocks, from the others, which take whole segments. Values between two sizes that occur are all the same, so values lie just above
- * sizes that do occur: those below which given shares of the requested bytes lie.
+ * max_split_size_mb is the one option whose useful values depend on the requests: it distinguishes those below it,
+ * which split blocks, from the others, which take whole segments. Values between two sizes that occur are all the same,
+ * so values lie just above sizes that do occur: those below which given shares of the requested bytes lie.
  */
 #include "analysis/whatif/candidates.h"
 
@@ -164,7 +164,8 @@ static int compare_sizes(const void *left_untyped, const void *right_untyped)
     return left->size < right->size ? -1 : left->size > right->size;
 }
 
-/* Bytes requested of each size of `least` and more, by size; their number. Owner of `sizes_out`: the caller, by free. */
+/* Bytes requested of each size of `least` and more, by size; their number. Owner of `sizes_out`: the
+ * caller, by free. */
 static size_t count_sizes(const struct history *history, uint64_t least, struct size_bytes **sizes_out)
 {
     struct size_bytes *sizes = NULL;

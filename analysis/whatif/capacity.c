@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The load by the events, as in demand.c: an alloc is live until its free is requested. Of a history that begins late, blocks that are
- * freed and were never allocated, or are in use at the end and were never allocated, live from the start.
+ * The load by the events, as in demand.c: an alloc is live until its free is requested. Of a history that begins late,
+ * blocks that are freed and were never allocated, or are in use at the end and were never allocated,
+ * live from the start.
  */
 #include "analysis/whatif/capacity.h"
 
@@ -64,8 +65,9 @@ static bool same_package(const struct history *history, const struct history_fra
     return length > 0 && strncmp(file, history->texts[b->file], length) == 0;
 }
 
-/* The user's line is the innermost frame of the largest rank, as everywhere (varve_plumbing_rank). Of libraries in between the
- * innermost frame stands that does not lie in the package of the allocating one, which all call: else that one. */
+/* The user's line is the innermost frame of the largest rank, as everywhere (varve_plumbing_rank). Of libraries in
+ * between the innermost frame stands that does not lie in the package of the allocating one, which all
+ * call: else that one. */
 static void name_site(const struct history *history, const struct history_stack *stack,
                       const struct varve_plumbing *plumbing, struct capacity_site *site)
 {
@@ -311,7 +313,8 @@ static bool runs_without(struct whatif *whatif, const struct history *history, c
     return outcome.error == VARVE_OK && outcome.result.ooms == 0;
 }
 
-/* Less of them is live elsewhere, so that a few more than the sum says may be needed: first one more, then twice as many more. */
+/* Less of them is live elsewhere, so that a few more than the sum says may be needed: first one more, then
+ * twice as many more. */
 size_t capacity_shed(struct whatif *whatif, const struct history *history, const struct capacity_load *load,
                      const struct whatif_setting *setting, uint64_t bytes)
 {

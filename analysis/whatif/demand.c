@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One pass over the events. A block is live until its free is requested, also where other streams hold it back longer; a
- * request that failed was never live, but would have needed its bytes at that moment.
+ * One pass over the events. A block is live until its free is requested, also where other streams hold it back longer;
+ * a request that failed was never live, but would have needed its bytes at that moment.
  */
 #include "analysis/whatif/demand.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the requests of a history need, whatever serves them: no allocator does with less memory than was live at a time.
+ * What the requests of a history need, whatever serves them: no allocator does with less memory than
+ * was live at a time.
  */
 #ifndef VARVE_ANALYSIS_WHATIF_DEMAND_H
 #define VARVE_ANALYSIS_WHATIF_DEMAND_H
@@ -11,7 +12,8 @@
 extern "C" {
 #endif
 
-/* Bytes as requested. Of what served requests need (`load`, …) and of all requests, with those that failed (`…_all`). */
+/* Bytes as requested. Of what served requests need (`load`, …) and of all requests, with those that
+ * failed (`…_all`). */
 struct whatif_demand {
     uint64_t load, load_all;               /* most that was live at a time: of each device, added up */
     uint64_t device_load, device_load_all; /* the same of the device that needs most */

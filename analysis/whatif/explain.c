@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One play of a setting answers for every request that failed: plays are kept, each with the numbers of the requests that failed in it.
- * A setting under which a request fails that the recording served has only moved the failure, unless that is later.
+ * One play of a setting answers for every request that failed: plays are kept, each with the numbers of the requests
+ * that failed in it. A setting under which a request fails that the recording served has only moved the failure,
+ * unless that is later.
  */
 #include "analysis/whatif/explain.h"
 
@@ -327,8 +328,8 @@ static void add_pairs(struct explain *explain)
     explain->has_pairs = true;
 }
 
-/* Where a call of empty_cache may help: the moments with the least memory in use, over all that came before the request, over the
- * later half of it, quarter, and so on. */
+/* Where a call of empty_cache may help: the moments with the least memory in use, over all that came before the
+ * request, over the later half of it, quarter, and so on. */
 static void add_empty_caches(struct explain *explain, size_t failure)
 {
     const struct explain_failure *target = &explain->failures[failure];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Capacities are counted in steps. Each setting has a search of its own, and all searches go in rounds: each wants some probes,
- * as many that all processors have work; they are played together; the answers are entered. A search
+ * Capacities are counted in steps. Each setting has a search of its own, and all searches go in rounds: each wants some
+ * probes, as many that all processors have work; they are played together; the answers are entered. A search
  *   1. looks for a capacity that passes, from the unlimited peak upwards;
  *   2. narrows the gap between its lowest pass and the highest failure below that until nothing lies between;
  *   3. checks FRONTIER_CHECKS capacities on either side (or all of them). A pass below takes it back to 2;
@@ -97,8 +97,8 @@ static uint64_t highest_failure(const struct search *search, uint64_t from, uint
     return to;
 }
 
-/* Nothing has passed yet: the unlimited peak, then more. A limit counts the size of a whole segment where an expandable one is mapped
- * in parts, and may let blocks be collected that were used again without it. */
+/* Nothing has passed yet: the unlimited peak, then more. A limit counts the size of a whole segment where an expandable
+ * one is mapped in parts, and may let blocks be collected that were used again without it. */
 static void want_more(struct search *search, bool served_only, struct round *round)
 {
     uint64_t peak = (uint64_t)search->frontier->free.figures.peak_reserved / FRONTIER_STEP + 1;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The frontier of a setting: the smallest capacity at which all requests of a history are served. A capacity is a limit of
- * reserved bytes for each device, as the setting's memory_limit, and a multiple of FRONTIER_STEP.
+ * The frontier of a setting: the smallest capacity at which all requests of a history are served. A capacity is a limit
+ * of reserved bytes for each device, as the setting's memory_limit, and a multiple of FRONTIER_STEP.
  *
  * Below the load (most bytes live at a time) everything fails. Above it, more memory need not be better: what is
- * released or collected because of a limit can leave holes in other places, so that a capacity fails above one that does. So
- * beside the bisection others are probed, and what is found is said: `fails_above`.
+ * released or collected because of a limit can leave holes in other places, so that a capacity fails above one that
+ * does. So beside the bisection others are probed, and what is found is said: `fails_above`.
  */
 #ifndef VARVE_ANALYSIS_WHATIF_FRONTIER_H
 #define VARVE_ANALYSIS_WHATIF_FRONTIER_H

@@ -63,8 +63,8 @@ extern const struct whatif_metric_info whatif_metrics[WHATIF_METRIC_LIMIT];
 
 /// replay_observe; `context` is a struct whatif_moments.
 void whatif_observe(void *context, struct varve_alloc *alloc, bool has_failed);
-/// Bytes, or a share; negative where the definition does not apply (nothing reserved, no request that failed). `load`: the most
-/// bytes that were requested and live at a time.
+/// Bytes, or a share; negative where the definition does not apply (nothing reserved, no request that failed). `load`:
+/// the most bytes that were requested and live at a time.
 double whatif_metric(enum whatif_metric metric, const struct replay_result *result,
                      const struct whatif_moments *moments, uint64_t load);
 

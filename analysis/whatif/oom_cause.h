@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Why a request failed for want of memory, by the accounting of that moment. Pure functions, called by the command `oom`.
+ * Why a request failed for want of memory, by the accounting of that moment. Pure functions, called by
+ * the command `oom`.
  */
 #ifndef VARVE_ANALYSIS_WHATIF_OOM_CAUSE_H
 #define VARVE_ANALYSIS_WHATIF_OOM_CAUSE_H
@@ -53,8 +54,8 @@ const char *oom_cause_name(enum oom_cause cause); /* static */
 enum oom_cause oom_cause_of(const struct oom_memory *memory);
 /// In one sentence, with the figures.
 void oom_sentence(const struct oom_memory *memory, char text[OOM_SENTENCE_BYTES]);
-/// What is in use and the request exceed the limit, whatever the sizes of blocks: bytes that would have to go before any allocator could
-/// serve it; 0: that is not so, or the limit is not known.
+/// What is in use and the request exceed the limit, whatever the sizes of blocks: bytes that would have to go before
+/// any allocator could serve it; 0: that is not so, or the limit is not known.
 uint64_t oom_excess(const struct oom_memory *memory);
 
 #ifdef __cplusplus

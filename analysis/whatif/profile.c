@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The iteration is the shortest run of requests that the history ends with twice, by sizes and streams, and that makes up a good
- * part of it: loops within an iteration do not. It is found by the prefix function of the requests in reverse (Knuth, Morris
- * and Pratt): the first n of them have period p exactly if they have a border of n - p. How far back the repetition goes says how many requests come before the first iteration.
+ * The iteration is the shortest run of requests that the history ends with twice, by sizes and streams, and that makes
+ * up a good part of it: loops within an iteration do not. It is found by the prefix function of the requests in reverse
+ * (Knuth, Morris and Pratt): the first n of them have period p exactly if they have a border of n - p. How far back the
+ * repetition goes says how many requests come before the first iteration.
  *
  * Lifetimes are those of the second iteration. What lives into the next one takes its place all the time; what outlives
  * that as well is none of the iteration's, and has no place in the plan.

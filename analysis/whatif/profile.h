@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A history as a profile for the policy `plan`: its iteration, if the requests repeat, else all of it, and a place for each
- * request of that, chosen offline.
+ * A history as a profile for the policy `plan`: its iteration, if the requests repeat, else all of it, and a place for
+ * each request of that, chosen offline.
  */
 #ifndef VARVE_ANALYSIS_WHATIF_PROFILE_H
 #define VARVE_ANALYSIS_WHATIF_PROFILE_H

@@ -46,7 +46,8 @@ int whatif_open(const struct history *history, struct whatif **whatif_out, struc
 void whatif_close(struct whatif *whatif); /* NULL is allowed */
 /// What it cost as it was recorded. Owner: `whatif`.
 const struct replay_before *whatif_recorded(const struct whatif *whatif);
-/// A setting was played whose plan is of all of the history, since nothing in it repeats: no program knows that beforehand.
+/// A setting was played whose plan is of all of the history, since nothing in it repeats: no program knows
+/// that beforehand.
 bool whatif_knew_future(const struct whatif *whatif);
 /// Play `count` settings on `threads` threads (0: all processors); outcome i is that of setting i. One thread calls.
 /// `progress` (may be NULL) gets one step a play. Errors: those of the settings are in their outcomes.

@@ -25,8 +25,8 @@ struct whatif_settings {
     char *names; /* of the policies */
 };
 
-/// Owner of `settings_out`: the caller, by whatif_settings_free. Errors: VARVE_ERROR_INVALID (a policy that does not exist, with
-/// the list of those that do; an option that it does not take; a configuration that can't be read).
+/// Owner of `settings_out`: the caller, by whatif_settings_free. Errors: VARVE_ERROR_INVALID (a policy that does not
+/// exist, with the list of those that do; an option that it does not take; a configuration that can't be read).
 int whatif_settings_make(const struct whatif_grid *grid, struct whatif_settings *settings_out,
                          struct varve_message *message);
 void whatif_settings_free(struct whatif_settings *settings);

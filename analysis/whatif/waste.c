@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The causes need more than the blocks at that moment: what no block has had yet, and which pool asked the device last. */
+/* The causes need more than the blocks at that moment: what no block has had yet, and which pool asked
+ * the device last. */
 #include "analysis/whatif/waste.h"
 
 #include "analysis/query/db.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What of the reserved memory nobody had asked for when most was reserved, by cause, of one setting: it is played into a temporary
- * database, whose view ladder_peak says it. Called by advise.c.
+ * What of the reserved memory nobody had asked for when most was reserved, by cause, of one setting: it is played into
+ * a temporary database, whose view ladder_peak says it. Called by advise.c.
  */
 #ifndef VARVE_ANALYSIS_WHATIF_WASTE_H
 #define VARVE_ANALYSIS_WHATIF_WASTE_H

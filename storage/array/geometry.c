@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Arithmetic on shapes and strides. Counts stay below 2^60 elements and below that many even with empty axes left out, so
- * that no product of sizes and strides overflows, whatever view is made of a geometry. What reads and writes elements is in
- * other folders.
+ * Arithmetic on shapes and strides. Counts stay below 2^60 elements and below that many even with empty axes left out,
+ * so that no product of sizes and strides overflows, whatever view is made of a geometry. What reads and writes
+ * elements is in other folders.
  */
 #include "storage/array.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies that do not wait for each other. They go by the streams of the memory that a device does them for, one after the other, so
- * that small ones overlap and large ones share the device's copy engines.
+ * Copies that do not wait for each other. They go by the streams of the memory that a device does them for, one after
+ * the other, so that small ones overlap and large ones share the device's copy engines.
  */
 #include "storage/core/copy.h"
 #include "storage/core/object.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies between storages. What the processor can address is copied by varve_array_copy. To, from and within a device's own memory
- * its copies do what needs no look at elements, and kernels what does. Without kernels the rest goes through host memory: the
- * bytes that the elements span come over, are worked on, and go back.
+ * Copies between storages. What the processor can address is copied by varve_array_copy. To, from and within a device's
+ * own memory its copies do what needs no look at elements, and kernels what does. Without kernels the rest goes through
+ * host memory: the bytes that the elements span come over, are worked on, and go back.
  */
 #include "storage/core/copy.h"
 #include "storage/core/emit.h"
@@ -264,8 +264,8 @@ static int copy_into_device(const struct array_in *target, const struct varve_ar
     return error;
 }
 
-/* Elements that are not in the processor's memory. The stream is the target's device's; of another device those come that are
- * there when both that stream and the other one's default stream are done. */
+/* Elements that are not in the processor's memory. The stream is the target's device's; of another device those come
+ * that are there when both that stream and the other one's default stream are done. */
 static int stage_source(const struct array_in *target, const struct array_in *source, uint64_t stream,
                         struct staged *staged, struct varve_message *message)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Index plans on storages, in host memory and on a device that has kernels. On other devices what is indexed is copied to host
- * memory, as a whole, and back.
+ * Index plans on storages, in host memory and on a device that has kernels. On other devices what is indexed is copied
+ * to host memory, as a whole, and back.
  */
 #include "storage/core/copy.h"
 #include "storage/core/emit.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * References follow the usual protocol of two counts: the memory goes with the last strong one, the object with the last weak one,
- * of which all strong ones together hold one.
+ * References follow the usual protocol of two counts: the memory goes with the last strong one, the object with the
+ * last weak one, of which all strong ones together hold one.
  */
 #include "storage/core/object.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operators on storages: by the processor where it can address the operands, by kernels where their device has some, and else by
- * the processor on copies in host memory.
+ * Operators on storages: by the processor where it can address the operands, by kernels where their device has some,
+ * and else by the processor on copies in host memory.
  */
 #include "storage/core/copy.h"
 #include "storage/core/object.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A device copies host memory by itself only where that is pinned; other memory its driver copies piece by piece. To the device,
- * larger transfers go through two pieces of pinned memory that the memory keeps: the processor fills one while the device reads the
- * other. From the device the driver's own way is the faster one (measured on an H100: 16.6
+ * A device copies host memory by itself only where that is pinned; other memory its driver copies piece by piece. To
+ * the device, larger transfers go through two pieces of pinned memory that the memory keeps: the processor fills one
+ * while the device reads the other. From the device the driver's own way is the faster one (measured on an H100: 16.6
  * against 8.7 GB/s; to it 9.4 against 10.2).
  */
 #include "storage/core/transfer.h"

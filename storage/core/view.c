@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Views: other shapes of the same bytes. A view of a view is one of its base, so that a chain of them is never longer than one.
+ * Views: other shapes of the same bytes. A view of a view is one of its base, so that a chain of them is never
+ * longer than one.
  */
 #include "storage/core/emit.h"
 #include "storage/core/object.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Chooses how elements go from one place of a GPU's memory to another. Elements of one type are moved in units as large as
- * addresses and strides allow; where the source's dense axis is another than the target's they go by tiles; neighbours are
- * converted in vectors.
+ * Chooses how elements go from one place of a GPU's memory to another. Elements of one type are moved in units as large
+ * as addresses and strides allow; where the source's dense axis is another than the target's they go by tiles;
+ * neighbours are converted in vectors.
  */
 #include "storage/cuda/copy.h"
 

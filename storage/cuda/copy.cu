@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Elements moved, converted and set in a GPU's memory. Each thread has several elements in flight, since only many loads at a
- * time keep the memory busy; neighbouring threads take neighbouring elements of the target.
+ * Elements moved, converted and set in a GPU's memory. Each thread has several elements in flight, since only many
+ * loads at a time keep the memory busy; neighbouring threads take neighbouring elements of the target.
  */
 #include "storage/cuda/convert.cuh"
 #include "storage/cuda/copy.h"
@@ -52,8 +52,8 @@ MOVE(16, uint4)
 
 /* ---- transpositions ---- */
 
-/* A tile is read along the source's rows and written along the target's. The padding keeps threads that read a column of the
- * tile on different banks. */
+/* A tile is read along the source's rows and written along the target's. The padding keeps threads that read a column
+ * of the tile on different banks. */
 template <class UNIT> DEVICE void transpose(const struct copy_transpose &p)
 {
     constexpr int SIDE = COPY_TILE(sizeof(UNIT));

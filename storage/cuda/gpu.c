@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program is loaded and a kernel is looked up when it is first launched: most processes use few of them, and loading takes
- * memory of the GPU. Threads that come at the same time find the same handle, so only the loading itself is locked.
+ * A program is loaded and a kernel is looked up when it is first launched: most processes use few of them, and loading
+ * takes memory of the GPU. Threads that come at the same time find the same handle, so only the loading
+ * itself is locked.
  */
 #include "storage/cuda/gpu.h"
 

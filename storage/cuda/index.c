@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a plan keeps of indices as the GPU reads it, and its launch. Threads put values in no order, so of equal positions all
- * but the last are left out when the list is written.
+ * What a plan keeps of indices as the GPU reads it, and its launch. Threads put values in no order, so of equal
+ * positions all but the last are left out when the list is written.
  */
 #include "storage/cuda/index.h"
 
@@ -244,7 +244,8 @@ static int list_visit(const struct walk *walk, void *context)
                              order->message);
 }
 
-/* The axes of the result in the indexed array (those of positions do not move there) and in the list (the others do not). */
+/* The axes of the result in the indexed array (those of positions do not move there) and in the list
+ * (the others do not). */
 static void sides_make(const struct index_plan *inner, struct varve_geometry *indexed, struct varve_geometry *list)
 {
     const struct index_positions *positions = &inner->positions;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One loop for each pair of types, made of how a type is read and how it is written: 10 + 10 rules give 100 loops. Each is
- * compiled twice on x86-64: for any processor, and for those with AVX2.
+ * One loop for each pair of types, made of how a type is read and how it is written: 10 + 10 rules give 100 loops. Each
+ * is compiled twice on x86-64: for any processor, and for those with AVX2.
  */
 #include "storage/elements/cast.h"
 
@@ -82,7 +82,8 @@ static inline int64_t i64_from_f32(float value)
 #define READ_U8(element) (element)
 #define READ_BOOL(element) ((uint8_t)((element) != 0))
 
-/* Integers above 65,520 are infinite as f16 and those below 2^24 exact as float, so f16 takes all of them from float. */
+/* Integers above 65,520 are infinite as f16 and those below 2^24 exact as float, so f16 takes all of
+ * them from float. */
 #define WRITE_F64(value) ((double)(value))
 #define WRITE_F32(value) ((float)(value))
 #define WRITE_F16(value) \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies between arrays of any strides and types. One type goes by moves, two by runs that are converted; runs with strides
- * are gathered into a buffer first and scattered from one afterwards.
+ * Copies between arrays of any strides and types. One type goes by moves, two by runs that are converted; runs with
+ * strides are gathered into a buffer first and scattered from one afterwards.
  */
 #include "storage/elements/copy.h"
 

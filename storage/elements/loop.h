@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Arrays of one shape, walked together. Axes of size 1 disappear, the others are put into the order in which the first
- * array lies in memory, and neighbours that all arrays can walk as one axis become one: most loops end up with one or two
- * axes. Called by what copies, fills and computes.
+ * array lies in memory, and neighbours that all arrays can walk as one axis become one: most loops end up with one or
+ * two axes. Called by what copies, fills and computes.
  */
 #ifndef VARVE_STORAGE_ELEMENTS_LOOP_H
 #define VARVE_STORAGE_ELEMENTS_LOOP_H

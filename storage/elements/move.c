@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A transposition reads along one axis and writes along the other. Both sides are touched a whole cache line at a time:
- * a tile has as many rows as a line has elements, is read row by row into a buffer, and is turned in registers on its way
- * out. Rows that lie a power of two apart share a set of the cache, so nothing of the source is needed a second time.
+ * a tile has as many rows as a line has elements, is read row by row into a buffer, and is turned in registers on its
+ * way out. Rows that lie a power of two apart share a set of the cache, so nothing of the source is
+ * needed a second time.
  */
 #include "storage/elements/move.h"
 
@@ -122,8 +123,8 @@ typedef uint64_t vector_8 __attribute__((vector_size(VECTOR_BYTES)));
 #define LOW_8(a, b) __builtin_shufflevector(a, b, 0, 2)
 #define HIGH_8(a, b) __builtin_shufflevector(a, b, 1, 3)
 
-/* A square of as many rows as a vector has lanes: interleaving row i with row i + n/2 moves one bit of the row's number to
- * the column's, so log2(n) rounds transpose. */
+/* A square of as many rows as a vector has lanes: interleaving row i with row i + n/2 moves one bit of the row's number
+ * to the column's, so log2(n) rounds transpose. */
 #define MOVE_SQUARE(bytes)                                                                            \
     static inline void move_square_##bytes(char *target, ptrdiff_t target_stride, const char *source) \
     {                                                                                                 \

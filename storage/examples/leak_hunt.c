@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A leak hunt: a cache that forgets to release, and two storages that keep each other alive. Found by a mark and the tracker. */
+/* A leak hunt: a cache that forgets to release, and two storages that keep each other alive. Found by a mark
+ * and the tracker. */
 #include "storage/storage.h"
 
 #include <inttypes.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file of 64 MiB goes through a pool of 20 MiB: piece by piece, each a view of the mapped file, copied into the pool. */
+/* A file of 64 MiB goes through a pool of 20 MiB: piece by piece, each a view of the mapped file,
+ * copied into the pool. */
 #include "storage/storage.h"
 
 #include <stdio.h>

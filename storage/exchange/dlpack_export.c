@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storages as DLPack's tensors. A tensor is exported with a view of the storage in its context: the view keeps the memory, and its size,
- * until the deleter releases it.
+ * Storages as DLPack's tensors. A tensor is exported with a view of the storage in its context: the view keeps the
+ * memory, and its size, until the deleter releases it.
  */
 #include "storage/core/memory.h"
 #include "storage/exchange/dlpack_types.h"

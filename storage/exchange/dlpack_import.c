@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tensors of other libraries as storages. What a tensor says is looked at before anything is done with it: sizes and strides
- * from elsewhere may be anything. A storage of a tensor is one around foreign memory whose release is the tensor's deleter.
+ * Tensors of other libraries as storages. What a tensor says is looked at before anything is done with it: sizes and
+ * strides from elsewhere may be anything. A storage of a tensor is one around foreign memory whose release is the
+ * tensor's deleter.
  */
 #include "storage/exchange/dlpack_types.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Destructors that Python calls, or that call Python, for a binding by ctypes. In Python they would run code of the interpreter
- * at moments when that may not be: a capsule goes while an exception is set, a storage is released by a thread of C.
- * Nothing links against Python: who calls has an interpreter in its process, whose functions are looked up by name.
+ * Destructors that Python calls, or that call Python, for a binding by ctypes. In Python they would run code of the
+ * interpreter at moments when that may not be: a capsule goes while an exception is set, a storage is released by a
+ * thread of C. Nothing links against Python: who calls has an interpreter in its process, whose functions are
+ * looked up by name.
  */
 #include "storage/storage.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Masks, a byte an element, as bits: an eighth of the memory, counted 64 at a time, and with words that say at once whether
- * none, some or all of 64 elements are picked.
+ * Masks, a byte an element, as bits: an eighth of the memory, counted 64 at a time, and with words that say at once
+ * whether none, some or all of 64 elements are picked.
  */
 #include "storage/index/index_internal.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Index expressions, by NumPy's rules: which index takes which axes, what integers and slices leave, and where the axes of
- * arrays and masks go. They go where the first array or mask stands if all of them, integers too, stand side by side, and to
- * the front if a slice, an ellipsis or a new axis stands between two.
+ * Index expressions, by NumPy's rules: which index takes which axes, what integers and slices leave, and where the axes
+ * of arrays and masks go. They go where the first array or mask stands if all of them, integers too, stand side by
+ * side, and to the front if a slice, an ellipsis or a new axis stands between two.
  */
 #include "storage/index/index_internal.h"
 

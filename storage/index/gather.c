@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Elements from picked positions to an array in order, or back. Around the loop over positions runs one over the axes before
- * them, and for each position one over the axes behind them, which often lie side by side on both sides: a block. The loops
- * over positions are compiled for each usual size of a block.
+ * Elements from picked positions to an array in order, or back. Around the loop over positions runs one over the axes
+ * before them, and for each position one over the axes behind them, which often lie side by side on both sides: a
+ * block. The loops over positions are compiled for each usual size of a block.
  */
 #include "storage/index/index_internal.h"
 
@@ -240,8 +240,8 @@ static ALWAYS_INLINE void word_move_full(const struct bits_run *run, char *packe
     }
 }
 
-/* Do enough elements follow each other to be moved together? Most words are answered by whether eight do at all: counting
- * bits takes longer. */
+/* Do enough elements follow each other to be moved together? Most words are answered by whether eight do at all:
+ * counting bits takes longer. */
 static ALWAYS_INLINE bool word_has_runs(uint64_t word, bool is_dense)
 {
     uint64_t eight = word & word >> 1;
@@ -275,8 +275,8 @@ static ALWAYS_INLINE char *word_move_runs(const struct bits_run *run, char *pack
     return packed;
 }
 
-/* Most of 64: all up to the last one are moved, but one that is not picked is overwritten by the next. Not for puts: what
- * is not picked may belong to another thread. */
+/* Most of 64: all up to the last one are moved, but one that is not picked is overwritten by the next. Not for puts:
+ * what is not picked may belong to another thread. */
 static ALWAYS_INLINE char *word_take_most(const struct bits_run *run, char *packed, char *indexed, uint64_t word,
                                           size_t bytes)
 {

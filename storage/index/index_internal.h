@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of this folder share: an index expression is read (expression.c), its arrays and masks become positions
- * (positions.c, bits.c), both are kept in a plan (plan.c), and elements are moved as it says (gather.c).
+ * What the files of this folder share: an index expression is read (expression.c), its arrays and masks become
+ * positions (positions.c, bits.c), both are kept in a plan (plan.c), and elements are moved as it says (gather.c).
  */
 #ifndef VARVE_STORAGE_INDEX_INTERNAL_H
 #define VARVE_STORAGE_INDEX_INTERNAL_H
@@ -77,7 +77,8 @@ const char *index_shape_text(unsigned ndim, const int64_t *shape, char *text, si
 /* A plan as this folder sees it. */
 struct index_plan {
     struct varve_index_plan plan; /* the first member */
-    /* GATHER, SCATTER. The result's axes are those of `rest` before `advanced_at`, then the positions', then the others. */
+    /* GATHER, SCATTER. The result's axes are those of `rest` before `advanced_at`, then the positions',
+     * then the others. */
     struct varve_geometry rest;
     unsigned advanced_at;
     struct index_positions positions;
@@ -108,8 +109,8 @@ struct index_runner {
 int index_plan_run(const struct index_runner *runner, const struct varve_index_plan *plan,
                    const struct varve_array *target, const struct varve_array *source, struct varve_message *message);
 
-/// Move elements between `packed`, an array of the result's shape, and the picked ones of `indexed`, whose data begins at
-/// `indexed_data`: to `packed`, or, if `is_put`, from it. The two do not overlap.
+/// Move elements between `packed`, an array of the result's shape, and the picked ones of `indexed`, whose data begins
+/// at `indexed_data`: to `packed`, or, if `is_put`, from it. The two do not overlap.
 void index_move(const struct index_plan *plan, const struct varve_array *packed, void *indexed_data,
                 int64_t indexed_offset, bool is_put);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans: made from an expression that was read, with what a run will cost, and run in host memory. Copies and fills of views
- * are those of array.h.
+ * Plans: made from an expression that was read, with what a run will cost, and run in host memory. Copies and fills of
+ * views are those of array.h.
  */
 #include "storage/index/index_internal.h"
 

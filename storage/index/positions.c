@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Arrays and masks as positions: for each element of the shape that they broadcast to, the bytes from the first element of
- * what slices and integers leave. All values are checked here, so that running a plan can't fail for them. Positions take 4
- * bytes where that reaches; a dense mask over axes that lie as one axis would stays a bit an element.
+ * Arrays and masks as positions: for each element of the shape that they broadcast to, the bytes from the first element
+ * of what slices and integers leave. All values are checked here, so that running a plan can't fail for them. Positions
+ * take 4 bytes where that reaches; a dense mask over axes that lie as one axis would stays a bit an element.
  */
 #include "storage/index/index_internal.h"
 
@@ -92,8 +92,8 @@ static ALWAYS_INLINE bool row_list_of(const struct index_row *row, enum varve_dt
     return outside != 0;
 }
 
-/* The usual row, integers side by side and short positions, four at a time; in unsigned arithmetic, since what is outside
- * may wrap around. `row` is left at what is still to do. */
+/* The usual row, integers side by side and short positions, four at a time; in unsigned arithmetic, since what is
+ * outside may wrap around. `row` is left at what is still to do. */
 typedef uint32_t four_words __attribute__((vector_size(16)));
 typedef int32_t four_integers __attribute__((vector_size(16)));
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cblas_sgemm and cblas_dgemm are taken from a library at run time, so that libvarve.so needs none. Without one, and for
- * integers, products are added to a strip of a row of the result, for four rows of b at a time.
+ * cblas_sgemm and cblas_dgemm are taken from a library at run time, so that libvarve.so needs none. Without one, and
+ * for integers, products are added to a strip of a row of the result, for four rows of b at a time.
  */
 #include "storage/operators/gemm.h"
 

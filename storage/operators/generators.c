@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operators without inputs: numbers that depend on their place alone, so that any part of an array can be made anew, and the
- * same on another device.
+ * Operators without inputs: numbers that depend on their place alone, so that any part of an array can be made anew,
+ * and the same on another device.
  */
 #include "storage/operators/operation.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * matmul: operands as gemm wants them, in f64, f32 or i64 and with one dense axis, and the batch of matrices walked. What
- * does not lie so is set aside first.
+ * matmul: operands as gemm wants them, in f64, f32 or i64 and with one dense axis, and the batch of matrices walked.
+ * What does not lie so is set aside first.
  */
 #include "storage/operators/gemm.h"
 #include "storage/operators/operands.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sum, mean and max. The input is walked once, in the order in which it lies; each element of the result has an accumulator,
- * f64 for floating point and i64 for the rest. Runs along a reduced axis are folded in halves before they are added, and so are
- * eight runs across one; what additions in f64 lose is kept beside each sum.
+ * sum, mean and max. The input is walked once, in the order in which it lies; each element of the result has an
+ * accumulator, f64 for floating point and i64 for the rest. Runs along a reduced axis are folded in halves before they
+ * are added, and so are eight runs across one; what additions in f64 lose is kept beside each sum.
  */
 #include "storage/operators/operands.h"
 
@@ -110,8 +110,8 @@ MERGE(max_i64, int64_t)
 
 #define EIGHT 8
 
-/* values[i] becomes what eight elements are together, the i-th one of `source` and those that are once, twice, … `apart` elements
- * behind it. */
+/* values[i] becomes what eight elements are together, the i-th one of `source` and those that are once, twice, …
+ * `apart` elements behind it. */
 typedef void fold_eight(double *values, const void *source, ptrdiff_t apart, int64_t count);
 
 #define TREE(name) name(name(name(x0, x1), name(x2, x3)), name(name(x4, x5), name(x6, x7)))
@@ -245,8 +245,8 @@ struct run {
     int64_t count;
 };
 
-/* Parts of a run that are folded onto each other. Their distance is no large power of two, so that they do not compete for the same
- * lines of the cache. */
+/* Parts of a run that are folded onto each other. Their distance is no large power of two, so that they do not compete
+ * for the same lines of the cache. */
 #define PART 248
 
 /* A run of a reduced axis, eight parts at a time. */

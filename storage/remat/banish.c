@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Banishing, simrd's runtime V1: a storage without references that no evicted storage needs goes for good, and what was made of it can't
- * be recomputed, so it stays. V1 takes a banished storage's tensors out of the lists of inputs and children; here they stay in them and
- * are passed over.
+ * Banishing, simrd's runtime V1: a storage without references that no evicted storage needs goes for good, and what was
+ * made of it can't be recomputed, so it stays. V1 takes a banished storage's tensors out of the lists of inputs and
+ * children; here they stay in them and are passed over.
  */
 #include "storage/remat/planner.h"
 
@@ -123,7 +123,8 @@ void banish_unlock_inputs(struct varve_remat *remat, uint32_t op)
             remat->is_broken |= !number_list_append(&left, input);
         }
     }
-    /* V1 takes a banished input out of the list that it is going through, so the one behind it is passed over, locked as it is. */
+    /* V1 takes a banished input out of the list that it is going through, so the one behind it is passed over,
+     * locked as it is. */
     for (uint32_t i = 0; i < left.count; i++) {
         uint32_t number = graph->tensors[left.numbers[i]].storage, kept = 0;
         struct remat_storage *storage = &graph->storages[number];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A driver that has each resident storage in a block of an allocator, and nothing in the blocks: what a log would meet in a real
- * allocator. Outputs that are resident already get a second block, which is freed once the operator has run.
+ * A driver that has each resident storage in a block of an allocator, and nothing in the blocks: what a log would meet
+ * in a real allocator. Outputs that are resident already get a second block, which is freed once the operator has run.
  */
 #include "storage/remat/planner.h"
 

@@ -70,8 +70,8 @@ int varve_remat_check(struct varve_remat *remat, struct varve_message *message)
     if (error == 0 && remat->has_classes) {
         error = classes_check(&remat->classes, &remat->graph, remat->options.is_live, message);
     }
-    /* As in simrd, a view's run finds no region anew, even if it leads to its storage from elsewhere. And what is banished stays in the
-     * regions that it was evicted into. */
+    /* As in simrd, a view's run finds no region anew, even if it leads to its storage from elsewhere. And what is
+     * banished stays in the regions that it was evicted into. */
     if (error == 0 && remat->has_regions && !remat->graph.has_late_edges &&
         remat->options.dealloc != VARVE_REMAT_DEALLOC_BANISH) {
         error = regions_check(&remat->regions, &remat->graph, message);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Live planners run for days, so they forget: a view without references that no operator uses, a storage without references that no
- * operator of another storage uses, the operators that made them, and then whatever was kept for those.
+ * Live planners run for days, so they forget: a view without references that no operator uses, a storage without
+ * references that no operator of another storage uses, the operators that made them, and then whatever
+ * was kept for those.
  */
 #include "storage/remat/planner.h"
 

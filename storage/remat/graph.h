@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storages, tensors and operators, and who is made from whom. The tables are plain; what they mean for memory is decided
- * elsewhere. In a live planner what nobody can need any more is removed and its numbers are used again.
+ * Storages, tensors and operators, and who is made from whom. The tables are plain; what they mean for memory is
+ * decided elsewhere. In a live planner what nobody can need any more is removed and its numbers are used again.
  *
- * An edge leads from the storage of an operator's input to that of its output. Edges are kept by operator: a storage knows the
- * operators that use it (consumers), its tensors know the operators that made them (producers).
+ * An edge leads from the storage of an operator's input to that of its output. Edges are kept by operator: a storage
+ * knows the operators that use it (consumers), its tensors know the operators that made them (producers).
  */
 #ifndef VARVE_STORAGE_REMAT_GRAPH_H
 #define VARVE_STORAGE_REMAT_GRAPH_H
@@ -98,8 +98,8 @@ static inline bool remat_storage_is_evicted(const struct remat_storage *storage)
 }
 
 void graph_free(struct remat_graph *graph);
-/// An operator, its outputs with a reference each, and new storages for those that are no views; nothing is resident or defined yet. The
-/// operator's number is returned in `op_out`. VARVE_ERROR_NO_MEMORY: the graph can only be freed.
+/// An operator, its outputs with a reference each, and new storages for those that are no views; nothing is resident or
+/// defined yet. The operator's number is returned in `op_out`. VARVE_ERROR_NO_MEMORY: the graph can only be freed.
 int graph_add(struct remat_graph *graph, const struct varve_remat_op *op, uint32_t *op_out);
 /// What the costs of the operators that made the storage's tensors sum up to.
 int64_t graph_compute_of(const struct remat_graph *graph, uint32_t storage);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making tensors defined: inputs first, those that are evicted by their own operators, on a stack of our own. The order of every step
- * is that of simrd's runtime V2, on which its figures depend.
+ * Making tensors defined: inputs first, those that are evicted by their own operators, on a stack of our own. The order
+ * of every step is that of simrd's runtime V2, on which its figures depend.
  */
 #include "storage/remat/planner.h"
 

@@ -271,8 +271,8 @@ void varve_remat_retain(struct varve_remat *remat, uint32_t tensor)
     remat->graph.storages[remat->graph.tensors[tensor].storage].refs++;
 }
 
-/* The simulator evicts at once. A live planner first looks whether anything evicted is made from the storage: if it went for
- * room, that was because it could be had again from here; from further back it may take more than there is. */
+/* The simulator evicts at once. A live planner first looks whether anything evicted is made from the storage: if it
+ * went for room, that was because it could be had again from here; from further back it may take more than there is. */
 static bool is_evicted_at_once(const struct varve_remat *remat, uint32_t number)
 {
     const struct remat_storage *storage = &remat->graph.storages[number];
@@ -363,7 +363,8 @@ void varve_remat_drop_recipe(struct varve_remat *remat, uint32_t tensor)
         return;
     }
     varve_remat_pin(remat, tensor);
-    /* The storage can't be evicted any more, so none that is defined will have to be made again; a view that is not still may. */
+    /* The storage can't be evicted any more, so none that is defined will have to be made again; a view that
+     * is not still may. */
     for (uint32_t t = remat->graph.storages[number].tensor_first; t != VARVE_REMAT_NONE;
          t = remat->graph.tensors[t].next) {
         if (remat->graph.tensors[t].is_defined) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The storages that may be evicted, in the order in which they became so. An entry that leaves is a gap, which goes when there are
- * more gaps than entries.
+ * The storages that may be evicted, in the order in which they became so. An entry that leaves is a gap, which goes
+ * when there are more gaps than entries.
  */
 #ifndef VARVE_STORAGE_REMAT_POOL_H
 #define VARVE_STORAGE_REMAT_POOL_H

@@ -107,7 +107,8 @@ static void mark(struct reach_marks *marks, uint32_t number, uint64_t lanes)
     marks->end = word >= marks->end ? word + 1 : marks->end;
 }
 
-/* Of two storages the one that was banished first has been taken from the other's lists, and has kept the other in its own. */
+/* Of two storages the one that was banished first has been taken from the other's lists, and has kept the
+ * other in its own. */
 static bool is_cut(const struct remat_graph *graph, uint32_t from, uint32_t to)
 {
     return graph->storages[to].banished_as < graph->storages[from].banished_as;
@@ -177,7 +178,8 @@ static void leave_up(struct reach *reach, const struct remat_graph *graph, uint3
     }
 }
 
-/* Numbers grow along most edges, so that one sweep in the direction of the walk finds nearly all, and mostly each storage once. */
+/* Numbers grow along most edges, so that one sweep in the direction of the walk finds nearly all, and mostly
+ * each storage once. */
 static void sweep(struct reach *reach, const struct remat_graph *graph, enum reach_direction direction)
 {
     while (reach->pending_count > 0) {
@@ -209,7 +211,8 @@ static void sweep(struct reach *reach, const struct remat_graph *graph, enum rea
 
 /* ---- what was found ---- */
 
-/* Lanes differ at few storages, so that a word mostly has one group. Groups of runs of storages: lanes may be those of two groups. */
+/* Lanes differ at few storages, so that a word mostly has one group. Groups of runs of storages: lanes may be
+ * those of two groups. */
 static void add_groups(struct reach *reach, const struct remat_graph *graph, const struct reach_marks *marks,
                        uint32_t word, enum reach_direction direction)
 {

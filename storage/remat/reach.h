@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which evicted storages are reached from resident ones through evicted ones only, and which resident ones the ways end at. Up to 64
- * beginnings at a time, a bit of a word for each, so that what they have in common is walked once.
+ * Which evicted storages are reached from resident ones through evicted ones only, and which resident ones the ways end
+ * at. Up to 64 beginnings at a time, a bit of a word for each, so that what they have in common is walked once.
  */
 #ifndef VARVE_STORAGE_REMAT_REACH_H
 #define VARVE_STORAGE_REMAT_REACH_H
@@ -59,8 +59,8 @@ struct reach_found {
     int64_t cost;                          /* of the interior */
 };
 
-/// Walk from `count` (1 to REACH_LANES) beginnings; `bytes` counts what sets take, `visits` what the published simulator visits in as many
-/// walks. False: no memory.
+/// Walk from `count` (1 to REACH_LANES) beginnings; `bytes` counts what sets take, `visits` what the published
+/// simulator visits in as many walks. False: no memory.
 bool reach_walk(struct reach *reach, const struct remat_graph *graph, const uint32_t *bases, unsigned count,
                 enum reach_direction direction, struct reach_found *found, uint64_t *bytes, uint64_t *visits);
 

@@ -155,7 +155,8 @@ static bool has_any(const struct region *region, const uint32_t *storages, uint3
     return false;
 }
 
-/* What was made for the first time, and has its ways up end at the owner, is one end more; nothing else is new but costs. */
+/* What was made for the first time, and has its ways up end at the owner, is one end more; nothing else
+ * is new but costs. */
 static bool extend_down(struct remat_regions *regions, const struct remat_graph *graph, uint32_t owner,
                         const uint32_t *made, uint32_t count)
 {

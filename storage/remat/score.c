@@ -101,8 +101,8 @@ static int width(score_wide value)
     return high != 0 ? 128 - __builtin_clzll(high) : low != 0 ? 64 - __builtin_clzll(low) : 0;
 }
 
-/* Long division to three bits more than a double has, the last one set if anything is left: the conversion rounds once. The divisor is
- * below 2^126. */
+/* Long division to three bits more than a double has, the last one set if anything is left: the conversion rounds once.
+ * The divisor is below 2^126. */
 static double divide(uint64_t num, score_wide den)
 {
     score_wide rest = num;

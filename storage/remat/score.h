@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Heuristics as data, and scores as numbers: correctly rounded quotients of integers, as Python's int / int is, so that decisions are
- * those of the published simulator.
+ * Heuristics as data, and scores as numbers: correctly rounded quotients of integers, as Python's int / int is, so that
+ * decisions are those of the published simulator.
  */
 #ifndef VARVE_STORAGE_REMAT_SCORE_H
 #define VARVE_STORAGE_REMAT_SCORE_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A kinetic tournament: of many priorities that are affine in time, which is the highest now? Leaves are storages; a node knows the
- * winner below it and until when it wins. A change costs O(log n); a question costs what has changed its winner since the last one.
+ * A kinetic tournament: of many priorities that are affine in time, which is the highest now? Leaves are storages; a
+ * node knows the winner below it and until when it wins. A change costs O(log n); a question costs what has changed its
+ * winner since the last one.
  *
  * Source: Basch, Guibas, Hershberger, Data Structures for Mobile Data (SODA 1997).
  */

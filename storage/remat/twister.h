@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CPython's random.seed(n) and random.randrange(n): the Mersenne Twister MT19937 with init_by_array, so that random choices are those
- * of the published simulator.
+ * CPython's random.seed(n) and random.randrange(n): the Mersenne Twister MT19937 with init_by_array, so that random
+ * choices are those of the published simulator.
  *
  * Source: Matsumoto and Nishimura, ACM TOMACS 8 (1998), with the initialisation of 2002.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Victims that lie beside each other: the run of pieces of the allocator's memory, free or evictable, that serves a request at the
- * smallest sum of scores. Two ends that move forward over the pieces in the order of addresses.
+ * Victims that lie beside each other: the run of pieces of the allocator's memory, free or evictable, that serves a
+ * request at the smallest sum of scores. Two ends that move forward over the pieces in the order of addresses.
  *
  * Source: Zhang et al., Coop: Memory is not a Commodity (NeurIPS 2023), section 4.1.
  */
@@ -20,8 +20,9 @@ static bool is_usable(const struct varve_remat *remat, const struct varve_remat_
            (piece->storage != VARVE_REMAT_NONE && remat->graph.storages[piece->storage].pool_slot != VARVE_REMAT_NONE);
 }
 
-/* Pieces from first on. Their scores are summed up from both ends of `middle`: before it for each beginning, in remat->sums. So nothing is
- * ever taken out of a sum, where an infinite score would leave nothing of the others, and a great one next to nothing. */
+/* Pieces from first on. Their scores are summed up from both ends of `middle`: before it for each beginning, in
+ * remat->sums. So nothing is ever taken out of a sum, where an infinite score would leave nothing of the others, and a
+ * great one next to nothing. */
 struct run {
     size_t first, middle;
     double behind;

@@ -329,7 +329,8 @@ uint64_t drive_on_miss(void *context, const struct varve_alloc_miss *miss)
     return varve_remat_make_room(runtime->remat, miss->excess);
 }
 
-/* The device has too little, or nowhere in one piece. What goes is no more workspace for the function that is running. */
+/* The device has too little, or nowhere in one piece. What goes is no more workspace for the function
+ * that is running. */
 uint64_t drive_on_last_resort(void *context, const struct varve_alloc_miss *miss)
 {
     struct varve_runtime *runtime = context;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Logs in DTR's format: a JSON object a line, keys in alphabetical order, numbers as strings. Handles are x1, x2, …; one that was made before
- * the log began is a constant of it. Without a log nothing happens here.
+ * Logs in DTR's format: a JSON object a line, keys in alphabetical order, numbers as strings. Handles are x1, x2, …;
+ * one that was made before the log began is a constant of it. Without a log nothing happens here.
  */
 #include "storage/runtime/runtime_internal.h"
 

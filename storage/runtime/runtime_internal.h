@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to storage/runtime/ */
 /*
- * The runtime's structure. Tensors of the planner have their elements in `values`; the planner's operators carry a struct recipe.
+ * The runtime's structure. Tensors of the planner have their elements in `values`; the planner's operators carry
+ * a struct recipe.
  */
 #ifndef VARVE_STORAGE_RUNTIME_RUNTIME_INTERNAL_H
 #define VARVE_STORAGE_RUNTIME_RUNTIME_INTERNAL_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Mappings begin at a page, elements where they are said to: what lies between is mapped too. Called by shared.c and file.c.
+ * Mappings begin at a page, elements where they are said to: what lies between is mapped too. Called by
+ * shared.c and file.c.
  */
 #include "storage/share/mapping.h"
 

@@ -14,8 +14,8 @@ enum mapping_access {
     MAPPING_COPY,  /* changes stay here */
 };
 
-/// The storage of `geometry` at `offset` bytes of the file, which has that many bytes; `what` names it in messages, `kind` is the event. The descriptor
-/// stays the caller's. Errors: VARVE_ERROR_NO_MEMORY, PERMISSION, IO.
+/// The storage of `geometry` at `offset` bytes of the file, which has that many bytes; `what` names it in messages,
+/// `kind` is the event. The descriptor stays the caller's. Errors: VARVE_ERROR_NO_MEMORY, PERMISSION, IO.
 int mapping_storage(int fd, const char *what, uint64_t offset, enum mapping_access access, enum varve_kind kind,
                     enum varve_dtype dtype, const struct varve_geometry *geometry, struct varve_storage **storage_out,
                     struct varve_message *message);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storages in POSIX shared memory, which any process attaches to by name. A page in front of the elements says what they are:
+ * Storages in POSIX shared memory, which any process attaches to by name. A page in front of the elements
+ * says what they are:
  *
  * offset  bytes  field
  *      0      8  magic, written last: what has none is not finished

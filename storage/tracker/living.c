@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * References between storages are those of views to their bases and of attachments. What the program refers to, and what that keeps
- * alive, is reached; the rest keeps itself alive, as unreachable cycles do in a collector of garbage.
+ * References between storages are those of views to their bases and of attachments. What the program refers to, and
+ * what that keeps alive, is reached; the rest keeps itself alive, as unreachable cycles do in a collector of garbage.
  */
 #include "storage/tracker/living.h"
 

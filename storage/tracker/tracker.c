@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is alive, and what of it looks like a leak. Each storage is accused of one thing at most, of the surest that holds.
+ * What is alive, and what of it looks like a leak. Each storage is accused of one thing at most, of the
+ * surest that holds.
  */
 #include "storage/core/emit.h"
 #include "storage/tracker/living.h"
@@ -334,7 +335,8 @@ static int search_all(struct search *search, struct varve_message *message)
     return error;
 }
 
-/* Growth, and to be alive at the end, are seen in the trace itself, but not whether anybody has looked at the elements. */
+/* Growth, and to be alive at the end, are seen in the trace itself, but not whether anybody has looked
+ * at the elements. */
 static enum varve_cause cause_of(unsigned accused, const struct varve_storage *storage)
 {
     switch ((enum varve_leak_kind)(accused - 1)) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Arrays that grow by doubling: for things whose number nobody knows beforehand, in the half of trace/ that may use malloc.
+ * Arrays that grow by doubling: for things whose number nobody knows beforehand, in the half of trace/
+ * that may use malloc.
  */
 #include "trace/base/array.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Disjoint ranges in order of address. munmap and mmap over old mappings cut them anywhere, so a hash of first addresses
- * would not do. Two levels of sorted arrays: the upper one is searched by bisection and moved only when a leaf splits or
- * goes away.
+ * Disjoint ranges in order of address. munmap and mmap over old mappings cut them anywhere, so a hash of first
+ * addresses would not do. Two levels of sorted arrays: the upper one is searched by bisection and moved only when a
+ * leaf splits or goes away.
  */
 #include "trace/base/ranges.h"
 

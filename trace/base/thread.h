@@ -8,8 +8,8 @@
 
 #include <pthread.h>
 
-/// pthread_create of a thread that no signal is sent to; SIGBUS stays open: its own, of a file that became shorter, must reach
-/// whoever guards against it. Returns what pthread_create does.
+/// pthread_create of a thread that no signal is sent to; SIGBUS stays open: its own, of a file that became shorter,
+/// must reach whoever guards against it. Returns what pthread_create does.
 int thread_start(pthread_t *thread, void *(*run)(void *context), void *context);
 
 #endif

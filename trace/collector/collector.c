@@ -83,8 +83,8 @@ int collector_open(struct collector *collector, enum store_mode mode, struct var
     return error;
 }
 
-/* A quarter of the memory that is free, beside what the pieces have already, and half of what all rings may have together.
- * What the disk may take besides is not less for that. Never 0, which were no limit. */
+/* A quarter of the memory that is free, beside what the pieces have already, and half of what all rings may have
+ * together. What the disk may take besides is not less for that. Never 0, which were no limit. */
 void collect_growth_bound(const struct collector *collector)
 {
     struct session_control *control = collector->directory.control;
@@ -393,8 +393,8 @@ static int store_sums(struct collector *collector)
     return error;
 }
 
-/* Of the program, from its start to its end, and on to the end of the last process that it left behind, or to the end of the
- * recording. */
+/* Of the program, from its start to its end, and on to the end of the last process that it left behind, or to the end
+ * of the recording. */
 static int64_t duration_ns(const struct collector *collector)
 {
     int64_t start_ns = collector->program_start_ns;

@@ -138,7 +138,8 @@ int collector_open(struct collector *collector, enum store_mode mode, struct var
 
 /// One pass over everything; `*moved_out` = events merged. With `drain` the watermark is ignored.
 int collector_round(struct collector *collector, bool drain, uint64_t *moved_out, struct varve_message *message);
-/// Between rounds that had little to do: a millisecond's work on what else the end is made of. True if there is more of it.
+/// Between rounds that had little to do: a millisecond's work on what else the end is made of. True if
+/// there is more of it.
 bool collector_idle(struct collector *collector);
 /// How far rings may grow in memory, as much as that has room now: before the program starts, and with each heartbeat.
 void collect_growth_bound(const struct collector *collector);

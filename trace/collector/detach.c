@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve detach`, without its command line: the collector is told to end its recording, or, where it has died, its work is done
- * here. Numbers of processes are given out again: the collector is known by the lock that it holds, and told by a
- * descriptor that was its own when that was seen.
+ * `varve detach`, without its command line: the collector is told to end its recording, or, where it has died, its work
+ * is done here. Numbers of processes are given out again: the collector is known by the lock that it holds, and told by
+ * a descriptor that was its own when that was seen.
  */
 #include "trace/collector/attach/attach.h"
 #include "trace/collector/session/mapped.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How much of what happens the database keeps: from the start, or from the moment on at which it has its largest size. Events
- * that are not kept cannot be derived again: where the collector died, what had followed from them is lost, counted, and said.
- * run.c, recover.c and collector.c call it.
+ * How much of what happens the database keeps: from the start, or from the moment on at which it has its largest size.
+ * Events that are not kept cannot be derived again: where the collector died, what had followed from them is lost,
+ * counted, and said. run.c, recover.c and collector.c call it.
  */
 #include "trace/collector/keep.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `varve top` shows is what the collector has in memory anyway: the totals of trace/model. They go into a small database beside
- * the trace (store/live.h, session/watch.h), at most as often as a hundredth of a CPU allows. It is asked ten times a
- * second whether somebody watches, by one system call. What goes wrong here leaves a moment out, and nothing else. collector.c calls it.
+ * What `varve top` shows is what the collector has in memory anyway: the totals of trace/model. They go into a small
+ * database beside the trace (store/live.h, session/watch.h), at most as often as a hundredth of a CPU allows. It is
+ * asked ten times a second whether somebody watches, by one system call. What goes wrong here leaves a moment out, and
+ * nothing else. collector.c calls it.
  */
 #include "trace/collector/live.h"
 

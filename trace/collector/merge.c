@@ -204,9 +204,9 @@ static int take_event(struct collector *collector, struct ring_reader *reader, c
     return VARVE_OK;
 }
 
-/* All events of the record on top. Where one can't be taken, for want of disk space, the record stays there, and the next
- * attempt goes on with that one. VARVE_ERROR_FULL: so it was, or all were taken and the disk is full now. `event` is the
- * first that is due. */
+/* All events of the record on top. Where one can't be taken, for want of disk space, the record stays there, and the
+ * next attempt goes on with that one. VARVE_ERROR_FULL: so it was, or all were taken and the disk is full now. `event`
+ * is the first that is due. */
 static int take(struct collector *collector, struct ring_reader *reader, const struct varve_record *parts,
                 unsigned count, struct event *event, struct varve_message *message)
 {

@@ -123,9 +123,9 @@ static uint64_t interrupted_max(const struct ring_header *ring)
     return __atomic_load_n(&ring->state, __ATOMIC_ACQUIRE) == RING_STATE_RETIRED ? 0 : HANDLERS_MAX;
 }
 
-/* Events: emitted = stored + lost + uncommitted; what was begun and not committed counts as one event a record. A marker for missing records is a row that nobody emitted. Where the
- * header contradicts itself, what is known for sure are the records that are stored: all that it has counted
- * besides, if that makes sense, is lost. */
+/* Events: emitted = stored + lost + uncommitted; what was begun and not committed counts as one event a record. A
+ * marker for missing records is a row that nobody emitted. Where the header contradicts itself, what is known for sure
+ * are the records that are stored: all that it has counted besides, if that makes sense, is lost. */
 static struct ring_sums sums_of(const struct ring_reader *reader)
 {
     const struct ring_header *ring = reader->ring;

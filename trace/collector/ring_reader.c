@@ -35,8 +35,8 @@ static bool header_is_sound(const struct ring_header *ring, uint32_t process_id,
            ring->capacity <= RING_CAPACITY_MAX && (ring->capacity & (ring->capacity - 1)) == 0;
 }
 
-/* Its thread was killed before it had filled it, which ends with `magic`, and before the ring was counted in rings_made.
- * Of a ring that was counted, that figure says that it is missing. */
+/* Its thread was killed before it had filled it, which ends with `magic`, and before the ring was counted in
+ * rings_made. Of a ring that was counted, that figure says that it is missing. */
 static bool header_is_unfinished(const struct ring_header *ring)
 {
     return ring->magic == 0 && ring->emitted == 0 && ring->head == 0 && ring->spill_head == 0 && ring->lost == 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the collector */
 /*
- * The consumer's end of one ring: its records in the producer's order, from the ring, its pieces and what signal handlers
- * put aside.
+ * The consumer's end of one ring: its records in the producer's order, from the ring, its pieces and what signal
+ * handlers put aside.
  */
 #ifndef VARVE_TRACE_COLLECTOR_RING_READER_H
 #define VARVE_TRACE_COLLECTOR_RING_READER_H

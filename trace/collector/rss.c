@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples of the resident memory of recorded processes. /proc/PID/status has what is resident now and the most that ever was
- * (VmHWM), so that no peak between two samples is missed but one just before the end; of the program itself waitpid reports
- * that as well. Samples are 10 ms apart, and further where reading them would take more than a hundredth of a CPU. Each series is
- * thinned as those of the allocations are. process.c, retire.c and collector.c call it.
+ * Samples of the resident memory of recorded processes. /proc/PID/status has what is resident now and the most that
+ * ever was (VmHWM), so that no peak between two samples is missed but one just before the end; of the program itself
+ * waitpid reports that as well. Samples are 10 ms apart, and further where reading them would take more than a
+ * hundredth of a CPU. Each series is thinned as those of the allocations are. process.c, retire.c and
+ * collector.c call it.
  */
 #include "trace/collector/rss.h"
 
@@ -27,7 +28,8 @@
 #define POINTS_ENDED_MAX (UINT64_C(1) << 18)
 #define POINTS_ENDED 16U /* of a process that ends when so many are written */
 
-/* Its folder, or -1. The pid may have been given out anew before it was opened, but not since: so the check comes after. */
+/* Its folder, or -1. The pid may have been given out anew before it was opened, but not since: so the
+ * check comes after. */
 static int open_folder(const struct traced_process *process, int32_t pid)
 {
     uint64_t started = process->identity.start_ticks_proc;
@@ -138,8 +140,8 @@ void collect_rss_round(struct collector *collector, uint64_t now_ns)
     rss->next_ns = now_ns + (cost_ns * SAMPLE_COST > SAMPLE_EVERY_NS ? cost_ns * SAMPLE_COST : SAMPLE_EVERY_NS);
 }
 
-/* waitpid's peak is the process' own if nothing else that it includes was as large: the collector's image before the first exec,
- * earlier images, children. Of programs that were not recorded nobody knows. */
+/* waitpid's peak is the process' own if nothing else that it includes was as large: the collector's image before the
+ * first exec, earlier images, children. Of programs that were not recorded nobody knows. */
 static bool is_own_peak(const struct collector *collector, const struct traced_process *process)
 {
     uint64_t bytes = process->rss.ended_peak_bytes;

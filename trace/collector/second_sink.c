@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The collector's part of the second sink. It emits what only it knows (processes, threads, clock, call sites, meta) and
- * the records that the workload did not emit: those of fork children, of threads past their end, and those from before
- * or after LTTng was at work in their process. A trace that begins in mid-run gets everything again. The provider's
- * threads call `started` and nothing else.
+ * The collector's part of the second sink. It emits what only it knows (processes, threads, clock, call sites, meta)
+ * and the records that the workload did not emit: those of fork children, of threads past their end, and those from
+ * before or after LTTng was at work in their process. A trace that begins in mid-run gets everything again. The
+ * provider's threads call `started` and nothing else.
  */
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"

@@ -30,9 +30,10 @@
  *
  * Pieces are numbered from 1 on. A new one is begun when the one before is SPILL_PIECE_BYTES long, when the producer
  * has been back in the ring, and when memory has no room for more of it: it lies in memory while that has room
- * (session_control.growth_bytes_max, a part of memory_bytes_max), else in the recording directory. Records are numbered through all pieces, and
- * each block says with which it begins. Nothing is appended to a piece before the newest, nor to one up to
- * pieces_ended; the consumer removes what it has stored whole, lowest first: memory goes back while the thread runs.
+ * (session_control.growth_bytes_max, a part of memory_bytes_max), else in the recording directory. Records are numbered
+ * through all pieces, and each block says with which it begins. Nothing is appended to a piece before the newest, nor
+ * to one up to pieces_ended; the consumer removes what it has stored whole, lowest first: memory goes back while
+ * the thread runs.
  *
  * Invariants (ring_check):
  *   tail <= head <= tail + capacity          spill_tail <= spill_flushed <= spill_head (spill_tail may pass

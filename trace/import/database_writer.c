@@ -2,9 +2,9 @@
 /*
  * Trace databases without a recording: importers and replays hand over events in order, and the same store
  * and derive that serve the collector make the same tables of them. One process with one thread stands for
- * whatever the events came from, unless the caller says more. Everything happens in a folder beside the target that is moved over at the
- * end or removed, so a database is there whole or not at all; it needs no log meanwhile. The caller's thread
- * derives, the one of database_queue.c stores. analysis/ calls it, through trace.h.
+ * whatever the events came from, unless the caller says more. Everything happens in a folder beside the target that is
+ * moved over at the end or removed, so a database is there whole or not at all; it needs no log meanwhile. The caller's
+ * thread derives, the one of database_queue.c stores. analysis/ calls it, through trace.h.
  */
 #include "trace/base/array.h"
 #include "trace/error.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One pass over the totals of all call sites, which keeps the best of each order in a sorted list: a call site that is not among them
- * costs a comparison for each. The collector calls it while somebody watches.
+ * One pass over the totals of all call sites, which keeps the best of each order in a sorted list: a call site that is
+ * not among them costs a comparison for each. The collector calls it while somebody watches.
  */
 #include "trace/model/leaders.h"
 

@@ -87,8 +87,8 @@ struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id
     assert(row->free_seq == 0);
     row->free_seq = step->event->seq;
     row->free_ns = step->event->ts_ns;
-    /* An allocating event has reset that already: only a free makes an allocation temporary. The id may be another thread's
-     * by now. */
+    /* An allocating event has reset that already: only a free makes an allocation temporary. The id may be another
+     * thread's by now. */
     row->temporary = *step->last_id == id && row->thread_id == step->event->thread_id;
     totals_close(&step->totals, row);
     if (domain_is_host(step->domain)) {

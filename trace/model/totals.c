@@ -2,15 +2,15 @@
 /*
  * Sums per process, over all processes, per size and per call site, and their peaks, in constant time per event.
  *
- * What each call site had live at the peak is wanted too, but a peak is known to be one only afterwards, and it may move
- * with every event, which rules out copying all call sites then. So a call site copies its own live value when it is about to
- * change for the first time after the peak that holds so far:
+ * What each call site had live at the peak is wanted too, but a peak is known to be one only afterwards, and it may
+ * move with every event, which rules out copying all call sites then. So a call site copies its own live value when it
+ * is about to change for the first time after the peak that holds so far:
  *
  *   touched_seq <= peak_seq: not changed since the peak, the live value is the value at the peak
  *   touched_seq >  peak_seq: changed since, peak_* has the value of the peak
  *
- * Call sites are kept for all processes together. A process that used one first owns it, and has what is left of it; only others that
- * use it too have rows of their own (shares). A program of one process has none of them.
+ * Call sites are kept for all processes together. A process that used one first owns it, and has what is left of it;
+ * only others that use it too have rows of their own (shares). A program of one process has none of them.
  *
  * A peak is looked for once per event, when all that the event opens and closes is counted. derive.c and
  * mapping.c call it.
@@ -127,8 +127,8 @@ static void callsite_touch(const struct totals_step *step, struct callsite_total
     callsite->touched_seq = step->seq;
 }
 
-/* The call site of a row that is about to change, and the share of its process, unless that owns the call site: returns how
- * many these are. */
+/* The call site of a row that is about to change, and the share of its process, unless that owns the call site: returns
+ * how many these are. */
 static inline unsigned callsites_touch(const struct totals_step *step, const struct scratch_row *row,
                                        struct callsite_total *both[2])
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the half of trace/ that runs outside the workload */
 /*
- * Sums and peaks per process, over all processes, per size, per call site, and per call site and process, in constant time per event.
+ * Sums and peaks per process, over all processes, per size, per call site, and per call site and process, in
+ * constant time per event.
  */
 #ifndef VARVE_TRACE_MODEL_TOTALS_H
 #define VARVE_TRACE_MODEL_TOTALS_H
@@ -103,14 +104,17 @@ void totals_callsite_peak(const struct domain_totals *domain, uint32_t callsite,
                           uint64_t *bytes_out);
 /// Add what a call site has, if the domain knows it, to `sum`, with what it had live at the peak of its domain.
 void totals_callsite_add(const struct domain_totals *domain, uint32_t callsite, struct callsite_total *sum);
-/// After the last event: what call site `from` has counts as that of `into`, which is below the domain's limit if `from` is larger.
+/// After the last event: what call site `from` has counts as that of `into`, which is below the domain's limit if
+/// `from` is larger.
 void totals_join(struct domain_totals *domain, uint32_t from, uint32_t into);
 /// A process has ended: its shares are kept, or added to those of others if `keep` is false.
 void totals_process_end(struct domain_totals *domain, struct total *total, bool keep, uint64_t last_seq);
-/// Before call sites are joined: the owners' shares become rows as well. Then the shares follow `joined`. Errors: NO_MEMORY.
+/// Before call sites are joined: the owners' shares become rows as well. Then the shares follow `joined`.
+/// Errors: NO_MEMORY.
 int totals_join_shares(struct domain_totals *domain, struct derive_process *const *processes, size_t process_limit,
                        unsigned slot, const uint32_t *joined, size_t limit);
-/// `take` gets what each process has of each call site that `wanted` says yes to; process 0: those that ended, together.
+/// `take` gets what each process has of each call site that `wanted` says yes to; process 0: those that
+/// ended, together.
 struct totals_share_reading {
     bool (*wanted)(void *context, uint32_t callsite);
     int (*take)(void *context, uint32_t process_id, uint32_t callsite, const struct callsite_total *share);

@@ -13,8 +13,8 @@
 /// nothing is to be recorded, hooks can switch off.
 bool recorder_prepare(void);
 
-/// The recording of this process is over: rings and what threads keep for them go. No thread is inside the recorder, and
-/// none comes before the next recording. Signals are blocked.
+/// The recording of this process is over: rings and what threads keep for them go. No thread is inside the recorder,
+/// and none comes before the next recording. Signals are blocked.
 void recorder_threads_release(void);
 
 /// This thread is about to confine itself (recorder/guest/confine.h): what it may need later is made now.

@@ -83,8 +83,9 @@ static void memory_give_back(uint64_t bytes)
     __atomic_sub_fetch(&recorder_session_counts()->memory_bytes, bytes, __ATOMIC_ACQ_REL);
 }
 
-/* First pages, length and mapping for a ring of `capacity` in an empty file, the header's pages first: the collector reads the
- * header of each file that is long enough, and where no page can be had even that is a SIGBUS. 0 or -errno. */
+/* First pages, length and mapping for a ring of `capacity` in an empty file, the header's pages first: the collector
+ * reads the header of each file that is long enough, and where no page can be had even that is a
+ * SIGBUS. 0 or -errno. */
 static long ring_fit(struct recorder_thread *thread, int fd, uint32_t capacity)
 {
     uint64_t bytes = ring_file_bytes(capacity);

@@ -3,7 +3,8 @@
  * The pieces of a ring (format/ring.h). A spilled record goes to the staging slots, which are shared memory (it
  * survives SIGKILL from then on), and from there, packed, to the newest piece, all slots at once. Pieces are written,
  * not mapped: a page costs half of what it costs to map it, and none is in the program's own memory. The file is opened
- * anew for each write: a descriptor that is kept could be closed by the program and its number reused for a file of its own.
+ * anew for each write: a descriptor that is kept could be closed by the program and its number reused for a
+ * file of its own.
  */
 #include "trace/recorder/spill.h"
 #include "trace/recorder/guest/file.h"

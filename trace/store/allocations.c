@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rows of `allocation`, of which there may be a hundred million, on their way from the scratch file through the image into
- * the database: in order of their ids, so that SQLite only appends, some way behind the newest, when most are over. One that is
- * not goes there as it is, but as large as it can become: the end replaces it where it is, if it has changed, and no page has to
- * be split. A recording that is continued begins anew (store_open). collector.c gathers, derived.c finishes.
+ * The rows of `allocation`, of which there may be a hundred million, on their way from the scratch file through the
+ * image into the database: in order of their ids, so that SQLite only appends, some way behind the newest, when most
+ * are over. One that is not goes there as it is, but as large as it can become: the end replaces it where it is, if it
+ * has changed, and no page has to be split. A recording that is continued begins anew (store_open). collector.c
+ * gathers, derived.c finishes.
  */
 #include "trace/store/allocations.h"
 
@@ -53,7 +54,8 @@ enum allocation_column {
 #define DEVICE_COLUMNS \
     (1U << ALLOCATION_DEVICE | 1U << ALLOCATION_POOL | 1U << ALLOCATION_STREAM | 1U << ALLOCATION_SEGMENT)
 #define THREAD_COLUMNS (1U << ALLOCATION_PID | 1U << ALLOCATION_TID)
-/* What of a live row takes 8 bytes: room for what its end sets. It has all columns, too, as SQLite writes the row that replaces it. */
+/* What of a live row takes 8 bytes: room for what its end sets. It has all columns, too, as SQLite writes the row
+ * that replaces it. */
 #define WIDE_COLUMNS (1U << ALLOCATION_SIZE | 1U << ALLOCATION_CALLSITE | 1U << ALLOCATION_PADDING)
 
 static int64_t difference(int64_t a, int64_t b)
@@ -217,7 +219,8 @@ static int rest_pass(const struct finish *finish)
     return error;
 }
 
-/* Rows that were not final, from the first of a chunk on; one that is live still is as it was. `*id` is the next one; false if the image is full. */
+/* Rows that were not final, from the first of a chunk on; one that is live still is as it was. `*id` is the next one;
+ * false if the image is full. */
 static bool chunk_replace(const struct finish *finish, uint64_t *id, uint64_t *block)
 {
     uint64_t end = (*id / CHUNK_ROWS + 1) * CHUNK_ROWS;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fastest way into a table, for a database that one process makes in private: pages go into a file of their own as they
- * become full, in order of rowid, and at the end to the end of the database, with pages above them that list them. SQLite sees a
- * file as another process might have left it. Pages are those of format.h. store.c calls it, with STORE_CREATE_PRIVATE.
+ * The fastest way into a table, for a database that one process makes in private: pages go into a file of their own as
+ * they become full, in order of rowid, and at the end to the end of the database, with pages above them that list them.
+ * SQLite sees a file as another process might have left it. Pages are those of format.h. store.c calls it, with
+ * STORE_CREATE_PRIVATE.
  */
 #include "trace/store/bulk.h"
 

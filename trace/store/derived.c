@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the derivation gathered becomes the tables callsite_stat, total_stat, size_stat, sample, segment, oom, mark, keyframe and those of
- * the CUDA API and of rematerialization, after those allocations and storages that are not in the database yet (allocations.c, storages.c). Until store_finish sets meta.complete,
- * what is here is not final.
+ * What the derivation gathered becomes the tables callsite_stat, total_stat, size_stat, sample, segment, oom, mark,
+ * keyframe and those of the CUDA API and of rematerialization, after those allocations and storages that are not in the
+ * database yet (allocations.c, storages.c). Until store_finish sets meta.complete, what is here is not final.
  */
 #include "trace/store/derived.h"
 

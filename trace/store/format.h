@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to trace/store */
 /*
- * The part of SQLite's file format that image.c and bulk.c write: rows of integers in leaves of a table, and the pages that list
- * these. https://www.sqlite.org/fileformat2.html
+ * The part of SQLite's file format that image.c and bulk.c write: rows of integers in leaves of a table, and the pages
+ * that list these. https://www.sqlite.org/fileformat2.html
  */
 #ifndef VARVE_TRACE_STORE_FORMAT_H
 #define VARVE_TRACE_STORE_FORMAT_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A database in memory, filled anew for each moment and serialized: who reads it gets a file that nobody changes any more, so that
- * neither reader nor writer ever waits for a lock of the other. collector/live.c calls it while somebody watches.
+ * A database in memory, filled anew for each moment and serialized: who reads it gets a file that nobody changes any
+ * more, so that neither reader nor writer ever waits for a lock of the other. collector/live.c calls it while
+ * somebody watches.
  */
 #include "trace/store/live.h"
 

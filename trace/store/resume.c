@@ -18,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Run a query, whose parameter, if it has one, is `name`, and hand each row to `take`; its first value other than 0 ends that
- * and is returned. */
+/* Run a query, whose parameter, if it has one, is `name`, and hand each row to `take`; its first value other than 0
+ * ends that and is returned. */
 static int query_each(struct store *store, const char *sql, const char *name,
                       int (*take)(sqlite3_stmt *row, void *context), void *context, struct varve_message *message)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows of the small tables, one function per table, and of stacks, which go through the image. Symbols get their numbers here,
- * so that equal ones share a row without an index: they are recognized by 128 bits of hash. The collector and
- * callsites_finish call it.
+ * Rows of the small tables, one function per table, and of stacks, which go through the image. Symbols get their
+ * numbers here, so that equal ones share a row without an index: they are recognized by 128 bits of hash. The collector
+ * and callsites_finish call it.
  */
 #include "trace/store/rows.h"
 

@@ -83,8 +83,8 @@ int store_symbols_begin(struct store *store, struct varve_message *message);
 /// Room for some hundred thousand rows before the next commit, and for as many events.
 bool store_has_room(const struct store *store);
 /// A frame, called from `parent_id` (0: from nowhere), which must be smaller than `id`: else VARVE_ERROR_INVALID. Ids
-/// grow. Equal frames of equal callers should be one node; stack_nodes.h finds them. pc < 0: NULL. Millions of nodes and
-/// call sites may come: they are committed on the way, with what is pending, and the last ones by store_commit.
+/// grow. Equal frames of equal callers should be one node; stack_nodes.h finds them. pc < 0: NULL. Millions of nodes
+/// and call sites may come: they are committed on the way, with what is pending, and the last ones by store_commit.
 int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t symbol_id, int64_t pc);
 /// Ids grow. `node_id`: the innermost of its `depth` frames, 0: it has none. Symbols 0: NULL.
 int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id,

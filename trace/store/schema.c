@@ -270,7 +270,8 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
     return error;
 }
 
-/* Those of storages, where there are any: what is alive, what phases are asked for, and from an allocation to what lies in it. */
+/* Those of storages, where there are any: what is alive, what phases are asked for, and from an allocation to
+ * what lies in it. */
 static int storages_index(sqlite3 *db, const char *path, struct varve_message *message)
 {
     int64_t storages = 0;
@@ -293,7 +294,8 @@ static int storages_index(sqlite3 *db, const char *path, struct varve_message *m
     return error;
 }
 
-/* The condition is `free_completed_seq IS NULL` as SQLite has it when it has put the column of the view in its place. */
+/* The condition is `free_completed_seq IS NULL` as SQLite has it when it has put the column of the
+ * view in its place. */
 int schema_index(sqlite3 *db, const char *path, struct varve_message *message)
 {
     int error = execute(

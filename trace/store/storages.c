@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rows of `storage` on their way from the scratch file through the image into the database: in order of their ids, some way
- * behind the newest. One that is alive then goes there as it is, and the end replaces it if it was destroyed since, or used. A
- * recording that is continued begins anew (store_open). collector.c gathers, derived.c finishes.
+ * The rows of `storage` on their way from the scratch file through the image into the database: in order of their ids,
+ * some way behind the newest. One that is alive then goes there as it is, and the end replaces it if it was destroyed
+ * since, or used. A recording that is continued begins anew (store_open). collector.c gathers, derived.c finishes.
  */
 #include "trace/store/storages.h"
 

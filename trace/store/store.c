@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The trace database: opened, filled in order of events, committed together with the ring positions that the events came
- * from, finished. Two locks are held: flock on the database file keeps collectors apart from the first moment, and lasts between
- * transactions; SQLite's own locks (fcntl) let readers look on. Closing any other descriptor of the file would drop the latter,
- * so lock_fd is closed last. collector/collector.c and import/ call it.
+ * The trace database: opened, filled in order of events, committed together with the ring positions that the events
+ * came from, finished. Two locks are held: flock on the database file keeps collectors apart from the first moment, and
+ * lasts between transactions; SQLite's own locks (fcntl) let readers look on. Closing any other descriptor of the file
+ * would drop the latter, so lock_fd is closed last. collector/collector.c and import/ call it.
  */
 #include "trace/store/store.h"
 
@@ -298,8 +298,8 @@ void store_settle(struct store *store)
 /* The tables of millions of rows, all numbered from 1 with few gaps. */
 #define NUMBERED_TABLES "'event_row', 'stack_node_row', 'allocation_row', 'storage', 'callsite'"
 
-/* Statistics for the query planner. ANALYZE of everything would read all of these only to count them: their last number is
- * near enough. A sample of each index is enough to choose between so few. */
+/* Statistics for the query planner. ANALYZE of everything would read all of these only to count them: their last number
+ * is near enough. A sample of each index is enough to choose between so few. */
 static int statistics_gather(struct store *store, struct varve_message *message)
 {
     static const char query[] =

@@ -3,10 +3,10 @@
 /*
  * The state behind `struct store`: the connection, prepared statements, and the transaction under way.
  *
- * A commit must be repeatable: when the disk is full SQLite throws the whole transaction away, and the rings hand their slots
- * back only after a commit. So everything since the last commit is kept in memory: events in the image, rows of the small tables
- * in a log, which a new transaction repeats after a rollback (`must_replay`). What derive_finish and callsites_finish write is not
- * kept: when one of them or store_finish fails, all three are called again.
+ * A commit must be repeatable: when the disk is full SQLite throws the whole transaction away, and the rings hand their
+ * slots back only after a commit. So everything since the last commit is kept in memory: events in the image, rows of
+ * the small tables in a log, which a new transaction repeats after a rollback (`must_replay`). What derive_finish and
+ * callsites_finish write is not kept: when one of them or store_finish fails, all three are called again.
  */
 #ifndef VARVE_TRACE_STORE_TRANSACTION_H
 #define VARVE_TRACE_STORE_TRANSACTION_H
@@ -188,7 +188,8 @@ int rows_write(struct store *store, enum store_statement statement, const struct
 #define ROWS_WRITE(store, statement, ...)                                   \
     rows_write(store, statement, (const struct store_value[]){__VA_ARGS__}, \
                sizeof((const struct store_value[]){__VA_ARGS__}) / sizeof(struct store_value))
-/// Whether row `thread_id` of `thread`, as the database has it or will with the next commit, is of these; it stays so then.
+/// Whether row `thread_id` of `thread`, as the database has it or will with the next commit, is of these;
+/// it stays so then.
 bool rows_is_thread(struct store *store, uint32_t thread_id, uint32_t process_id, int32_t pid, int32_t tid);
 /// The threads that a database has which is to be continued.
 int rows_threads_read(struct store *store, struct varve_message *message);

@@ -19,8 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Compressed debug sections are unpacked into memory as a whole: larger ones are left alone, and functions get their names
- * from the symbol table. */
+/* Compressed debug sections are unpacked into memory as a whole: larger ones are left alone, and functions get their
+ * names from the symbol table. */
 #define UNPACKED_MAX (UINT64_C(128) << 20)
 
 static int find_no_elf(Dwfl_Module *handle, void **userdata, const char *name, Dwarf_Addr base, char **file_name,

@@ -12,8 +12,8 @@
 
 struct symbols_running;
 
-/// The objects that `pid` has mapped now; what their stacks are unwound by is read. Owner: the caller. NULL: it has ended,
-/// or its maps can't be read.
+/// The objects that `pid` has mapped now; what their stacks are unwound by is read. Owner: the caller. NULL: it has
+/// ended, or its maps can't be read.
 struct symbols_running *symbols_running_open(int32_t pid);
 void symbols_running_close(struct symbols_running *running);
 
@@ -25,8 +25,8 @@ struct symbols_running_frame {
     const char *function; /* the symbol at or before pc */
 };
 
-/// Calls `take` for each frame of thread `tid`, which the calling thread traces and has stopped, until it returns false.
-/// A stack that can't be unwound to its end has fewer frames. False: not even the first one is known.
+/// Calls `take` for each frame of thread `tid`, which the calling thread traces and has stopped, until it returns
+/// false. A stack that can't be unwound to its end has fewer frames. False: not even the first one is known.
 bool symbols_running_stack(struct symbols_running *running, int32_t tid,
                            bool (*take)(void *context, const struct symbols_running_frame *frame), void *context);
 

@@ -74,8 +74,8 @@ void symbols_close(struct symbols *symbols)
     free(symbols);
 }
 
-/* Rust's older scheme is that of C++ with a hash behind the name, and signs spelled out; source: the crate rustc-demangle, legacy.rs.
- * In place: nothing grows. */
+/* Rust's older scheme is that of C++ with a hash behind the name, and signs spelled out; source: the crate
+ * rustc-demangle, legacy.rs. In place: nothing grows. */
 static void read_rust(char *name)
 {
     static const struct {

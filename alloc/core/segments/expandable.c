@@ -69,8 +69,8 @@ static void device_release_handles(struct varve_alloc *alloc, struct expandable 
     }
 }
 
-/* Physical memory for all units first, then one mapping each, then access to all at once. The first `given` units have handles
- * already, which stay the caller's after an error. */
+/* Physical memory for all units first, then one mapping each, then access to all at once. The first `given` units have
+ * handles already, which stay the caller's after an error. */
 static int device_map(struct varve_alloc *alloc, struct expandable *segment, uint64_t first, uint64_t given,
                       uint64_t count)
 {
@@ -96,8 +96,9 @@ static int device_map(struct varve_alloc *alloc, struct expandable *segment, uin
     return error;
 }
 
-/* Units from the first one on that have been unmapped. None if the stream can't be waited for now (it is being captured), so that its
- * work may still use the memory. Their handles go to `handles`, or are released if that is NULL. */
+/* Units from the first one on that have been unmapped. None if the stream can't be waited for now (it is being
+ * captured), so that its work may still use the memory. Their handles go to `handles`, or are released
+ * if that is NULL. */
 static uint64_t device_unmap(struct varve_alloc *alloc, struct expandable *segment, uint64_t stream, uint64_t first,
                              uint64_t count, uint64_t *handles, int *error_out)
 {

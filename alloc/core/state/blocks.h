@@ -2,8 +2,8 @@
 /* C only: private to alloc/ */
 /*
  * Blocks come back: free_block and try_merge_blocks, inline for each cached free. The freed block survives a merge and
- * its neighbours vanish into it; that identity matters, because `requested` of an inactive block is never reset and shows
- * up in snapshots.
+ * its neighbours vanish into it; that identity matters, because `requested` of an inactive block is never reset and
+ * shows up in snapshots.
  */
 #ifndef VARVE_ALLOC_CORE_STATE_BLOCKS_H
 #define VARVE_ALLOC_CORE_STATE_BLOCKS_H

@@ -32,8 +32,9 @@ enum { FENCED = 1, FENCED_LATE = 2 };
  * that one's own release, which sees W in `waiters`.
  *
  * Without membarrier (older kernels, sandboxes) the lock is fenced: one waiter that is none makes every R come to
- * lock_wake, where it has a full barrier of its own, and either it sees W or W sees its store. Where membarrier is refused later (FENCED_LATE), a release may be under
- * way that has none: from then on sleeps are short, and W looks again.
+ * lock_wake, where it has a full barrier of its own, and either it sees W or W sees its store. Where membarrier is
+ * refused later (FENCED_LATE), a release may be under way that has none: from then on sleeps are short,
+ * and W looks again.
  */
 
 __thread char lock_mark;

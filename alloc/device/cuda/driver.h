@@ -256,8 +256,8 @@ typedef cuda_result(*cuda_address_get_v2) CUDA_ADDRESS_GET_V2;
       (cuda_address *addr_out, size_t bytes, cuda_pool pool, cuda_stream stream))                            \
     X(pool_free, cuMemFreeAsync, cuMemFreeAsync, 11020, (cuda_address addr, cuda_stream stream))
 
-/* Those for streams of the caller's own, copies, fills and host memory; the first two for pools as well. Every driver has
- * them; without one of them they are all left alone. */
+/* Those for streams of the caller's own, copies, fills and host memory; the first two for pools as well. Every driver
+ * has them; without one of them they are all left alone. */
 #define CUDA_DRIVER_TRANSFER_LIST(X)                                                                         \
     X(stream_create, cuStreamCreate, cuStreamCreate, 2000, (cuda_stream *stream_out, unsigned flags))        \
     X(stream_destroy, cuStreamDestroy, cuStreamDestroy_v2, 4000, (cuda_stream stream))                       \

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of the cuda device. A handle is a slot of the resource table with the driver's in it, since the driver takes any
- * number for a handle and its behaviour is undefined for a stale one. Stream-ordered memory has a pool of its own, made
- * when it is first asked for: the program's default pool is nothing to it, and its release threshold can be unlimited.
- * An allocation or a free on a captured stream would become a part of the graph; both are refused before that.
+ * Memory of the cuda device. A handle is a slot of the resource table with the driver's in it, since the driver takes
+ * any number for a handle and its behaviour is undefined for a stale one. Stream-ordered memory has a pool of its own,
+ * made when it is first asked for: the program's default pool is nothing to it, and its release threshold can be
+ * unlimited. An allocation or a free on a captured stream would become a part of the graph; both are
+ * refused before that.
  */
 #include "alloc/device/cuda/memory.h"
 #include "alloc/device/cuda/cuda.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs of the cuda device are modules of the driver's in the primary context. A launch is work like a copy: it may wait
- * for room in a stream's queue, so the table is unlocked meanwhile, and a stream under capture takes it into its graph.
+ * Programs of the cuda device are modules of the driver's in the primary context. A launch is work like a copy: it may
+ * wait for room in a stream's queue, so the table is unlocked meanwhile, and a stream under capture takes
+ * it into its graph.
  */
 #include "alloc/device/cuda/program.h"
 #include "alloc/device/cuda/event.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The queue of the host device, empty but for tests: one list for all streams, in the order in which the work was given.
- * A stream stands still while it is blocked or has something in the list that waits; a wait is for a mark that was queued
- * before it, so one walk through the list does everything that can be done. Called by the device's other files.
+ * The queue of the host device, empty but for tests: one list for all streams, in the order in which the work was
+ * given. A stream stands still while it is blocked or has something in the list that waits; a wait is for a mark that
+ * was queued before it, so one walk through the list does everything that can be done. Called by the
+ * device's other files.
  */
 #include "alloc/device/host/work.h"
 #include "alloc/device/host/transfer.h"

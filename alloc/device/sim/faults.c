@@ -3,8 +3,8 @@
  * What frames each call of the sim device: it is counted, fails if a script says so, and takes its time on
  * the virtual clock. The times are those of the driver on an H200, measured at five sizes, straight lines
  * between them and on behind the last one; below the first one they are constant. Copies and fills take what the data
- * sheets of the links and of the memory let expect, as if the program waited for each. Failed calls, and calls that were
- * not measured, take no time. Called by the other files of the device.
+ * sheets of the links and of the memory let expect, as if the program waited for each. Failed calls, and calls that
+ * were not measured, take no time. Called by the other files of the device.
  */
 #include "alloc/device/sim/faults.h"
 #include "alloc/device/sim/sim.h"

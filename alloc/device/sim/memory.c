@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where ranges of the sim device lie: a script's choice, or counted up, or the lowest address that fits; no range that
- * is out is ever overlapped. A script is asked last, when nothing else can fail, so that one that reads from a recording
- * is never an address ahead of what was allocated. Stream-ordered memory is a pool that is a number: it serves any
- * request from what it holds, grows in pieces, and shrinks only when it is trimmed. With places_as_cuda it has holes.
+ * is out is ever overlapped. A script is asked last, when nothing else can fail, so that one that reads from a
+ * recording is never an address ahead of what was allocated. Stream-ordered memory is a pool that is a number: it
+ * serves any request from what it holds, grows in pieces, and shrinks only when it is trimmed. With
+ * places_as_cuda it has holes.
  */
 #include "alloc/device/sim/memory.h"
 #include "alloc/device/sim/sim.h"

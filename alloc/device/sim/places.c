@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Segments lie in chunks of addresses, multiples of 32 MiB. A segment goes into the newest chunk that has room for it, at
- * the lowest address there; else into a new chunk, at the upper end of the highest gap that is at least 32 MiB larger than
- * the chunk (the driver asks the kernel for that much more, to align it). A chunk without segments goes. A process that has
- * just begun has two chunks that the driver uses for itself, with 24 and 2 MiB of room.
+ * Segments lie in chunks of addresses, multiples of 32 MiB. A segment goes into the newest chunk that has room for it,
+ * at the lowest address there; else into a new chunk, at the upper end of the highest gap that is at least 32 MiB
+ * larger than the chunk (the driver asks the kernel for that much more, to align it). A chunk without segments goes. A
+ * process that has just begun has two chunks that the driver uses for itself, with 24 and 2 MiB of room.
  *
- * Found by experiment: 262 of 262 addresses of a random sequence of cuMemAlloc and cuMemFree (2 to 512 MiB, H100, driver 580)
- * come out. Mappings that the program makes itself lie between the driver's and are not known here.
+ * Found by experiment: 262 of 262 addresses of a random sequence of cuMemAlloc and cuMemFree (2 to 512 MiB, H100,
+ * driver 580) come out. Mappings that the program makes itself lie between the driver's and are not known here.
  */
 #include "alloc/device/sim/places.h"
 
@@ -38,7 +38,8 @@ static uint64_t round_up(uint64_t bytes, uint64_t step)
     return (bytes + step - 1) / step * step;
 }
 
-/* The lowest gap that fits; `position_out` is the part behind it. False, and the room is known then, if there is none. */
+/* The lowest gap that fits; `position_out` is the part behind it. False, and the room is known then,
+ * if there is none. */
 static bool find_gap(struct sim_chunk *chunk, uint64_t bytes, uint64_t *addr_out, size_t *position_out)
 {
     uint64_t addr = chunk->addr, room = 0;

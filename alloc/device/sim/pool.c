@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One range of addresses: best fit, the lowest hole among equals; where none serves, the range grows at its end, in multiples
- * of 32 MiB, and what is free there already counts. Found by experiment (cuMemAllocAsync, one stream, H100, driver 580): of 330
- * requests of 512 bytes to 513 MiB the pool's reserved bytes come out after 180, in the end to the byte, and between 0.875 and
- * 1.22 of the measured ones at any time. The driver's own order of reuse is not known better; frees of other streams serve here at
- * once, as they do where their work is done.
+ * One range of addresses: best fit, the lowest hole among equals; where none serves, the range grows at its end, in
+ * multiples of 32 MiB, and what is free there already counts. Found by experiment (cuMemAllocAsync, one stream, H100,
+ * driver 580): of 330 requests of 512 bytes to 513 MiB the pool's reserved bytes come out after 180, in the end to the
+ * byte, and between 0.875 and 1.22 of the measured ones at any time. The driver's own order of reuse is not known
+ * better; frees of other streams serve here at once, as they do where their work is done.
  */
 #include "alloc/device/sim/pool.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The sim device: a device of addresses only, whose capacity, bases, failures and completions a script
- * decides and whose clock is virtual, for replays of recordings and for tests. Called by allocators through the ops table, by
- * tests and replays through varve_sim_*.
+ * decides and whose clock is virtual, for replays of recordings and for tests. Called by allocators through the ops
+ * table, by tests and replays through varve_sim_*.
  *
  * With scripted events a wait does not stand still: whatever is waited for completes. Waiting for an event
  * completes that event alone, since a replay puts the uses of all unknown streams on one.

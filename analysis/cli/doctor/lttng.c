@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve doctor`, the second sink: what it needs to be written and to be read, and, if the program lttng is there to ask,
- * whether a session daemon answers and has sessions whose recorder was killed, which go on tracing every program that they
- * find. A daemon that hangs answers nobody: lttng runs with a time limit.
+ * `varve doctor`, the second sink: what it needs to be written and to be read, and, if the program lttng is there to
+ * ask, whether a session daemon answers and has sessions whose recorder was killed, which go on tracing every program
+ * that they find. A daemon that hangs answers nobody: lttng runs with a time limit.
  */
 
 #include "analysis/cli/doctor/doctor.h"

@@ -60,8 +60,8 @@ static int end_group(pid_t pid)
     return status;
 }
 
-/* Nothing of what it does shows here: no word of a library on our output, no core file. Its own process group, so that what
- * it starts ends with it. */
+/* Nothing of what it does shows here: no word of a library on our output, no core file. Its own process group, so that
+ * what it starts ends with it. */
 static void become_child(void)
 {
     const struct rlimit none = {0, 0};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One request takes a screen: what was asked for, what had been tried, why it failed, what was in the way, and what would have served it.
+ * One request takes a screen: what was asked for, what had been tried, why it failed, what was in the way, and what
+ * would have served it.
  */
 #include "analysis/cli/oom/print.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A snapshot, and a database that was imported from one, have neither sizes of blocks nor stages: following the history gives both. The
- * rows of the database that was given and those of the one that was made are the same requests, in the same order.
+ * A snapshot, and a database that was imported from one, have neither sizes of blocks nor stages: following the history
+ * gives both. The rows of the database that was given and those of the one that was made are the same requests,
+ * in the same order.
  */
 #include "analysis/cli/oom/scene.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slices of one subject, such as the segments of a stream, on as few tracks as hold them: slices of a track must lie apart, or within
- * each other. The tracks have one name, so that Perfetto shows them as one. Slices come in the order of their beginnings.
+ * Slices of one subject, such as the segments of a stream, on as few tracks as hold them: slices of a track must lie
+ * apart, or within each other. The tracks have one name, so that Perfetto shows them as one. Slices come in the order
+ * of their beginnings.
  */
 #ifndef VARVE_ANALYSIS_EXPORT_PROTOBUF_LANES_H
 #define VARVE_ANALYSIS_EXPORT_PROTOBUF_LANES_H

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A timeline for Perfetto. Of each process: counters of live bytes by domain, of what its caching allocators hold, and of resident
- * memory, as the views timeline_process and rss have them, of live bytes also the most between two rows; segments and the largest blocks as slices, by device and stream; on its
- * threads marks, calls of the CUDA driver, and the stages of out-of-memory chains. A flow joins what became of one segment: the call
- * of the driver, the segment's allocation, the segment, its release; another one the stages of a chain.
+ * A timeline for Perfetto. Of each process: counters of live bytes by domain, of what its caching allocators hold, and
+ * of resident memory, as the views timeline_process and rss have them, of live bytes also the most between two rows;
+ * segments and the largest blocks as slices, by device and stream; on its threads marks, calls of the CUDA driver, and
+ * the stages of out-of-memory chains. A flow joins what became of one segment: the call of the driver, the segment's
+ * allocation, the segment, its release; another one the stages of a chain.
  */
 #include "analysis/export/export.h"
 
@@ -76,8 +77,8 @@ static uint64_t track_of(const struct map *map, int64_t row)
 
 enum { COUNTERS = 4 };
 
-/* A row may stand for thousands of events. The most since the row before, at before_ns, is a point of its own where it was more, so
- * that the counter's highest point is the peak: just before the row's, since nobody knows when it was. */
+/* A row may stand for thousands of events. The most since the row before, at before_ns, is a point of its own where it
+ * was more, so that the counter's highest point is the peak: just before the row's, since nobody knows when it was. */
 static void write_row(struct timeline *timeline, uint64_t track, int64_t before_ns, int64_t ns, int64_t value,
                       int64_t most)
 {
@@ -362,8 +363,8 @@ static void write_marks(struct timeline *timeline)
     lanes_end(&lanes);
 }
 
-/* Records are written when a call returns. Those of frees say nothing of its time, which is in the dev_sync that follows: they are
- * moments. */
+/* Records are written when a call returns. Those of frees say nothing of its time, which is in the dev_sync that
+ * follows: they are moments. */
 static void write_calls(struct timeline *timeline)
 {
     struct lanes lanes = {0};

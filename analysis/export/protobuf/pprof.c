@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A heap profile for pprof, gzipped. A message of protocol buffers may be written in pieces, one behind the other: each text, function,
- * location and sample goes out as a Profile that has nothing else, so that memory follows the stacks of the database and not the file.
+ * A heap profile for pprof, gzipped. A message of protocol buffers may be written in pieces, one behind the other: each
+ * text, function, location and sample goes out as a Profile that has nothing else, so that memory follows the stacks of
+ * the database and not the file.
  *
- * Addresses in a database are those within a module; here modules lie one behind the other, so that no two share an address. What was
- * inlined has a stack node of its own, with the address of its caller: such nodes are lines of one location.
+ * Addresses in a database are those within a module; here modules lie one behind the other, so that no two share an
+ * address. What was inlined has a stack node of its own, with the address of its caller: such nodes are lines
+ * of one location.
  */
 #include "analysis/export/export.h"
 

@@ -14,7 +14,8 @@
 extern "C" {
 #endif
 
-/* Texts with numbers from `first` on, in the order of their first use. Zeroed, but for `first`, before its first use. */
+/* Texts with numbers from `first` on, in the order of their first use. Zeroed, but for `first`,
+ * before its first use. */
 struct text_table {
     struct map numbers; /* by hash */
     char **texts;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A trace of Perfetto, packet by packet, on one packet sequence: tracks, and events on them. A track is described before its first
- * event; names and source locations are interned by the packet that needs them first. Times are ns since the recording began. One
- * thread; failures of the stream show in ferror.
+ * A trace of Perfetto, packet by packet, on one packet sequence: tracks, and events on them. A track is described
+ * before its first event; names and source locations are interned by the packet that needs them first. Times are ns
+ * since the recording began. One thread; failures of the stream show in ferror.
  */
 #ifndef VARVE_ANALYSIS_EXPORT_PROTOBUF_TRACK_WRITER_H
 #define VARVE_ANALYSIS_EXPORT_PROTOBUF_TRACK_WRITER_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opcodes: Python's pickletools, protocol 4. A container is made and filled without the memo, so that the bytes mean the same wherever
- * they are put. Values may hold themselves: depth and size are bounded.
+ * Opcodes: Python's pickletools, protocol 4. A container is made and filled without the memo, so that the bytes mean
+ * the same wherever they are put. Values may hold themselves: depth and size are bounded.
  */
 #include "analysis/history/pytorch/rest.h"
 

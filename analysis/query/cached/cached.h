@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a caching allocator has reserved and does not use: segments without a block in use, which it could give back, and
- * holes, free ranges in segments that have one. Called by listing.c and by the command `oom`.
+ * What a caching allocator has reserved and does not use: segments without a block in use, which it could give back,
+ * and holes, free ranges in segments that have one. Called by listing.c and by the command `oom`.
  */
 #ifndef VARVE_ANALYSIS_QUERY_CACHED_CACHED_H
 #define VARVE_ANALYSIS_QUERY_CACHED_CACHED_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks of one segment without a gap between them are a run. Freed blocks merge within their run, so what would serve a request is
- * looked for in each run by itself: a window over its blocks that holds enough bytes and the fewest in use.
+ * Blocks of one segment without a gap between them are a run. Freed blocks merge within their run, so what would serve
+ * a request is looked for in each run by itself: a window over its blocks that holds enough bytes and
+ * the fewest in use.
  */
 #include "analysis/query/cached/failure.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An event has a key if it has a thread and a number, and the numbers of its ring grow with the rows. The keys of both sides
- * go into two temporary tables; one statement puts the events with equal keys beside each other. Row numbers (id,
+ * An event has a key if it has a thread and a number, and the numbers of its ring grow with the rows. The keys of both
+ * sides go into two temporary tables; one statement puts the events with equal keys beside each other. Row numbers (id,
  * callsite_id) need not be equal but must belong together one to one; of call sites the frames must be equal.
  */
 #include "analysis/query/diff/events.h"
@@ -131,8 +131,8 @@ struct diff_value diff_value_text(const struct diff_event *event, enum diff_fiel
 
 /* ---- events with a key ---- */
 
-/* A key is ring << NUMBER_BITS | number. `alone`: the events of one side only; those whose numbers follow one another are one
- * run. */
+/* A key is ring << NUMBER_BITS | number. `alone`: the events of one side only; those whose numbers follow one another
+ * are one run. */
 #define NUMBER_BITS 40
 #define NUMBER_MASK "1099511627775"
 
@@ -164,7 +164,8 @@ static void add(int64_t *sum, int64_t number)
     }
 }
 
-/* Counts the events of a trace, and gives a key to those whose numbers grow with the rows of their ring. `last`: by ring. */
+/* Counts the events of a trace, and gives a key to those whose numbers grow with the rows of their ring.
+ * `last`: by ring. */
 static void load_keys(struct diff_trace *trace, struct database *two, enum diff_side side, int64_t *last)
 {
     static const char *const events_sql[DIFF_SIDES] = {EVENTS("a"), EVENTS("b")};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two traces of one run, event by event. The key of an event is its process, its ring and its number in that ring, which
- * every sink stores; the order of the rows is none, since sinks may break ties of two rings as they like. The traces
- * are called A and B, as on the command line. Called by cli/diff.c; events_print.h prints what was found.
+ * Two traces of one run, event by event. The key of an event is its process, its ring and its number in that ring,
+ * which every sink stores; the order of the rows is none, since sinks may break ties of two rings as they like. The
+ * traces are called A and B, as on the command line. Called by cli/diff.c; events_print.h prints what was found.
  */
 #ifndef VARVE_ANALYSIS_QUERY_DIFF_EVENTS_H
 #define VARVE_ANALYSIS_QUERY_DIFF_EVENTS_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * As text, at most 100 columns wide: the verdict, both sides with their losses, figures by kind and field, the first
- * differences, and what differs of processes and threads. Of two stacks the first frame that differs is printed. As JSON
- * the same with whole stacks, numbers instead of texts but for kinds and causes; keys are stable: they may be added to,
- * never renamed; the manual page lists them.
+ * differences, and what differs of processes and threads. Of two stacks the first frame that differs is printed. As
+ * JSON the same with whole stacks, numbers instead of texts but for kinds and causes; keys are stable: they may be
+ * added to, never renamed; the manual page lists them.
  */
 #include "analysis/query/diff/events_print.h"
 

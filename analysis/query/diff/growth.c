@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Both sides become rows of one table: what a part (a domain, a size class, a line or stack) has of each figure, in A and in B. Of
- * whole traces domains and call sites come from their totals, size classes from the allocations; of beginnings all comes
- * from the allocations.
+ * Both sides become rows of one table: what a part (a domain, a size class, a line or stack) has of each figure, in A
+ * and in B. Of whole traces domains and call sites come from their totals, size classes from the allocations; of
+ * beginnings all comes from the allocations.
  */
 #include "analysis/query/diff/growth.h"
 
@@ -294,7 +294,8 @@ static void each_domain(const struct growth *growth,
     cursor_close(&cursor);
 }
 
-/* Where a row was recorded: in B, unless it is gone. What a row by function or module does not say, its location has not. */
+/* Where a row was recorded: in B, unless it is gone. What a row by function or module does not say, its
+ * location has not. */
 static struct callsite_row location_of(const struct growth *growth, const struct row *row,
                                        struct database **database_out)
 {

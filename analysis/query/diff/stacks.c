@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Symbols are numbered by their words. Stacks then are paths in one tree for both traces, whose nodes are known by caller,
- * symbol and address: two stacks are equal if they end in the same node, and no frame is looked at twice.
+ * Symbols are numbered by their words. Stacks then are paths in one tree for both traces, whose nodes are known by
+ * caller, symbol and address: two stacks are equal if they end in the same node, and no frame is looked at twice.
  */
 #include "analysis/query/diff/stacks.h"
 

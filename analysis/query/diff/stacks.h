@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Numbers for the stacks of two traces, such that equal stacks have equal numbers, whatever the numbers of their
- * call sites and symbols are; or that those of one line have. They lie in tables stack_a and stack_b(callsite_id, stack) of the
- * database in which both are attached.
+ * call sites and symbols are; or that those of one line have. They lie in tables stack_a and stack_b(callsite_id,
+ * stack) of the database in which both are attached.
  */
 #ifndef VARVE_ANALYSIS_QUERY_DIFF_STACKS_H
 #define VARVE_ANALYSIS_QUERY_DIFF_STACKS_H

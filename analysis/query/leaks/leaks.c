@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One walk over leak_line gives both the sums of all lines and the first of them. The sentence of a line is made of the figures that
- * the view has of it, and says nothing that they don't say.
+ * One walk over leak_line gives both the sums of all lines and the first of them. The sentence of a line is made of the
+ * figures that the view has of it, and says nothing that they don't say.
  */
 #include "analysis/query/leaks/leaks.h"
 
@@ -28,7 +28,8 @@
 #define SERIES(name) \
     name "_1, " name "_2, " name "_3, " name "_4, " name "_5, " name "_6, " name "_7, " name "_8, " name "_9, "
 
-/* place: of the default domains, which may be of the same memory, a line is shown once, where it looks more like a leak. */
+/* place: of the default domains, which may be of the same memory, a line is shown once, where it looks
+ * more like a leak. */
 static const char line_sql[] =
     "SELECT live_allocations, live_bytes, domain, pattern, CAST(round(score * 1000) AS INTEGER), by_bytes, is_library, "
     "coalesce(allocations, -1), first_ns, last_ns, coalesce(callsite_id, 0), " SERIES("live") SERIES(
@@ -261,7 +262,8 @@ static void print_line(FILE *out, struct database *database, const struct leak_l
     print_stack(out, database, &line->row, frames);
 }
 
-/* Small objects of Python are in no line of the heap unless they were asked for: the line that leaks them may be missing. */
+/* Small objects of Python are in no line of the heap unless they were asked for: the line that leaks
+ * them may be missing. */
 static void print_hint(FILE *out, const struct leak_list *list)
 {
     for (size_t i = 0; i < list->count && list->objects == 0; i++) {

@@ -2,9 +2,9 @@
 /*
  * What was live at a moment, by the line of the user's code: rows of the view leak_line, the most leak-like first.
  *
- * The score is defined in the view (trace/store/views.sql): how evenly the number (or the bytes) that stayed grew over the tenths of the
- * run, whether it still grew in the last three of them, and how many blocks say so. Lists are in the order of the score to one decimal;
- * of equal ones the user's own lines come first, then those with more bytes.
+ * The score is defined in the view (trace/store/views.sql): how evenly the number (or the bytes) that stayed grew over
+ * the tenths of the run, whether it still grew in the last three of them, and how many blocks say so. Lists are in the
+ * order of the score to one decimal; of equal ones the user's own lines come first, then those with more bytes.
  */
 #ifndef VARVE_ANALYSIS_QUERY_LEAKS_LEAKS_H
 #define VARVE_ANALYSIS_QUERY_LEAKS_LEAKS_H
@@ -56,7 +56,8 @@ struct leak_list {
     int64_t objects, object_bytes; /* of the default domains, those of python apart: larger ones are in heap as well */
 };
 
-/// Owner: the caller, by leak_list_free, after an error too. Errors: of leak_moment_make; loading ends early on a database error.
+/// Owner: the caller, by leak_list_free, after an error too. Errors: of leak_moment_make; loading ends early on
+/// a database error.
 int leak_list_load(struct leak_list *list, struct database *database, const struct leak_query *query,
                    struct varve_message *message);
 void leak_list_free(struct leak_list *list);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Moments are times, for an allocation has its times whatever was kept of the events. The views of the database are about its default
- * moments. For others leak_moment becomes a temporary view, and the views above it are made again, from their own text, as temporary
- * ones, in which its name means the new one: so the definitions are those of the database.
+ * Moments are times, for an allocation has its times whatever was kept of the events. The views of the database are
+ * about its default moments. For others leak_moment becomes a temporary view, and the views above it are made again,
+ * from their own text, as temporary ones, in which its name means the new one: so the definitions are those
+ * of the database.
  */
 #include "analysis/query/leaks/moment.h"
 

@@ -35,10 +35,10 @@ struct leak_moment {
     bool only_live;            /* of the allocations that were freed, nothing was kept */
 };
 
-/// Read the moments, each an event number, a time as `segments --at` takes them, "end" or "exit-of-main" (not `from`), or NULL; make
-/// the views leak_moment, leak_tenth and leak_line of this connection say what they say for these moments and for process `pid` (0:
-/// all). Errors: VARVE_ERROR_INVALID (no moment), NOT_FOUND (no such event, no process that ran then), UNSUPPORTED (an event number,
-/// and the events were not kept).
+/// Read the moments, each an event number, a time as `segments --at` takes them, "end" or "exit-of-main" (not `from`),
+/// or NULL; make the views leak_moment, leak_tenth and leak_line of this connection say what they say for these moments
+/// and for process `pid` (0: all). Errors: VARVE_ERROR_INVALID (no moment), NOT_FOUND (no such event, no process that
+/// ran then), UNSUPPORTED (an event number, and the events were not kept).
 int leak_moment_make(struct leak_moment *moment, struct database *database, const char *at, const char *from,
                      const char *to, int64_t pid, struct varve_message *message);
 /// When, and why then: words that follow "live …" and end without a full stop.

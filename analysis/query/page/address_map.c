@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The first pass collects ranges of pages, which are sorted and joined whenever there are many. The second keeps the largest allocations in a
- * heap whose root is the smallest of them: what falls out goes into the raster, a cell of which has bytes times time. A raster line has running
- * sums over time while it is filled, so that an allocation costs as many steps as it has lines.
+ * The first pass collects ranges of pages, which are sorted and joined whenever there are many. The second keeps the
+ * largest allocations in a heap whose root is the smallest of them: what falls out goes into the raster, a cell of
+ * which has bytes times time. A raster line has running sums over time while it is filled, so that an allocation costs
+ * as many steps as it has lines.
  */
 #include "analysis/query/page/address_map.h"
 
@@ -209,7 +210,8 @@ static int64_t end_of(const struct address_maps *maps, const struct page_allocat
     return allocation->free_ns < maps->end_ns ? allocation->free_ns : maps->end_ns;
 }
 
-/* Adds `bytes` from one time to another to a line: whole columns by a difference, the first and the last by their share. */
+/* Adds `bytes` from one time to another to a line: whole columns by a difference, the first and the
+ * last by their share. */
 static void add_to_line(double *line, double from, double to, double bytes)
 {
     int first = (int)from, last = (int)to;
@@ -235,7 +237,8 @@ static void add_to_raster(const struct address_maps *maps, struct address_map *m
     double end = place + (double)block->size;
 
     map->others++;
-    /* the end of the recording may come out of the division a little above the last column: it is of that column all the same */
+    /* the end of the recording may come out of the division a little above the last column: it is of that
+     * column all the same */
     to = to > ADDRESS_MAP_COLUMNS - 1e-9 ? ADDRESS_MAP_COLUMNS - 1e-9 : to;
     if (place < 0 || !(from >= 0 && from < to)) {
         return;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory as addresses over time, for each process and device whose allocations need most: segments and the largest allocations as rectangles,
- * exactly; all others as how full each cell of a raster was. Addresses without memory are left out: what is used of the address space
- * lies in bands, one above the other.
+ * Memory as addresses over time, for each process and device whose allocations need most: segments and the largest
+ * allocations as rectangles, exactly; all others as how full each cell of a raster was. Addresses without memory are
+ * left out: what is used of the address space lies in bands, one above the other.
  */
 #ifndef VARVE_ANALYSIS_QUERY_PAGE_ADDRESS_MAP_H
 #define VARVE_ANALYSIS_QUERY_PAGE_ADDRESS_MAP_H

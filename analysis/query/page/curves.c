@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows of the views timeline, timeline_process, rss_total, mark, oom, device_failure and ladder_change, reduced. The ladder is the running sum of
- * its changes, as view `ladder` defines it: here it is added up while rows come, which costs no sorting of ten million rows.
+ * Rows of the views timeline, timeline_process, rss_total, mark, oom, device_failure and ladder_change, reduced. The
+ * ladder is the running sum of its changes, as view `ladder` defines it: here it is added up while rows come, which
+ * costs no sorting of ten million rows.
  */
 #include "analysis/query/page/curves.h"
 
@@ -56,7 +57,8 @@ static void write_times(struct page_writer *writer, const struct reduce *reduce)
 
 /* ---- live bytes ---- */
 
-/* The most for the chart, and what belongs to the other figures of a point, its last: in few recordings is there a difference. */
+/* The most for the chart, and what belongs to the other figures of a point, its last: in few recordings is
+ * there a difference. */
 static void write_reserved(struct page_writer *writer, const struct reduce *reduce)
 {
     bool has_fallen = false;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the page draws over time: live bytes of each domain, resident memory, named phases, failures, and the ladder of each caching allocator.
+ * What the page draws over time: live bytes of each domain, resident memory, named phases, failures, and the ladder of
+ * each caching allocator.
  */
 #ifndef VARVE_ANALYSIS_QUERY_PAGE_CURVES_H
 #define VARVE_ANALYSIS_QUERY_PAGE_CURVES_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each tree both ways, as `varve tree` has them: turned round, it begins at the user's lines, which only the database knows.
+ * Each tree both ways, as `varve tree` has them: turned round, it begins at the user's lines, which only
+ * the database knows.
  */
 #include "analysis/query/page/flame.h"
 

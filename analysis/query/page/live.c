@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An allocation was live from the first moment that is not before it to the last one before its free: two numbers of its line change, and
- * running sums make bytes of them at the end. A moment costs no more for five million allocations than for five.
+ * An allocation was live from the first moment that is not before it to the last one before its free: two numbers of
+ * its line change, and running sums make bytes of them at the end. A moment costs no more for five million
+ * allocations than for five.
  */
 #include "analysis/query/page/live.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What was live at some two hundred moments, by the user's line: the answer to a click on a moment. Exact at each of them. A moment is a row of the
- * view `timeline`, whose `allocated` is what the lines add up to, or the peak of a domain.
+ * What was live at some two hundred moments, by the user's line: the answer to a click on a moment. Exact at each of
+ * them. A moment is a row of the view `timeline`, whose `allocated` is what the lines add up to, or the
+ * peak of a domain.
  */
 #ifndef VARVE_ANALYSIS_QUERY_PAGE_LIVE_H
 #define VARVE_ANALYSIS_QUERY_PAGE_LIVE_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The document: style, a header that can be read without scripts, the data as JSON, each part in an element of its own so that it is parsed
- * when it is looked at, and the scripts. No name of a database becomes markup: in HTML it is escaped, in JSON too, and scripts put it
- * into text nodes and canvases. Scripts without the page's nonce do not run, and nothing may be loaded.
+ * The document: style, a header that can be read without scripts, the data as JSON, each part in an element of its own
+ * so that it is parsed when it is looked at, and the scripts. No name of a database becomes markup: in HTML it is
+ * escaped, in JSON too, and scripts put it into text nodes and canvases. Scripts without the page's nonce do not run,
+ * and nothing may be loaded.
  */
 #include "analysis/query/page/page.h"
 

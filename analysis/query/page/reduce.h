@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows over time, of which there may be millions, as at most REDUCE_POINTS points. A point stands for as many rows as every other one: it has
- * the last of them, the largest of each figure, and, whole, the first of those with the most of one figure.
+ * Rows over time, of which there may be millions, as at most REDUCE_POINTS points. A point stands for as many rows as
+ * every other one: it has the last of them, the largest of each figure, and, whole, the first of those with the
+ * most of one figure.
  */
 #ifndef VARVE_ANALYSIS_QUERY_PAGE_REDUCE_H
 #define VARVE_ANALYSIS_QUERY_PAGE_REDUCE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON inside of HTML: '<', '>' and '&' are written as escapes, so that no text can end its element; U+2028 and U+2029 too, and all that is
- * not to be shown. A name is found again by its hash, and two of one hash by comparing.
+ * JSON inside of HTML: '<', '>' and '&' are written as escapes, so that no text can end its element; U+2028 and U+2029
+ * too, and all that is not to be shown. A name is found again by its hash, and two of one hash by comparing.
  */
 #include "analysis/query/page/writer.h"
 

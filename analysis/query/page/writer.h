@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON for a page, written as it is made: arrays of a million numbers never lie in memory. What it writes may stand inside an element
- * <script> of HTML. Names are in one table and written as their number there. One thread.
+ * JSON for a page, written as it is made: arrays of a million numbers never lie in memory. What it writes may stand
+ * inside an element <script> of HTML. Names are in one table and written as their number there. One thread.
  */
 #ifndef VARVE_ANALYSIS_QUERY_PAGE_WRITER_H
 #define VARVE_ANALYSIS_QUERY_PAGE_WRITER_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What became of CUPTI's recorder in each process, and whether it has the same allocations as the CUDA recorder where both
- * ran: a call that one of them missed shows here.
+ * What became of CUPTI's recorder in each process, and whether it has the same allocations as the CUDA recorder where
+ * both ran: a call that one of them missed shows here.
  */
 #include "analysis/query/report/cupti.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What was allocated: totals, processes, and of the first domain the peak, what was allocated, what was live at the end and what was
- * temporary, a few entries each; of the other domains less. With --all every ranking with whole stacks.
+ * What was allocated: totals, processes, and of the first domain the peak, what was allocated, what was live at the end
+ * and what was temporary, a few entries each; of the other domains less. With --all every ranking with whole stacks.
  */
 #include "analysis/query/report/domains.h"
 
@@ -36,7 +36,8 @@ static void add_total_cells(struct table *table, const struct report_total *row)
     table_add(table, format_share(row->temporary, row->allocations).text);
 }
 
-/* What the kernel counts beside what was allocated: more, by code and files, or less, where memory was never touched. */
+/* What the kernel counts beside what was allocated: more, by code and files, or less, where memory
+ * was never touched. */
 static void add_rss(struct table *table, struct database *database)
 {
     int64_t peak = database_integer(database, "SELECT rss_bytes FROM rss_peak", -1);
@@ -256,7 +257,8 @@ static void print_short_title(FILE *out, const struct report_totals *totals, con
     free(text);
 }
 
-/* The end is not the moment of `varve leaks`, if that is known: what exit handlers and interpreters freed is not live any more. */
+/* The end is not the moment of `varve leaks`, if that is known: what exit handlers and interpreters freed is
+ * not live any more. */
 static const char *live_remark(struct database *database)
 {
     bool has_exit_of_main =

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Devices and who used them, memory by stream, time spent in the driver, segments against the blocks in them when most was
- * reserved, unattributed memory, requests that failed, and CUPTI. They appear only where there is something of
- * the kind. Figures are those of the views; how much was free in one piece is read from the layout, as segments --at does.
+ * Devices and who used them, memory by stream, time spent in the driver, segments against the blocks in them when most
+ * was reserved, unattributed memory, requests that failed, and CUPTI. They appear only where there is something of
+ * the kind. Figures are those of the views; how much was free in one piece is read from the layout, as
+ * segments --at does.
  */
 #include "analysis/query/report/gpu.h"
 

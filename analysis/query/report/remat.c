@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a memory budget cost: time of recomputations by operator, what was evicted and why, what most often, and which storages were in
- * the way when an operator did not get its memory. All processes together; the JSON has each.
+ * What a memory budget cost: time of recomputations by operator, what was evicted and why, what most often, and which
+ * storages were in the way when an operator did not get its memory. All processes together; the JSON has each.
  */
 #include "analysis/query/report/remat.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of sections, and the answers that are made of it: text of a screen or two (--all: everything), and JSON with every figure,
- * whose keys are stable: they may be added to, never renamed; the manual page lists them. The page of --html is made of the same rows.
+ * The table of sections, and the answers that are made of it: text of a screen or two (--all: everything), and JSON
+ * with every figure, whose keys are stable: they may be added to, never renamed; the manual page lists them. The page
+ * of --html is made of the same rows.
  */
 #include "analysis/query/report/report.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A section of a report: a row of the table in report.c, from which the text, the JSON and the page (../page) are made. A plain one is a
- * statement with its columns; one that a table can't say has functions of its own.
+ * A section of a report: a row of the table in report.c, from which the text, the JSON and the page (../page) are made.
+ * A plain one is a statement with its columns; one that a table can't say has functions of its own.
  */
 #ifndef VARVE_ANALYSIS_QUERY_REPORT_SECTION_H
 #define VARVE_ANALYSIS_QUERY_REPORT_SECTION_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What storages there were, and the worst of what looks leaked, without stacks: `varve leaks --domain storage` has them.
+ * What storages there were, and the worst of what looks leaked, without stacks: `varve leaks --domain
+ * storage` has them.
  */
 #include "analysis/query/report/storages.h"
 

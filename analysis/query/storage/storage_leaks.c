@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A list is loaded by bytes times score, so that a large doubt comes before a small certainty. What is alive and accused of nothing is
- * counted, too: a process that was killed has not released what it was using.
+ * A list is loaded by bytes times score, so that a large doubt comes before a small certainty. What is alive and
+ * accused of nothing is counted, too: a process that was killed has not released what it was using.
  */
 #include "analysis/query/storage/storage_leaks.h"
 
@@ -27,7 +27,8 @@ static const char leak_sql[] =
     "SELECT callsite_id, kind, CAST(round(score * 1000) AS INTEGER), storages, bytes, evidence, pid FROM storage_leak_callsite WHERE ?1 = 0 OR pid = ?1 "
     "ORDER BY bytes * score DESC, callsite_id, kind, process_id";
 
-/* All, and what of them is alive. That less what looks leaked is what view storage_kept has, which would work out the leaks again. */
+/* All, and what of them is alive. That less what looks leaked is what view storage_kept has, which would work out
+ * the leaks again. */
 static const char alive_sql[] = "SELECT sum(storages), sum(alive), sum(alive_bytes) FROM storage_total "
                                 "WHERE kind <> 'view' AND (?1 = 0 OR pid = ?1)";
 

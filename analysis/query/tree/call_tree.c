@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two steps. First the stack nodes of the database, whose callers come before them, become a tree of frames in which each
- * node has what its own call sites have. Then the part that is asked for is copied out of it, node by node: downwards
- * along the children; inverted, by advancing all stacks of a node to their callers and grouping them by frame.
+ * Two steps. First the stack nodes of the database, whose callers come before them, become a tree of frames in which
+ * each node has what its own call sites have. Then the part that is asked for is copied out of it, node by node:
+ * downwards along the children; inverted, by advancing all stacks of a node to their callers and
+ * grouping them by frame.
  */
 #include "analysis/query/tree/call_tree.h"
 
@@ -109,7 +110,8 @@ static uint32_t add_source(struct builder *builder, uint32_t parent, uint32_t ke
     return (uint32_t)builder->source_count++;
 }
 
-/* The node of a frame below a caller, which may be the caller itself: plumbing is folded away, and so are repetitions. */
+/* The node of a frame below a caller, which may be the caller itself: plumbing is folded away, and so
+ * are repetitions. */
 static uint32_t find_source(struct builder *builder, struct map *numbers, uint32_t parent, uint32_t key)
 {
     bool folds = !builder->tree->options.all_frames;
@@ -177,8 +179,8 @@ static uint32_t *read_nodes(struct builder *builder, struct map *numbers, int64_
     return nodes;
 }
 
-/* The node of a call site; inverted, that of the user's line, from which people ask outwards. A stack that is plumbing from end
- * to end is shown by its line as well. */
+/* The node of a call site; inverted, that of the user's line, from which people ask outwards. A stack that is plumbing
+ * from end to end is shown by its line as well. */
 static uint32_t find_callsite(struct builder *builder, struct map *numbers, uint32_t node, int64_t symbol)
 {
     const struct call_tree_options *options = &builder->tree->options;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The call sites of a domain as one tree: callers above what they call, or, inverted, callees above who calls them. Frames
- * of one function, line and module below one caller are one node; plumbing, unnamed and repeated frames are folded
- * into their caller. `varve tree` and `varve flamegraph` print it.
+ * The call sites of a domain as one tree: callers above what they call, or, inverted, callees above who calls them.
+ * Frames of one function, line and module below one caller are one node; plumbing, unnamed and repeated frames are
+ * folded into their caller. `varve tree` and `varve flamegraph` print it.
  */
 #ifndef VARVE_ANALYSIS_QUERY_TREE_CALL_TREE_H
 #define VARVE_ANALYSIS_QUERY_TREE_CALL_TREE_H

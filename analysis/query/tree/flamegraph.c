@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names come from recorded programs: no control character, no character that XML can't hold and no ';' of theirs gets into
- * the output, and long ones are cut. Coordinates are CSS pixels, y downwards: callers lie above what they call.
+ * Names come from recorded programs: no control character, no character that XML can't hold and no ';' of theirs gets
+ * into the output, and long ones are cut. Coordinates are CSS pixels, y downwards: callers lie above what they call.
  */
 #include "analysis/query/tree/flamegraph.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A frame of a call tree in words that any file may hold: UTF-8 without control characters, whatever the recorded program called it,
- * and cut at FRAME_NAME_COLUMNS. Used by flamegraph.c and by exports.
+ * A frame of a call tree in words that any file may hold: UTF-8 without control characters, whatever the recorded
+ * program called it, and cut at FRAME_NAME_COLUMNS. Used by flamegraph.c and by exports.
  */
 #ifndef VARVE_ANALYSIS_QUERY_TREE_FRAME_NAME_H
 #define VARVE_ANALYSIS_QUERY_TREE_FRAME_NAME_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * As text a node is a line: its figures, then its frame, indented where its caller has more than one part. A frame that is
- * all of its caller stays on the caller's level, without figures of its own; a long row of such frames is shortened.
+ * As text a node is a line: its figures, then its frame, indented where its caller has more than one part. A frame that
+ * is all of its caller stays on the caller's level, without figures of its own; a long row of such frames is shortened.
  */
 #include "analysis/query/tree/tree_print.h"
 

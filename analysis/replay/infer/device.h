@@ -36,8 +36,8 @@ struct replay_device {
     struct replay_calls calls; /* likewise; of a replay under other rules */
 };
 
-/// Everything but the hints, which it goes by, and the calls; may be called again with others. Errors: VARVE_ERROR_FORMAT,
-/// UNSUPPORTED, INVALID (settings).
+/// Everything but the hints, which it goes by, and the calls; may be called again with others. Errors:
+/// VARVE_ERROR_FORMAT, UNSUPPORTED, INVALID (settings).
 int replay_infer_device(const struct history *history, unsigned index, const char *conf, uint64_t capacity, bool follow,
                         struct replay_device *inferred, struct varve_message *message);
 /// Release all but the hints and the calls.

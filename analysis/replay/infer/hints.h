@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers to what a recording leaves open. Four things are: the size of a block that was there when the history began late,
- * whether completions in front of a request came with its search or with its wait for all streams, which segments are in
- * private pools of their own, and whether the history began within a request. Inference and play go by them; learn.c
- * changes them.
+ * Answers to what a recording leaves open. Four things are: the size of a block that was there when the history began
+ * late, whether completions in front of a request came with its search or with its wait for all streams, which segments
+ * are in private pools of their own, and whether the history began within a request. Inference and play go by them;
+ * learn.c changes them.
  */
 #ifndef VARVE_ANALYSIS_REPLAY_INFER_DEVICE_HINTS_H
 #define VARVE_ANALYSIS_REPLAY_INFER_DEVICE_HINTS_H

@@ -181,7 +181,8 @@ DEVICE void flat_vector(const vector<T> *inputs, vector<T> *out)
     *out = result;
 }
 
-/* The first threads take the elements before and behind the vectors, too, of which there are less than VECTOR_BYTES each. */
+/* The first threads take the elements before and behind the vectors, too, of which there are less than
+ * VECTOR_BYTES each. */
 template <class T, template <class> class OP, int INPUTS> DEVICE void flat_run(const struct flat &flat)
 {
     const uint64_t vectors = (flat.count - flat.head) / vector<T>::COUNT;

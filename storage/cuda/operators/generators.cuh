@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Numbers that depend on their place alone, as storage/operators.h defines them. Products and sums are rounded one by one, as the
- * processor does.
+ * Numbers that depend on their place alone, as storage/operators.h defines them. Products and sums are rounded one by
+ * one, as the processor does.
  */
 #ifndef VARVE_STORAGE_CUDA_OPERATORS_GENERATORS_CUH
 #define VARVE_STORAGE_CUDA_OPERATORS_GENERATORS_CUH

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C and CUDA: private to storage/ */
 /*
- * The kernels of operators.cu and their arguments. Strides are bytes, and addresses are multiples of the element's size.
+ * The kernels of operators.cu and their arguments. Strides are bytes, and addresses are multiples of
+ * the element's size.
  */
 #ifndef VARVE_STORAGE_CUDA_OPERATORS_KERNELS_H
 #define VARVE_STORAGE_CUDA_OPERATORS_KERNELS_H
@@ -32,8 +33,8 @@
     KERNELS_FLOAT(X, relu)    \
     KERNELS_INTEGER(X, relu)
 
-/* Operands without gaps, or one element for all: `count` elements, of which `head` come before the first vector of `out`. All
- * operands that are not repeated have the same distance from a multiple of VECTOR_BYTES. */
+/* Operands without gaps, or one element for all: `count` elements, of which `head` come before the first vector of
+ * `out`. All operands that are not repeated have the same distance from a multiple of VECTOR_BYTES. */
 struct flat {
     uint64_t out_addr, input_addrs[2];
     uint64_t count;
@@ -76,9 +77,9 @@ struct flat {
     X(sum, F64, F16)         \
     X(sum, F64, BF16)
 
-/* One result of `count` elements for each of `kept`, whose operands are the result and the first of its elements. A row may be
- * divided into parts, each for a block: a part of a sum of floating point becomes two numbers at `parts_addr`, the sum and what it
- * has lost, other parts become one of the result's type; those of a row follow each other. */
+/* One result of `count` elements for each of `kept`, whose operands are the result and the first of its elements. A row
+ * may be divided into parts, each for a block: a part of a sum of floating point becomes two numbers at `parts_addr`,
+ * the sum and what it has lost, other parts become one of the result's type; those of a row follow each other. */
 struct reduction_launch {
     struct walk kept;
     struct walk

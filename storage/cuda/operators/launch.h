@@ -29,7 +29,8 @@ struct gpu_work {
 
 /// Enqueue a kernel in blocks of GPU_BLOCK.
 int work_launch(const struct gpu_work *work, enum kernel kernel, uint64_t blocks, uint64_t blocks_y, void *argument);
-/// Memory for what is enqueued from now on. Freed at once by varve_alloc_free, it serves only what comes later on the stream.
+/// Memory for what is enqueued from now on. Freed at once by varve_alloc_free, it serves only what comes
+/// later on the stream.
 int work_allocate(const struct gpu_work *work, uint64_t bytes, struct varve_allocation *allocation_out);
 
 /// The operators by their kinds, on operands that need no memory in between.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products of matrices of any strides, for what cuBLAS does not take. A block makes a tile of the result, each of its threads 4 x 4
- * elements of that, from strips of both matrices in shared memory.
+ * Products of matrices of any strides, for what cuBLAS does not take. A block makes a tile of the result, each of its
+ * threads 4 x 4 elements of that, from strips of both matrices in shared memory.
  */
 #ifndef VARVE_STORAGE_CUDA_OPERATORS_MATMUL_CUH
 #define VARVE_STORAGE_CUDA_OPERATORS_MATMUL_CUH
@@ -32,7 +32,8 @@ template <class T, class S> struct strips {
     S a[MATMUL_DEPTH][MATMUL_TILE + 1];
     S b[MATMUL_DEPTH][MATMUL_TILE + 1];
 
-    /* `count` elements from `first` on of the axis `line`, of which there are `limit`; `depth` is the axis that is summed. */
+    /* `count` elements from `first` on of the axis `line`, of which there are `limit`; `depth` is the
+     * axis that is summed. */
     DEVICE void fill(S (*strip)[MATMUL_TILE + 1], uint64_t addr, int64_t line_stride, int64_t depth_stride,
                      int64_t lines, int64_t depths)
     {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * matmul by cuBLAS, which wants matrices with one dense axis and batches with one stride, or by the kernel that takes everything.
- * What cuBLAS cannot take as it lies is set aside first.
+ * matmul by cuBLAS, which wants matrices with one dense axis and batches with one stride, or by the kernel that takes
+ * everything. What cuBLAS cannot take as it lies is set aside first.
  */
 #include "storage/cuda/copy.h"
 #include "storage/cuda/operators/cublas.h"

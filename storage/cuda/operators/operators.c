@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which kernels an operation takes. A result that overlaps its inputs, and is not exactly one, is made in memory of its own first.
+ * Which kernels an operation takes. A result that overlaps its inputs, and is not exactly one, is made in memory
+ * of its own first.
  */
 #include "storage/cuda/operators/operators.h"
 #include "storage/cuda/copy.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sum, mean and max. A thread folds what it reads at a time and adds that to its accumulator; the accumulators of a block are then
- * added by halves. Sums of floating point are accumulated in f64 together with what the additions lose (Knuth, The Art of Computer
- * Programming, volume 2, 4.2.2, theorem B).
+ * sum, mean and max. A thread folds what it reads at a time and adds that to its accumulator; the accumulators of a
+ * block are then added by halves. Sums of floating point are accumulated in f64 together with what the additions lose
+ * (Knuth, The Art of Computer Programming, volume 2, 4.2.2, theorem B).
  */
 #ifndef VARVE_STORAGE_CUDA_OPERATORS_REDUCTION_CUH
 #define VARVE_STORAGE_CUDA_OPERATORS_REDUCTION_CUH
@@ -300,7 +300,8 @@ DEVICE void row_dense(A &sum, const T *row, uint64_t begin, uint64_t end, uint32
     }
 }
 
-/* The accumulators of `lanes` threads that follow each other, in the first of them. All threads of the block are here. */
+/* The accumulators of `lanes` threads that follow each other, in the first of them. All threads of
+ * the block are here. */
 template <class A> DEVICE A lanes_merge(A sum, uint32_t lanes)
 {
     __shared__ A warps[GPU_BLOCK / WARP];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a reduction is divided among blocks: by rows where the elements of a result lie closer together than those of its neighbour,
- * else by columns. Where there are few results, each is made of parts, which a second launch brings together.
+ * How a reduction is divided among blocks: by rows where the elements of a result lie closer together than those of its
+ * neighbour, else by columns. Where there are few results, each is made of parts, which a second launch
+ * brings together.
  */
 #include "storage/cuda/operators/launch.h"
 

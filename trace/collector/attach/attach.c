@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `varve attach` and `varve detach` do to the process itself. The library stays loaded in it for good: a thread may be
- * in a hook at any time. Attaching again uses it again. Called by run.c and the two commands.
+ * What `varve attach` and `varve detach` do to the process itself. The library stays loaded in it for good: a thread
+ * may be in a hook at any time. Attaching again uses it again. Called by run.c and the two commands.
  */
 #include "trace/collector/attach/attach.h"
 

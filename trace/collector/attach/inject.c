@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The injector. A thread is stopped by PTRACE_INTERRUPT; if its stack says that it may call (place.c), its registers and
- * signal mask are kept, it is given those of a call that returns to address 0, and goes on: the other threads run all the
- * while, so that whoever holds a lock that the call needs lets go of it. The call is made on memory of its own, which
- * mmap, called first and in need of next to nothing, has given. The fault at address 0 ends it; it is seen by the tracer
- * alone. Signals are blocked in the thread meanwhile, but for those that a fault raises.
+ * The injector. A thread is stopped by PTRACE_INTERRUPT; if its stack says that it may call (place.c), its registers
+ * and signal mask are kept, it is given those of a call that returns to address 0, and goes on: the other threads run
+ * all the while, so that whoever holds a lock that the call needs lets go of it. The call is made on memory of its own,
+ * which mmap, called first and in need of next to nothing, has given. The fault at address 0 ends it; it is seen by the
+ * tracer alone. Signals are blocked in the thread meanwhile, but for those that a fault raises.
  */
 #include "trace/collector/attach/inject.h"
 
@@ -234,8 +234,8 @@ static bool thread_is_there(const struct injector *injector, int32_t tid)
     return access(path, F_OK) == 0;
 }
 
-/* One look at every thread. True: `tid` is stopped where it may call; or, where `none_in` is a place, none is there. Of a
- * thread that can't be looked at anything is true but that it is outside the recorder. */
+/* One look at every thread. True: `tid` is stopped where it may call; or, where `none_in` is a place, none is there. Of
+ * a thread that can't be looked at anything is true but that it is outside the recorder. */
 static bool look_once(struct injector *injector, unsigned none_in)
 {
     int32_t tids[THREADS_MAX];
@@ -315,8 +315,8 @@ static int look(struct injector *injector, unsigned none_in)
 
 /* ---- the call ---- */
 
-/* A fault of the call itself that the program handles, as it may those of its own memory: collectors of garbage close pages to
- * see who writes to them. */
+/* A fault of the call itself that the program handles, as it may those of its own memory: collectors of garbage close
+ * pages to see who writes to them. */
 static bool is_handled(const struct injector *injector, int number)
 {
     char process[16], status[4096] = "";
@@ -361,7 +361,8 @@ static bool owns_mutex_in(const struct injector *injector, uint64_t at, size_t b
     return is_found || count == 0;
 }
 
-/* May the call not be ended where it waits, because it has one of the loader's locks? Those lie in what the loader may write. */
+/* May the call not be ended where it waits, because it has one of the loader's locks? Those lie in what the
+ * loader may write. */
 static bool owns_loader_lock(const struct injector *injector)
 {
     char path[64];
@@ -389,8 +390,8 @@ static bool owns_loader_lock(const struct injector *injector)
     return is_owner || !is_known;
 }
 
-/* It has stopped in a call that takes long. False: it has to be ended. A wait for a lock may be, while nothing is held that
- * others would miss then: they would find no more than a lock that says that somebody waits. */
+/* It has stopped in a call that takes long. False: it has to be ended. A wait for a lock may be, while nothing is held
+ * that others would miss then: they would find no more than a lock that says that somebody waits. */
 static bool may_wait_on(struct injector *injector, uint64_t began_ns)
 {
     const uint64_t now = now_ns();
@@ -658,8 +659,8 @@ static int find_functions(struct injector *injector)
     return VARVE_OK;
 }
 
-/* Nothing that is meant for the command, from a terminal or by a signal to its group, ends or stops the child midway. All
- * signals are blocked in it, and `pkill -9 varve` does not mean it. */
+/* Nothing that is meant for the command, from a terminal or by a signal to its group, ends or stops the child midway.
+ * All signals are blocked in it, and `pkill -9 varve` does not mean it. */
 static void be_on_its_own(void)
 {
     setsid();

@@ -37,8 +37,8 @@ struct target {
     char command[4096]; /* its command line */
 };
 
-/// Is it there and ours, and has it nothing that stands in the way? Errors, each with one line: VARVE_ERROR_NOT_FOUND (no
-/// such process), PERMISSION, UNSUPPORTED, BUSY (a debugger has it).
+/// Is it there and ours, and has it nothing that stands in the way? Errors, each with one line: VARVE_ERROR_NOT_FOUND
+/// (no such process), PERMISSION, UNSUPPORTED, BUSY (a debugger has it).
 int target_open(struct target *target, int32_t pid, struct varve_message *message);
 
 /// Is `path` the same file for it as for us?

@@ -36,7 +36,8 @@ typedef void launch_ended(void *context, int32_t pid, int wait_status, uint64_t 
 int launch_start(struct launch *launch, char *const argv[], const char *preload, const char *session_directory,
                  char *const *variables, struct varve_message *message);
 
-/// The same place for a process that runs already: signals of the collector arrive here and end its recording, not the process.
+/// The same place for a process that runs already: signals of the collector arrive here and end its recording,
+/// not the process.
 int launch_attach(struct launch *launch, int32_t pid, struct varve_message *message);
 
 /// Has it ended, whether its parent knows or not? Of pid and pidfd alone (-1: the kernel gave none).
@@ -51,8 +52,8 @@ void launch_poll(struct launch *launch, launch_ended *ended, void *context);
 /// `error` unchanged. Others that end meanwhile are reaped silently.
 int launch_wait(struct launch *launch, int error);
 
-/// From here on Ctrl-C is answered at once, by whatever thread: with line `first`, and the next time with line `second` and the end
-/// of this process, exit status 130. Signals that came before do not count. Texts are copied.
+/// From here on Ctrl-C is answered at once, by whatever thread: with line `first`, and the next time with line `second`
+/// and the end of this process, exit status 130. Signals that came before do not count. Texts are copied.
 void launch_finishing(struct launch *launch, const char *first, const char *second);
 /// Not any more.
 void launch_finished(void);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that is left: the kernel's estimate, and what the control groups around this process allow beyond what is used in
- * them, of both versions. Pages of files that were not used for long go when memory is wanted, so these count as free.
- * Called by the collector now and then, to bound how far rings grow.
+ * Memory that is left: the kernel's estimate, and what the control groups around this process allow beyond what is used
+ * in them, of both versions. Pages of files that were not used for long go when memory is wanted, so these count as
+ * free. Called by the collector now and then, to bound how far rings grow.
  */
 #include "trace/collector/session/free_memory.h"
 

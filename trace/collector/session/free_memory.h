@@ -8,8 +8,8 @@
 
 #include <stdint.h>
 
-/// Bytes that can be had without swapping, or before a control group of this process kills a process; UINT64_MAX if nothing
-/// is known. `root` is put before /proc and /sys: "" but in tests.
+/// Bytes that can be had without swapping, or before a control group of this process kills a process; UINT64_MAX if
+/// nothing is known. `root` is put before /proc and /sys: "" but in tests.
 uint64_t free_memory(const char *root);
 
 #endif

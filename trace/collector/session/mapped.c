@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Of a file named `session` that a process has mapped, the contents decide whether it is the page of a recording. It names
- * its collector by a number, which may be another process's by now: the collector is who has the file `owner` open that has
- * the recording's id. Neither says anything about a collector in another PID namespace. Called by attach/ and watch.c.
+ * Of a file named `session` that a process has mapped, the contents decide whether it is the page of a recording. It
+ * names its collector by a number, which may be another process's by now: the collector is who has the file `owner`
+ * open that has the recording's id. Neither says anything about a collector in another PID namespace. Called by
+ * attach/ and watch.c.
  */
 #include "trace/collector/session/mapped.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Both sides of watching a recording: the collector, who asks a lock whether figures are wanted, and the watcher, who opens the
- * directory as session_directory_look does, reads, and changes nothing in it. The figures are a file that is complete when it gets its
- * name: a watcher that is stopped in the middle holds up nobody. What a watcher reads may have been put there by anybody with the
- * rights of this user; its size is limited, and who uses it checks the rest.
+ * Both sides of watching a recording: the collector, who asks a lock whether figures are wanted, and the watcher, who
+ * opens the directory as session_directory_look does, reads, and changes nothing in it. The figures are a file that is
+ * complete when it gets its name: a watcher that is stopped in the middle holds up nobody. What a watcher reads may
+ * have been put there by anybody with the rights of this user; its size is limited, and who uses it checks the rest.
  */
 #include "trace/collector/session/watch.h"
 
@@ -278,7 +278,8 @@ static void search_mapped(struct search *search, int32_t pid)
     }
 }
 
-/* A program that is started to be recorded has the directory in its environment, also where it has not mapped anything. */
+/* A program that is started to be recorded has the directory in its environment, also where it has not
+ * mapped anything. */
 static void search_environment(struct search *search, const char *pid)
 {
     static const char variable[] = SESSION_ENVIRONMENT "=";

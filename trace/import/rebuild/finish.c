@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of a rebuild: what came becomes a recording directory (directory.c), the collector makes a database of it as of
- * any other, and that moves to its place. What the trace lacks is said in the table `stats`; only a clock of which nothing
- * came must be made up. Ten thousand rings are not opened at once: each is written and shown to the collector before
- * the time of its first record is reached, and goes when it has been read.
+ * The end of a rebuild: what came becomes a recording directory (directory.c), the collector makes a database of it as
+ * of any other, and that moves to its place. What the trace lacks is said in the table `stats`; only a clock of which
+ * nothing came must be made up. Ten thousand rings are not opened at once: each is written and shown to the collector
+ * before the time of its first record is reached, and goes when it has been read.
  */
 #include "trace/base/array.h"
 #include "trace/collector/clock.h"

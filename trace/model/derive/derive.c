@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One event after the other: which process and thread it is of, and who works out what follows from it: heap.c, mapping.c,
- * blocks.c (caching allocators) or model/device/api.c (CUDA). An event is either derived wholly or, on an error, not at all:
- * everything that can fail is reserved first, so the caller may try the same event again when there is space.
+ * One event after the other: which process and thread it is of, and who works out what follows from it: heap.c,
+ * mapping.c, blocks.c (caching allocators) or model/device/api.c (CUDA). An event is either derived wholly or, on an
+ * error, not at all: everything that can fail is reserved first, so the caller may try the same event again
+ * when there is space.
  */
 #include "trace/model/derive/derive.h"
 

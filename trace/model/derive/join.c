@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sums over call sites stay what they are: of a domain's peak each call site has its part, and parts are added up like all else.
- * collector/keep.c calls it, before store/derived.c writes the totals.
+ * Sums over call sites stay what they are: of a domain's peak each call site has its part, and parts are added up like
+ * all else. collector/keep.c calls it, before store/derived.c writes the totals.
  */
 #include "trace/model/derive/join.h"
 

@@ -4,9 +4,9 @@
  * can end several allocations and begin up to two remainders. An mremap is a munmap and an mmap, both with
  * cause mremap; when it fails, the mmap has the old range again. derive.c calls it.
  *
- * What is mapped without access, or without reserve, is address space and no memory: a domain of its own. It is what the call
- * says; an mprotect is not recorded. What is left of a mapping, and what an mremap or a failed munmap puts in its place,
- * has the domain that it had.
+ * What is mapped without access, or without reserve, is address space and no memory: a domain of its own. It is what
+ * the call says; an mprotect is not recorded. What is left of a mapping, and what an mremap or a failed munmap puts in
+ * its place, has the domain that it had.
  */
 #include "trace/model/derive/mapping.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Phases nest, each within those of its own name; an end without a beginning says nothing. A process that ends leaves open what it
- * was in.
+ * Phases nest, each within those of its own name; an end without a beginning says nothing. A process that ends leaves
+ * open what it was in.
  */
 #include "trace/model/derive/marks.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What rematerialization did. A planner numbers storages, and may give the number of one that it has forgotten to another: one with
- * another size, or of another operator, gets a row of its own; one that is alike goes on with the row. A run of an operator is an `op`,
- * or a `remat` that is not collateral.
+ * What rematerialization did. A planner numbers storages, and may give the number of one that it has forgotten to
+ * another: one with another size, or of another operator, gets a row of its own; one that is alike goes on with the
+ * row. A run of an operator is an `op`, or a `remat` that is not collateral.
  */
 #include "trace/model/derive/remat.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the half of trace/ that runs outside the workload */
 /*
- * What rematerialization did: sums by operator and by storage, budgets, and who was in the way when an operator did not get its memory.
- * Memory grows with operators' names, storages that were evicted, recomputed or pinned, and failures; not with events.
+ * What rematerialization did: sums by operator and by storage, budgets, and who was in the way when an operator did not
+ * get its memory. Memory grows with operators' names, storages that were evicted, recomputed or pinned, and failures;
+ * not with events.
  */
 #ifndef VARVE_TRACE_MODEL_DERIVE_REMAT_H
 #define VARVE_TRACE_MODEL_DERIVE_REMAT_H

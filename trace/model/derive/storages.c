@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storages and views of the storage layer. Their process numbers them, and never gives a number twice; rows are found by it. What a
- * storage lies in is the block that is at its address when it is created. A fork child knows its parent's storages by their numbers,
- * too: what it does with those is its parent's, and not followed.
+ * Storages and views of the storage layer. Their process numbers them, and never gives a number twice; rows are found
+ * by it. What a storage lies in is the block that is at its address when it is created. A fork child knows its parent's
+ * storages by their numbers, too: what it does with those is its parent's, and not followed.
  */
 #include "trace/model/derive/storages.h"
 

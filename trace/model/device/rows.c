@@ -2,8 +2,8 @@
 /*
  * Rows of the CUDA API's memory: opening, closing, opening again, and the totals that they are counted in.
  * One event may end rows of several devices and kinds (a reset, an unmapping), and each
- * of their totals must look for a peak once: the slots that an event touches are gathered, and their peaks updated at its
- * end. device.c and vmm.c call it.
+ * of their totals must look for a peak once: the slots that an event touches are gathered, and their peaks updated at
+ * its end. device.c and vmm.c call it.
  */
 #include "trace/model/device/rows.h"
 

@@ -7,8 +7,8 @@
  *   handle ───► block row ──► scratch row        (physical memory; imported: no scratch row)
  *   mapping ──► the same block row
  *
- * Each process has two of these indexes: one for the CUDA recorder (domains device, pinned, managed), one for what CUPTI
- * reports beside it (domain cupti), so that the two can be compared.
+ * Each process has two of these indexes: one for the CUDA recorder (domains device, pinned, managed), one for what
+ * CUPTI reports beside it (domain cupti), so that the two can be compared.
  */
 #ifndef VARVE_TRACE_MODEL_DEVICE_ROWS_H
 #define VARVE_TRACE_MODEL_DEVICE_ROWS_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each change is counted once where it happens: in the island, from whose few figures its share of the ladder follows, and in the
- * sums. Only memory that goes from the middle of an island needs a walk over blocks, those of its smaller part. Called by layout.c.
+ * Each change is counted once where it happens: in the island, from whose few figures its share of the ladder follows,
+ * and in the sums. Only memory that goes from the middle of an island needs a walk over blocks, those of its smaller
+ * part. Called by layout.c.
  */
 #include "trace/model/layout/islands.h"
 
@@ -278,7 +279,8 @@ void islands_rename(struct islands *islands, uint64_t from, uint32_t segment, ui
 
 /* ---- blocks ---- */
 
-/* An allocation may say of itself what cannot be: at most its extent is live, and its rounded size lies between the two. */
+/* An allocation may say of itself what cannot be: at most its extent is live, and its rounded size lies
+ * between the two. */
 static void block_count(struct ladder *sums, const struct layout_block *block, uint64_t extent, int sign)
 {
     uint64_t factor = (uint64_t)(int64_t)sign;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the half of trace/ that runs outside the workload */
 /*
- * What of an allocator's reserved memory serves no request, and why: the ladder (trace/model/ladder.h), kept event by event beside
- * a layout, which calls each function here as its blocks and segments change. An island is what is mapped of one segment without a
- * gap: the segment itself, or of an expandable one a run of mappings. Memory of implied segments is no part of it.
+ * What of an allocator's reserved memory serves no request, and why: the ladder (trace/model/ladder.h), kept event by
+ * event beside a layout, which calls each function here as its blocks and segments change. An island is what is mapped
+ * of one segment without a gap: the segment itself, or of an expandable one a run of mappings. Memory of implied
+ * segments is no part of it.
  *
- * Invariants (islands_check): islands are the maximal runs of blocks of each segment; `active` = extents of their blocks in use or
- * pending; what is fresh was handed out to no block since it was mapped; the parts of an island and the sums follow from these.
+ * Invariants (islands_check): islands are the maximal runs of blocks of each segment; `active` = extents of their
+ * blocks in use or pending; what is fresh was handed out to no block since it was mapped; the parts of an island and
+ * the sums follow from these.
  */
 #ifndef VARVE_TRACE_MODEL_LAYOUT_ISLANDS_H
 #define VARVE_TRACE_MODEL_LAYOUT_ISLANDS_H

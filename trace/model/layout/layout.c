@@ -589,8 +589,8 @@ static uint32_t range_prepare(struct varve_layout *layout, const struct event *e
     return number;
 }
 
-/* The size that the rules made of the request: of a block that was given out whole its event has it in place of the size of the
- * free block that it was cut from, which is larger. */
+/* The size that the rules made of the request: of a block that was given out whole its event has it in place of the
+ * size of the free block that it was cut from, which is larger. */
 static uint64_t rounded_size(const struct event *event)
 {
     uint64_t rounded = (event->arg >> 32) * VARVE_FOLD_UNIT;

@@ -133,8 +133,8 @@ static bool describe(const struct cupti_recorder *recorder, const struct cuda_ru
     return true;
 }
 
-/* The device, context and stream of the call. The context of cuCtxDestroy is another one than the current one, perhaps, and
- * cannot be asked about later. */
+/* The device, context and stream of the call. The context of cuCtxDestroy is another one than the current one, perhaps,
+ * and cannot be asked about later. */
 static void set_origin(const struct cupti_recorder *recorder, const struct cuda_rule *rule,
                        const struct cupti_callback_data *data)
 {

@@ -146,7 +146,8 @@ static bool is_data(const struct replaced_object *of, uintptr_t at)
     return false;
 }
 
-/* Kernels before 5.14 do not know the advice, and all pages look protected: making one writable that is does no harm. */
+/* Kernels before 5.14 do not know the advice, and all pages look protected: making one writable that
+ * is does no harm. */
 static bool page_is_writable(struct replaced_object *of, uintptr_t page)
 {
 #ifdef MADV_POPULATE_WRITE

@@ -151,7 +151,8 @@ static enum attach_answer begin(const char *directory)
     recorder_lock(&replace_lock);
     elf_entries_replace(replacements, replacement_count, false);
     recorder_unlock(&replace_lock);
-    /* Only now: an allocation that was recorded while some entry of free was still the program's own would never end. */
+    /* Only now: an allocation that was recorded while some entry of free was still the program's own
+     * would never end. */
     __atomic_store_n(&heap_state, HEAP_STATE_ON, __ATOMIC_RELEASE);
     return ATTACH_DONE;
 }

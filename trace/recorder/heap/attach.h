@@ -7,8 +7,8 @@
 #ifndef VARVE_TRACE_RECORDER_HEAP_ATTACH_H
 #define VARVE_TRACE_RECORDER_HEAP_ATTACH_H
 
-/// Record this process into the recording directory, from now on. Hooks come into the entries of the loaded objects; the
-/// C library and the program are not changed otherwise. Returns enum attach_answer (format/attach.h). The recording
+/// Record this process into the recording directory, from now on. Hooks come into the entries of the loaded objects;
+/// the C library and the program are not changed otherwise. Returns enum attach_answer (format/attach.h). The recording
 /// before was ended and released.
 __attribute__((visibility("default"))) int varve_preload_attach(const char *directory);
 /// No hook is called any more, but those that threads are in. Returns ATTACH_DONE.

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When main is over. What it leaves behind must be distinguished from what destructors, exit handlers and interpreters free later, so
- * each of the ways out is met before those run:
+ * When main is over. What it leaves behind must be distinguished from what destructors, exit handlers and interpreters
+ * free later, so each of the ways out is met before those run:
  *
  *   exit(), by any thread    the hook
- *   main returns             the destructor of a thread-local variable of the main thread, which the C library runs before
- *                            exit handlers: no wrapper of main, which every stack would show
+ *   main returns             the destructor of a thread-local variable of the main thread, which the C library runs
+ *                            before exit handlers: no wrapper of main, which every stack would show
  *   a Python interpreter     tears down its modules inside main. Py_IsInitialized answers 0 from then on; it is asked
  *                            before each free by the main thread, since a free is what the teardown begins with
  *

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PyMem_SetAllocator, as of Python 3.5: our functions stand before the interpreter's own, which keep doing the work, so that
- * the program has the layout and nearly the speed that it has without them. They are set before the interpreter begins: nobody
- * allocates then, and what is freed later was seen. PYTHONMALLOC and -X dev make the interpreter replace them.
+ * PyMem_SetAllocator, as of Python 3.5: our functions stand before the interpreter's own, which keep doing the work, so
+ * that the program has the layout and nearly the speed that it has without them. They are set before the interpreter
+ * begins: nobody allocates then, and what is freed later was seen. PYTHONMALLOC and -X dev make the
+ * interpreter replace them.
  *
- * The interpreter calls them with its lock held, for its domains `mem` and `obj`; `raw` is malloc. What it takes from mmap
- * and malloc for them is recorded too, in domains of their own.
+ * The interpreter calls them with its lock held, for its domains `mem` and `obj`; `raw` is malloc. What it takes from
+ * mmap and malloc for them is recorded too, in domains of their own.
  */
 #include "trace/recorder/heap/python_allocators.h"
 #include "trace/recorder/guest/elf_symbol.h"

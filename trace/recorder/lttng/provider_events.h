@@ -15,8 +15,8 @@
 #ifndef VARVE_TRACE_RECORDER_LTTNG_PROVIDER_EVENTS_H
 #define VARVE_TRACE_RECORDER_LTTNG_PROVIDER_EVENTS_H
 
-/* A tracepoint takes one pointer where there is more than one word to pass: arguments are moved around at each call, and
- * twice more if a filter is on. A text that is NULL is written as an empty one. */
+/* A tracepoint takes one pointer where there is more than one word to pass: arguments are moved around at each call,
+ * and twice more if a filter is on. A text that is NULL is written as an empty one. */
 
 /* All of the provider is in one library, which exports nothing of it. */
 #define LTTNG_UST_TRACEPOINT_HIDDEN_DEFINITION

@@ -431,8 +431,8 @@ static inline uint32_t callsite_find(struct stack *stack, bool *again)
 }
 
 /*
- * What of `count` frames, innermost first, is kept if that is more than `depth`: a quarter of them innermost, a mark, and the
- * outermost, which stacks share. Of a stack that was not walked to its end no outermost ones are known.
+ * What of `count` frames, innermost first, is kept if that is more than `depth`: a quarter of them innermost, a mark,
+ * and the outermost, which stacks share. Of a stack that was not walked to its end no outermost ones are known.
  */
 static inline unsigned frames_kept_inside(unsigned count, unsigned depth)
 {

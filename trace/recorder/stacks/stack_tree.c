@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds the nodes of a stack from the outermost frame inwards: first along the stack that was put last, as far as the two
- * are the same, then by a table from parent and frame to node. What is not in the table is a chain of new nodes, since a new
- * node has no children: it is appended to the call-site file as one entry. Called by callsite.c.
+ * Finds the nodes of a stack from the outermost frame inwards: first along the stack that was put last, as far as the
+ * two are the same, then by a table from parent and frame to node. What is not in the table is a chain of new nodes,
+ * since a new node has no children: it is appended to the call-site file as one entry. Called by callsite.c.
  */
 #include "trace/recorder/stacks/stack_tree.h"
 #include "trace/recorder/guest/memory.h"
@@ -26,7 +26,8 @@ struct stack_tree_node {
     uint32_t above;    /* number of the parent, or a root */
 };
 
-/* A slot of the table: the number of a node, and above it bits of its hash that are not in the place of the slot. 0: empty. */
+/* A slot of the table: the number of a node, and above it bits of its hash that are not in the place of
+ * the slot. 0: empty. */
 static_assert(STACK_TREE_NODES_MAX < 1U << NODE_BITS, "a number leaves room for bits of the hash");
 
 static uint64_t hash_of(uint32_t above, uint64_t frame)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of a recording: names for all call sites, and their rows in the database. Called by the collector, with a transaction
- * of the store open.
+ * The end of a recording: names for all call sites, and their rows in the database. Called by the collector, with a
+ * transaction of the store open.
  */
 #include "trace/error.h"
 #include "trace/store/rows.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Interning for the call sites of all processes: texts and frames are bytes, one after the other, with a hash index beside
- * them. Called by reader.c and resolver.c.
+ * Interning for the call sites of all processes: texts and frames are bytes, one after the other, with a hash index
+ * beside them. Called by reader.c and resolver.c.
  */
 #include "trace/symbols/callsites/intern.h"
 

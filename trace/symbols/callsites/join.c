@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Small call sites give up their own lines: those that share the same innermost line with a stack that is kept become one call
- * site, with the number of the first of them, at a line below that one. The kept stacks are merged once more, so that their lines
- * are numbered without the others', as they are then written. Called by the collector before the totals are written.
+ * Small call sites give up their own lines: those that share the same innermost line with a stack that is kept become
+ * one call site, with the number of the first of them, at a line below that one. The kept stacks are merged once more,
+ * so that their lines are numbered without the others', as they are then written. Called by the collector before the
+ * totals are written.
  */
 #include "trace/base/array.h"
 #include "trace/error.h"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One tree out of two: the native frames of threads and the frames of their Python interpreters. The native stack shows the
- * interpreter loop where Python runs; one call of the loop runs a Python function and, since CPython 3.11, what that calls in
- * Python as well. So each frame of the loop stands for the Python frames up to and including the next one that entered the
- * loop. Either may lack frames, or the loop's name be unknown: every Python frame is shown all the same. Called by finish.c.
+ * One tree out of two: the native frames of threads and the frames of their Python interpreters. The native stack shows
+ * the interpreter loop where Python runs; one call of the loop runs a Python function and, since CPython 3.11, what
+ * that calls in Python as well. So each frame of the loop stands for the Python frames up to and including the next one
+ * that entered the loop. Either may lack frames, or the loop's name be unknown: every Python frame is shown all the
+ * same. Called by finish.c.
  */
 #include "trace/symbols/callsites/merge.h"
 
@@ -17,10 +18,10 @@
 #include <stdlib.h>
 
 /*
- * A line stands for a pair of nodes, the native and the Python frames that are shown from there outwards. The line of a pair
- * follows from that of the next pair, outside of it; lines of pairs that were met before are not made again, and stacks share
- * most of their pairs. Python frames of a stack without a frame of the loop are shown innermost: the native node of their
- * pairs is marked, since there the same nodes make other lines.
+ * A line stands for a pair of nodes, the native and the Python frames that are shown from there outwards. The line of a
+ * pair follows from that of the next pair, outside of it; lines of pairs that were met before are not made again, and
+ * stacks share most of their pairs. Python frames of a stack without a frame of the loop are shown innermost: the
+ * native node of their pairs is marked, since there the same nodes make other lines.
  */
 #define APART 0x80000000U
 
@@ -78,7 +79,8 @@ static void step_add_python(const struct callsites_merge *merge, struct step *st
     }
 }
 
-/* Frames are missing here: what is outside of the mark is put together from the outermost ends, where nothing is missing. */
+/* Frames are missing here: what is outside of the mark is put together from the outermost ends, where
+ * nothing is missing. */
 static void step_over_cut(const struct callsites_merge *merge, struct step *step, uint32_t mark)
 {
     uint32_t python = step->next.second;
@@ -300,7 +302,8 @@ static bool is_torch_call(const struct callsites_line *lines, uint32_t line)
     return false;
 }
 
-/* The innermost Python line, the program's own rather than PyTorch's or one that only allocates; NULL if there is none. */
+/* The innermost Python line, the program's own rather than PyTorch's or one that only allocates; NULL
+ * if there is none. */
 static const struct callsites_line *python_line(const struct callsites_line *lines, uint32_t line, bool is_torch_passed)
 {
     const struct callsites_line *first = NULL;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A stack is merged as soon as all its frames are resolved, and its new lines wait here until the store has room: while the
- * program runs nothing may be committed without the positions of the rings, so the store is never filled. Symbols get their
- * numbers from the order of the frames, so that rows can name them before theirs are written. At the end what is left is merged
- * in a thread, some stacks ahead of what the caller hands over. finish.c ends it.
+ * A stack is merged as soon as all its frames are resolved, and its new lines wait here until the store has room: while
+ * the program runs nothing may be committed without the positions of the rings, so the store is never filled. Symbols
+ * get their numbers from the order of the frames, so that rows can name them before theirs are written. At the end what
+ * is left is merged in a thread, some stacks ahead of what the caller hands over. finish.c ends it.
  */
 #include "trace/symbols/callsites/output.h"
 

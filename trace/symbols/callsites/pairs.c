@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An array, and a table of numbers by linear probing that holds nothing else: keys are read from the array. A recording has
- * millions of nodes, and each process, stack and line of the merged tree has its own such set.
+ * An array, and a table of numbers by linear probing that holds nothing else: keys are read from the array. A recording
+ * has millions of nodes, and each process, stack and line of the merged tree has its own such set.
  */
 #include "trace/symbols/callsites/pairs.h"
 
@@ -15,8 +15,8 @@ enum { BITS_FIRST = 10, BITS_MAX = 32, FETCH_AHEAD = 8 };
 
 #define COUNT_MAX (1U << 31)
 
-/* A slot holds a number, which is smaller than the number of slots, and above it bits of the hash that are not in its place: a
- * pair that is another one is mostly recognised without reading it. */
+/* A slot holds a number, which is smaller than the number of slots, and above it bits of the hash that are not in its
+ * place: a pair that is another one is mostly recognised without reading it. */
 static uint64_t hash_of(struct pair pair)
 {
     const uint64_t key = (uint64_t)pair.first << 32 | pair.second;

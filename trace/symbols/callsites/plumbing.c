@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Patterns of frames that are not the user's own code, and the rank of a frame by them. Each symbol is ranked once, so a pattern
- * costs little: those with a fixed first character lie in a list of their own per character. A pattern is no glob of fnmatch, to
- * which the brackets of `operator new[]` and the bytes of names in other encodings mean something.
+ * Patterns of frames that are not the user's own code, and the rank of a frame by them. Each symbol is ranked once, so
+ * a pattern costs little: those with a fixed first character lie in a list of their own per character. A pattern is no
+ * glob of fnmatch, to which the brackets of `operator new[]` and the bytes of names in other encodings mean something.
  */
 #include "trace/symbols/callsites/plumbing.h"
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the call-site files of all processes while they are written, and numbers their stacks for the whole recording. A file
- * may be anything: not there yet, growing, cut in the middle of an entry by a kill, damaged. Sizes that contradict each other
- * mean that the next entry cannot be found: the file ends there. Numbers that make no sense cost only their own entry. Both are
- * counted. The collector asks for the number of every event, so a known number costs two array look-ups.
+ * Reads the call-site files of all processes while they are written, and numbers their stacks for the whole recording.
+ * A file may be anything: not there yet, growing, cut in the middle of an entry by a kill, damaged. Sizes that
+ * contradict each other mean that the next entry cannot be found: the file ends there. Numbers that make no sense cost
+ * only their own entry. Both are counted. The collector asks for the number of every event, so a known number costs
+ * two array look-ups.
  */
 #include "trace/symbols/callsites/reader.h"
 
@@ -773,7 +774,8 @@ int callsites_commit(struct callsites *callsites, struct store *store)
 /* ---- an interrupted recording: the numbers that its stored events already carry ----
  *
  * The files are read as always, which numbers the stacks in the order of reading; then the stacks are put where
- * callsite_origin says, and those that were not stored follow. A number whose stack is gone keeps its slot, with an empty stack. */
+ * callsite_origin says, and those that were not stored follow. A number whose stack is gone keeps its slot,
+ * with an empty stack. */
 
 struct origin {
     uint32_t number, process_id, local;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One batch of frames at a time. While a batch is under way everything in struct resolver but its last fields is the thread's,
- * else the caller's; so the thread reads copies of what the caller goes on changing. Within a batch frames are resolved in order
- * of module and address, so that few debug files are open at a time and each is read in one sweep; then symbols are numbered in
- * the order of the frames. Called by output.c.
+ * One batch of frames at a time. While a batch is under way everything in struct resolver but its last fields is the
+ * thread's, else the caller's; so the thread reads copies of what the caller goes on changing. Within a batch frames
+ * are resolved in order of module and address, so that few debug files are open at a time and each is read in one
+ * sweep; then symbols are numbered in the order of the frames. Called by output.c.
  */
 #include "trace/symbols/callsites/resolver.h"
 

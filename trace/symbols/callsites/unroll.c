@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps the nodes of a call-site file as they are in it, and follows a call site's outwards. Called by reader.c where somebody
- * listens.
+ * Keeps the nodes of a call-site file as they are in it, and follows a call site's outwards. Called by reader.c where
+ * somebody listens.
  */
 #include "trace/symbols/callsites/unroll.h"
 

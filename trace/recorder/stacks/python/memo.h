@@ -13,8 +13,8 @@
 #define PYTHON_MEMO_FRAMES_MAX 256U /* deeper stacks are captured without a memo */
 
 /// Hash and number of the frames from `at` outwards, by what is known of this thread's last walk.
-/// PYTHON_STACK_UNKNOWN if there is no room, or if there are more than `max`. Threads: any; not reentrant: a handler must not come here
-/// while its thread is in it.
+/// PYTHON_STACK_UNKNOWN if there is no room, or if there are more than `max`. Threads: any; not reentrant: a handler
+/// must not come here while its thread is in it.
 unsigned python_memo_hash(const struct python_layout *layout, const void *code_type, const char *at, unsigned max,
                           struct stack_hash *hash);
 
