@@ -162,7 +162,9 @@ struct varve_device_ops {
     int (*host_alloc)(struct varve_device *device, uint64_t bytes, uint64_t *addr_out);
     int (*host_free)(struct varve_device *device, uint64_t addr);
 
-    /* ---- Programs that run on the device: all four entries or none. NULL program_load: it has none. Threads: any. ----
+    /* ---- Programs that run on the device ----
+     *
+     * All four entries or none. NULL program_load: it has none. Threads: any.
      *
      * `image` is what the device's compiler has made (cuda: a fat binary, a cubin, or PTX with a NUL at its end); it is
      * read by program_load alone. What is not unloaded stays until the device closes; unloaded, once its

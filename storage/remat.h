@@ -34,8 +34,10 @@ extern "C" {
 enum varve_remat_cost {
     VARVE_REMAT_COST_NONE,  /* 1 */
     VARVE_REMAT_COST_LOCAL, /* of the operators that made the storage and its views */
-    VARVE_REMAT_COST_CLASSES, /* and of the classes of evicted storages that it touches (union-find; classes never split) */
-    VARVE_REMAT_COST_NEIGHBOURS, /* and of the evicted storages that need it, and that it needs, counted for each direction */
+    /* and of the classes of evicted storages that it touches (union-find; classes never split) */
+    VARVE_REMAT_COST_CLASSES,
+    /* and of the evicted storages that need it, and that it needs, counted for each direction */
+    VARVE_REMAT_COST_NEIGHBOURS,
     VARVE_REMAT_COST_ANCESTORS, /* and of the evicted storages that it needs */
     VARVE_REMAT_COST_UNION,     /* and of the evicted neighbours, each once; staleness is the youngest's of them all */
 };
@@ -51,8 +53,8 @@ struct varve_remat_heuristic {
     enum varve_remat_score score;
     enum varve_remat_cost cost;
     bool has_size, has_staleness;
-    bool
-        has_free_neighbours; /* size includes the free bytes on both sides of the block (MegEngine); wants a driver that knows */
+    /* size includes the free bytes on both sides of the block (MegEngine); wants a driver that knows */
+    bool has_free_neighbours;
     bool is_window; /* evict the cheapest run of neighbouring blocks that together with what is free among them would
                                * serve the request (Coop); wants a driver that knows */
     const char *summary;
@@ -65,10 +67,12 @@ const struct varve_remat_heuristic *varve_remat_heuristic_find(const char *name)
 
 /* ---- Options ---- */
 
-enum varve_remat_dealloc {                             /* what the release of a storage's last reference does */
-                           VARVE_REMAT_DEALLOC_EAGER,  /* it is evicted at once, and may be recomputed for others */
-                           VARVE_REMAT_DEALLOC_IGNORE, /* nothing */
-                           VARVE_REMAT_DEALLOC_BANISH, /* it goes for good once no evicted storage needs it; what was made of it stays from then on */
+/* What the release of a storage's last reference does. */
+enum varve_remat_dealloc {
+    VARVE_REMAT_DEALLOC_EAGER,  /* it is evicted at once, and may be recomputed for others */
+    VARVE_REMAT_DEALLOC_IGNORE, /* nothing */
+    /* it goes for good once no evicted storage needs it; what was made of it stays from then on */
+    VARVE_REMAT_DEALLOC_BANISH,
 };
 
 enum varve_remat_search {
@@ -95,7 +99,8 @@ enum varve_remat_cause { /* of an eviction, or of what can't be evicted */
 enum varve_remat_event_kind {
     VARVE_REMAT_EVENT_OP,    /* an operator of the program ran: op, bytes of its outputs, cost */
     VARVE_REMAT_EVENT_EVICT, /* storage, bytes, score, cause */
-    VARVE_REMAT_EVENT_REMAT, /* storage, bytes, cause, depth (1: needed by the program's operator), cost (0 if collateral) */
+    /* storage, bytes, cause, depth (1: needed by the program's operator), cost (0 if collateral) */
+    VARVE_REMAT_EVENT_REMAT,
     VARVE_REMAT_EVENT_PIN, /* storage, bytes */
     VARVE_REMAT_EVENT_UNPIN,
     VARVE_REMAT_EVENT_BUDGET,  /* bytes: the new budget */
@@ -167,9 +172,9 @@ struct varve_remat_options {
     uint64_t budget;                               /* VARVE_REMAT_UNLIMITED */
     uint64_t remat_limit_ns;                       /* stop when recomputation has cost more; VARVE_REMAT_UNLIMITED */
     uint64_t seed;                                 /* of SAMPLE and `random` */
-    bool
-        is_live; /* forget what nobody can need any more; fail at once where pinned bytes leave no room; failures leave the
-                       * planner as it was. Not as the simulator does, which never goes on after a failure */
+    /* forget what nobody can need any more; fail at once where pinned bytes leave no room; failures leave the planner
+     * as it was. Not as the simulator does, which never goes on after a failure */
+    bool is_live;
     bool ignores_small; /* storages below 1 % of the mean size of all are never evicted */
     struct varve_remat_driver driver;
 };
@@ -189,9 +194,9 @@ struct varve_remat_op {
     const uint64_t *sizes;              /* of each output; 0 for views */
     const int32_t *aliases;             /* of each output: which of the inputs it is a view of, or -1 */
     unsigned input_count, output_count; /* at least one output */
-    uint64_t
-        cost_ns; /* with a driver its first run says. Sums stay below 2^61 of costs times outputs, and 2^62 of sizes */
-    void *user;  /* the driver's, see varve_remat_user */
+    /* with a driver its first run says. Sums stay below 2^61 of costs times outputs, and 2^62 of sizes */
+    uint64_t cost_ns;
+    void *user; /* the driver's, see varve_remat_user */
 };
 
 /// An operator of the program: inputs become resident, room is made, it runs. Each output is a new tensor with one

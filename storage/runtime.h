@@ -109,8 +109,8 @@ struct varve_recipe {
     unsigned input_count, output_count;
     bool is_in_place; /* output 0 begins as a copy of input 0, which has its type and shape */
     uint64_t workspace_bytes;
-    uint64_t
-        cost_ns; /* 0: measured when an operator of that name and these types runs first, for which a device is waited for */
+    /* 0: measured when an operator of that name and these types runs first, for which a device is waited for */
+    uint64_t cost_ns;
 };
 
 /// Make `outputs` (recipe->output_count of them) from `inputs`. Errors: the function's; VARVE_ERROR_NO_MEMORY (the

@@ -71,9 +71,9 @@ struct reader {
     size_t handle_capacity, event_capacity, op_capacity, input_capacity, long_line_bytes, long_line_capacity;
     size_t tensor_capacity, is_mutated_capacity;
     struct varve_message reason;
-    struct varve_message
-        first_reason; /* of what came first, while it may still turn out to lie before ANNOTATE START */
-    bool is_waiting;  /* for that, and for nothing else */
+    /* of what came first, while it may still turn out to lie before ANNOTATE START */
+    struct varve_message first_reason;
+    bool is_waiting; /* for that, and for nothing else */
 };
 
 __attribute__((format(printf, 2, 3))) static int fail(struct reader *reader, const char *format, ...)

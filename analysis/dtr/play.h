@@ -28,8 +28,8 @@ struct dtr_options {
     uint64_t remat_limit_ns; /* VARVE_REMAT_UNLIMITED: none */
     uint64_t seed;
     const struct dtr_allocator_options *allocator; /* NULL: storages are sums of sizes */
-    uint32_t *
-        playing; /* which operator of the program is being played, VARVE_REMAT_NONE at the end; NULL: nobody wants to know */
+    /* which operator of the program is being played, VARVE_REMAT_NONE at the end; NULL: nobody wants to know */
+    uint32_t *playing;
     /* What happens, as it happens; `op`: the same. NULL: nobody wants to know. */
     void (*event)(void *context, const struct varve_remat_event *event, uint32_t op);
     void *event_context;

@@ -103,16 +103,16 @@ static void write_head(const struct plot *plot)
 
     fprintf(plot->out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">\n",
             WIDTH, HEIGHT, WIDTH, HEIGHT);
-    fputs(
-        "<style>\n"
-        "text { font: 12px sans-serif; fill: #333 } .title { font-size: 14px } .paper { fill: #fff }\n"
-        ".grid { stroke: #ddd } .curve { stroke: #0b62c4; fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round } .dot { fill: #0b62c4 }\n"
-        ".oom { fill: #c9302c; fill-opacity: .25 } .thrash { fill: #e8a317; fill-opacity: .3 }\n"
-        ".bound { stroke: #666; stroke-dasharray: 4 3 }\n"
-        "@media (prefers-color-scheme: dark) { text { fill: #ccc } .paper { fill: #15181c } .grid { stroke: #333 }\n"
-        "  .curve { stroke: #6cb0ff } .dot { fill: #6cb0ff } }\n"
-        "</style>\n",
-        plot->out);
+    fputs("<style>\n"
+          "text { font: 12px sans-serif; fill: #333 } .title { font-size: 14px } .paper { fill: #fff }\n"
+          ".grid { stroke: #ddd } .curve { stroke: #0b62c4; fill: none; stroke-width: 2; stroke-linejoin: round; "
+          "stroke-linecap: round } .dot { fill: #0b62c4 }\n"
+          ".oom { fill: #c9302c; fill-opacity: .25 } .thrash { fill: #e8a317; fill-opacity: .3 }\n"
+          ".bound { stroke: #666; stroke-dasharray: 4 3 }\n"
+          "@media (prefers-color-scheme: dark) { text { fill: #ccc } .paper { fill: #15181c } .grid { stroke: #333 }\n"
+          "  .curve { stroke: #6cb0ff } .dot { fill: #6cb0ff } }\n"
+          "</style>\n",
+          plot->out);
     fprintf(plot->out, "<rect class=\"paper\" width=\"%d\" height=\"%d\"/>\n", WIDTH, HEIGHT);
     fprintf(plot->out, "<text class=\"title\" x=\"%g\" y=\"26\">", LEFT);
     format_print_xml(plot->out, name != NULL ? name + 1 : plot->subject->path);

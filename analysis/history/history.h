@@ -145,9 +145,9 @@ struct history {
     size_t stack_count, stack_capacity;
     uint64_t pool_ids[HISTORY_POOLS_MAX][2];
     size_t pool_count;
-    bool
-        has_requests_only; /* allocs and frees of a program to what is no caching allocator of PyTorch's, or to one of which no more is
-                               known: there are no segments, and no decisions that could come out again */
+    /* allocs and frees of a program to what is no caching allocator of PyTorch's, or to one of which no more is known:
+     * there are no segments, and no decisions that could come out again */
+    bool has_requests_only;
     struct history_settings settings;
     struct history_rests rests;
     struct history_tables *tables;

@@ -25,8 +25,8 @@ struct table {
     char **cells; /* row after row */
     size_t cell_count, cell_capacity;
     const char *indent;
-    size_t
-        columns_max; /* of a line: text is cut, and the last columns are left out where that does not do; 0: no limit */
+    /* of a line: text is cut, and the last columns are left out where that does not do; 0: no limit */
+    size_t columns_max;
     bool keeps_columns; /* no column is left out: lines may be wider */
 };
 

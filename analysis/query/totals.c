@@ -82,8 +82,8 @@ struct cJSON *report_totals_json(struct database *database)
 {
     return query_json(
         database,
-        "SELECT domain, device, allocations, frees, bytes, temporary, failed, live_allocations, live_bytes, peak_bytes, "
-        "peak_allocations, peak_seq, peak_ns FROM total ORDER BY " TOTAL_ORDER,
+        "SELECT domain, device, allocations, frees, bytes, temporary, failed, live_allocations, live_bytes, "
+        "peak_bytes, peak_allocations, peak_seq, peak_ns FROM total ORDER BY " TOTAL_ORDER,
         0);
 }
 

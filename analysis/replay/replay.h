@@ -70,9 +70,8 @@ struct replay_result {
     uint64_t segments;      /* at the end */
     uint64_t ooms, skipped; /* requests that failed; frees of what was never allocated */
     uint64_t device_ns;     /* what the device's calls would have taken, by the measured times of alloc/device/sim */
-    int64_t
-        device_peak; /* bytes: most that the device had given out, its own pool included: what is reserved, and more under
-                            cuda-async */
+    /* bytes: most that the device had given out, its own pool included: what is reserved, and more under cuda-async */
+    int64_t device_peak;
     double seconds;
     bool starts_late;
     bool derived_pools;    /* no segment at the end names a private pool, but it takes some */

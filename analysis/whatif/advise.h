@@ -54,8 +54,8 @@ struct advice {
     struct advise_trial own;
     bool is_followed;
     struct whatif_waste waste; /* of the own setting */
-    struct replay_figures
-        again; /* of the own setting's requests made again, so that trials can be trusted as far as this is the same */
+    /* of the own setting's requests made again, so that trials can be trusted as far as this is the same */
+    struct replay_figures again;
     struct advise_trial *trials; /* of other settings */
     size_t trial_count, trial_capacity;
     int64_t least_ooms;  /* of all settings, the own one too */

@@ -16,8 +16,8 @@ extern "C" {
 struct whatif_profile {
     struct varve_alloc_plan *plans; /* of each device */
     size_t count;
-    bool
-        is_whole; /* of some device nothing repeats: its plan is of the whole history, which no program knows beforehand */
+    /* of some device nothing repeats: its plan is of the whole history, which no program knows beforehand */
+    bool is_whole;
 };
 
 /// Whether a setting's policy needs a profile.

@@ -341,9 +341,10 @@ int store_peek_trace(const char *path, int64_t *trace_id_out)
 int store_peek_result(const char *path, struct varve_collect_result *result)
 {
     static const char sql[] =
-        "SELECT (SELECT coalesce(max(value), 0) FROM stats WHERE name = 'events_stored'), (SELECT coalesce(sum(value), 0) FROM stats WHERE name IN"
-        " ('events_lost', 'events_unattached')), (SELECT coalesce(sum(uncommitted), 0) FROM thread),"
-        " (SELECT count(*) FROM process), (SELECT count(*) FROM thread), (SELECT count(*) FROM allocation)";
+        "SELECT (SELECT coalesce(max(value), 0) FROM stats WHERE name = 'events_stored'), "
+        "(SELECT coalesce(sum(value), 0) FROM stats WHERE name IN ('events_lost', 'events_unattached')), "
+        "(SELECT coalesce(sum(uncommitted), 0) FROM thread), (SELECT count(*) FROM process), "
+        "(SELECT count(*) FROM thread), (SELECT count(*) FROM allocation)";
     uint64_t *const figures[] = {&result->events,    &result->lost,    &result->uncommitted,
                                  &result->processes, &result->threads, &result->allocations};
     sqlite3 *db = NULL;

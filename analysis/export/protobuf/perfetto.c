@@ -49,7 +49,8 @@ static void write_processes(struct timeline *timeline)
 
     rows_open(
         &cursor, timeline,
-        "SELECT id, pid, coalesce(command_line, executable, 'process'), start_ns FROM process WHERE ?1 IN (0, id) ORDER BY id");
+        "SELECT id, pid, coalesce(command_line, executable, 'process'), start_ns FROM process WHERE ?1 IN (0, id) "
+        "ORDER BY id");
     while (cursor_next(&cursor)) {
         map_put(&timeline->processes, (uint64_t)cursor_integer(&cursor, 0),
                 track_process(&timeline->writer, cursor_integer(&cursor, 1), cursor_name(&cursor, 2),
@@ -101,8 +102,8 @@ static void write_counters(struct timeline *timeline)
 
     rows_open(
         &cursor, timeline,
-        "SELECT process_id, domain || iif(domain IN ('block', 'device', 'managed', 'pinned'), ', GPU ' || device, ''), ts_ns, "
-        "allocated, iif(domain = 'block', active, NULL), iif(domain = 'block', reserved, NULL), "
+        "SELECT process_id, domain || iif(domain IN ('block', 'device', 'managed', 'pinned'), ', GPU ' || device, ''), "
+        "ts_ns, allocated, iif(domain = 'block', active, NULL), iif(domain = 'block', reserved, NULL), "
         "iif(domain = 'block', requested, NULL), allocated_max FROM timeline_process "
         "WHERE ?1 IN (0, process_id) AND (?2 IS NULL OR domain = ?2) ORDER BY process_id, domain, device, seq");
     cursor_bind_text(&cursor, 2, timeline->request->domain);
@@ -167,9 +168,9 @@ static void read_calls(struct timeline *timeline)
 
     rows_open(
         &cursor, timeline,
-        "SELECT call, segment_id FROM (SELECT segment_id, lag(seq) OVER w AS call, lag(segment_id) OVER w AS before FROM "
-        "(SELECT t.process_id, e.addr, e.seq, NULL AS segment_id FROM device_event d CROSS JOIN event e ON e.seq = d.seq "
-        "JOIN thread t ON t.id = e.thread_id WHERE d.kind IN (37, 39, 43) AND e.flags & 9 = 0 "
+        "SELECT call, segment_id FROM (SELECT segment_id, lag(seq) OVER w AS call, lag(segment_id) OVER w AS before "
+        "FROM (SELECT t.process_id, e.addr, e.seq, NULL AS segment_id FROM device_event d CROSS JOIN event e "
+        "ON e.seq = d.seq JOIN thread t ON t.id = e.thread_id WHERE d.kind IN (37, 39, 43) AND e.flags & 9 = 0 "
         "UNION ALL SELECT process_id, addr, alloc_seq, id FROM segment) "
         "WHERE ?1 IN (0, process_id) WINDOW w AS (PARTITION BY process_id, addr ORDER BY seq)) "
         "WHERE segment_id IS NOT NULL AND call IS NOT NULL AND before IS NULL");
@@ -259,8 +260,8 @@ static void write_segments(struct timeline *timeline)
     rows_open(
         &cursor, timeline,
         "SELECT s.process_id, s.device, s.stream, s.id, s.pool, s.addr, s.size, s.alloc_ns, s.free_ns, "
-        "coalesce(s.is_expandable, 0), x.text, a.thread_id, f.thread_id, y.function, coalesce(y.file, y.module), y.line "
-        "FROM segment s LEFT JOIN event_cause x ON x.code = s.cause LEFT JOIN event a ON a.seq = s.alloc_seq "
+        "coalesce(s.is_expandable, 0), x.text, a.thread_id, f.thread_id, y.function, coalesce(y.file, y.module), "
+        "y.line FROM segment s LEFT JOIN event_cause x ON x.code = s.cause LEFT JOIN event a ON a.seq = s.alloc_seq "
         "LEFT JOIN event f ON f.seq = s.free_seq LEFT JOIN callsite c ON c.id = a.callsite_id "
         "LEFT JOIN symbol y ON y.id = coalesce(c.user_symbol_id, c.symbol_id) WHERE ?1 IN (0, s.process_id) "
         "ORDER BY s.process_id, s.device, s.stream, s.alloc_ns, s.id");
@@ -307,8 +308,8 @@ static void write_blocks(struct timeline *timeline)
 
     rows_open(
         &cursor, timeline,
-        "SELECT a.process_id, a.device, a.stream, a.id, a.segment_id, a.addr, a.size, a.requested, a.alloc_ns, a.free_ns, "
-        "y.function, coalesce(y.file, y.module), y.line FROM (SELECT * FROM allocation WHERE domain = 4 AND "
+        "SELECT a.process_id, a.device, a.stream, a.id, a.segment_id, a.addr, a.size, a.requested, a.alloc_ns, "
+        "a.free_ns, y.function, coalesce(y.file, y.module), y.line FROM (SELECT * FROM allocation WHERE domain = 4 AND "
         "?1 IN (0, process_id) ORDER BY size DESC, id LIMIT ?2) a LEFT JOIN callsite c ON c.id = a.callsite_id "
         "LEFT JOIN symbol y ON y.id = coalesce(c.user_symbol_id, c.symbol_id) "
         "ORDER BY a.process_id, a.device, a.stream, a.alloc_ns, a.id");
@@ -347,8 +348,8 @@ static void write_marks(struct timeline *timeline)
 
     rows_open(
         &cursor, timeline,
-        "SELECT coalesce(t.id, 0), m.name, m.begin_ns, coalesce(m.end_ns, max(m.begin_ns, ?2)), m.end_ns IS NULL FROM mark m "
-        "LEFT JOIN thread t ON t.process_id = m.process_id AND t.tid = m.tid WHERE ?1 IN (0, m.process_id) "
+        "SELECT coalesce(t.id, 0), m.name, m.begin_ns, coalesce(m.end_ns, max(m.begin_ns, ?2)), m.end_ns IS NULL "
+        "FROM mark m LEFT JOIN thread t ON t.process_id = m.process_id AND t.tid = m.tid WHERE ?1 IN (0, m.process_id) "
         "GROUP BY m.id ORDER BY 1, 3, 4 DESC, m.id");
     cursor_bind_integer(&cursor, 2, timeline->end_ns);
     while (cursor_next(&cursor)) {
@@ -373,13 +374,13 @@ static void write_calls(struct timeline *timeline)
 
     rows_open(
         &cursor, timeline,
-        "SELECT e.thread_id, e.seq, e.ts_ns, e.requested, coalesce(c.text, k.name), k.name, e.device, e.stream, e.addr, e.size, "
-        "e.flags & 1, e.arg, y.function, coalesce(y.file, y.module), y.line FROM device_event d "
+        "SELECT e.thread_id, e.seq, e.ts_ns, e.requested, coalesce(c.text, k.name), k.name, e.device, e.stream, "
+        "e.addr, e.size, e.flags & 1, e.arg, y.function, coalesce(y.file, y.module), y.line FROM device_event d "
         "CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id "
         "LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause "
-        "LEFT JOIN callsite s ON s.id = e.callsite_id LEFT JOIN symbol y ON y.id = coalesce(s.user_symbol_id, s.symbol_id) "
-        "WHERE (d.kind BETWEEN 37 AND 48 OR d.kind BETWEEN 54 AND 56) AND coalesce(e.flags, 0) & 8 = 0 AND "
-        "?1 IN (0, t.process_id) ORDER BY e.thread_id, e.ts_ns - e.requested, e.ts_ns DESC, e.seq");
+        "LEFT JOIN callsite s ON s.id = e.callsite_id LEFT JOIN symbol y ON y.id = coalesce(s.user_symbol_id, "
+        "s.symbol_id) WHERE (d.kind BETWEEN 37 AND 48 OR d.kind BETWEEN 54 AND 56) AND coalesce(e.flags, 0) & 8 = 0 "
+        "AND ?1 IN (0, t.process_id) ORDER BY e.thread_id, e.ts_ns - e.requested, e.ts_ns DESC, e.seq");
     while (cursor_next(&cursor)) {
         int64_t end_ns = cursor_integer(&cursor, 2);
         int64_t took_ns = cursor_integer(&cursor, 3);
@@ -418,11 +419,11 @@ static void write_chains(struct timeline *timeline)
 
     rows_open(
         &cursor, timeline,
-        "SELECT thread_id, seq, ts_ns, kind, stage, size, requested, arg, addr, device, sum(coalesce(ended, 0)) OVER (w ROWS "
-        "UNBOUNDED PRECEDING) AS chain, lag(ended, 1, 1) OVER w, lead(1) OVER w IS NOT NULL AND ended = 0 "
-        "FROM (SELECT e.thread_id, e.seq, e.ts_ns, e.kind, c.text AS stage, e.size, e.requested, e.arg, e.addr, e.device, "
-        "e.kind = 12 OR e.arg = 1 AS ended FROM event e LEFT JOIN thread t ON t.id = e.thread_id LEFT JOIN event_cause c ON "
-        "c.code = e.cause WHERE e.kind IN (11, 12) AND ?1 IN (0, t.process_id)) "
+        "SELECT thread_id, seq, ts_ns, kind, stage, size, requested, arg, addr, device, sum(coalesce(ended, 0)) "
+        "OVER (w ROWS UNBOUNDED PRECEDING) AS chain, lag(ended, 1, 1) OVER w, lead(1) OVER w IS NOT NULL AND ended = 0 "
+        "FROM (SELECT e.thread_id, e.seq, e.ts_ns, e.kind, c.text AS stage, e.size, e.requested, e.arg, e.addr, "
+        "e.device, e.kind = 12 OR e.arg = 1 AS ended FROM event e LEFT JOIN thread t ON t.id = e.thread_id "
+        "LEFT JOIN event_cause c ON c.code = e.cause WHERE e.kind IN (11, 12) AND ?1 IN (0, t.process_id)) "
         "WINDOW w AS (PARTITION BY thread_id ORDER BY seq) ORDER BY thread_id, seq");
     for (uint64_t flow = CHAIN_FLOWS; cursor_next(&cursor);) {
         uint64_t track = track_of(&timeline->threads, cursor_integer(&cursor, 0));

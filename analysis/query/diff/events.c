@@ -143,9 +143,10 @@ struct diff_value diff_value_text(const struct diff_event *event, enum diff_fiel
     "CREATE TABLE key_" side "(key INTEGER PRIMARY KEY, seq INTEGER, kind INTEGER);"
 static const char tables_sql[] =
     "CREATE TABLE ring(id INTEGER PRIMARY KEY, process_id INTEGER, ring INTEGER, UNIQUE(process_id, ring));"
-    "INSERT INTO ring(process_id, ring) SELECT process_id, ring FROM a.thread UNION SELECT process_id, ring FROM b.thread;"
-    "CREATE TABLE alone(side INTEGER, run INTEGER, key INTEGER, seq INTEGER, kind INTEGER, PRIMARY KEY(side, run, key)) "
-    "WITHOUT ROWID;" SIDE_TABLES("a") SIDE_TABLES("b");
+    "INSERT INTO ring(process_id, ring) SELECT process_id, ring FROM a.thread UNION SELECT process_id, ring "
+    "FROM b.thread;"
+    "CREATE TABLE alone(side INTEGER, run INTEGER, key INTEGER, seq INTEGER, kind INTEGER, "
+    "PRIMARY KEY(side, run, key)) WITHOUT ROWID;" SIDE_TABLES("a") SIDE_TABLES("b");
 
 #define ALONE(index, side, other)                                                                               \
     "INSERT INTO alone SELECT " index ", key - row_number() OVER (ORDER BY key), key, seq, kind FROM key_" side \

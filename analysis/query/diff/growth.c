@@ -57,30 +57,28 @@ static const char classes_sql[] =
 #define IS_LIVE(seq) "(x.alloc_seq <= " seq " AND (x.free_completed_seq IS NULL OR x.free_completed_seq > " seq "))"
 
 /* Of whole traces. Each device has its own peak. */
-#define WHOLE_SIDE(side)                                                                                                                             \
-    USAGE(side)                                                                                                                                      \
-    "INSERT INTO usage_" side " SELECT 0, domain, 0, NULL, " SUMS " FROM " side ".total GROUP BY domain;"                                            \
-    "CREATE TABLE moment_" side "(domain INTEGER, device INTEGER, seq INTEGER, PRIMARY KEY(domain, device));"                                        \
-    "INSERT OR IGNORE INTO moment_" side " SELECT d.code, t.device, t.peak_seq FROM " side ".total t JOIN " side                                     \
-    ".domain d ON d.name = t.domain;"                                                                                                                \
-    "INSERT INTO usage_" side " SELECT 1, d.name, " CLASS_OF(                                                                                        \
-        "s.size") ", NULL, " SUMS " FROM ("                                                                                                          \
-                  "SELECT x.domain AS domain, x.size AS size, sum(x.size) AS bytes, count(*) AS allocations, "                                       \
-                  "sum(x.size) FILTER (WHERE x.free_completed_seq IS NULL) AS live_bytes, "                                                          \
-                  "count(*) FILTER (WHERE x.free_completed_seq IS NULL) AS live_allocations, "                                                       \
-                  "sum(x.size) FILTER (WHERE " IS_LIVE(                                                                                              \
-                      "m.seq") ") AS peak_bytes, "                                                                                                   \
-                               "count(*) FILTER (WHERE " IS_LIVE(                                                                                    \
-                                   "m.seq") ") AS peak_allocations FROM " side ".allocation x LEFT JOIN moment_" side                                \
-                                            " m ON m.domain = x.domain AND m.device = coalesce(x.device, 0) GROUP BY x.domain, x.size) s JOIN " side \
-                                            ".domain d ON d.code = s.domain GROUP BY 2, 3;"
-
 /* clang-format off */
+#define WHOLE_SIDE(side) \
+    USAGE(side) \
+    "INSERT INTO usage_" side " SELECT 0, domain, 0, NULL, " SUMS " FROM " side ".total GROUP BY domain;" \
+    "CREATE TABLE moment_" side "(domain INTEGER, device INTEGER, seq INTEGER, PRIMARY KEY(domain, device));" \
+    "INSERT OR IGNORE INTO moment_" side " SELECT d.code, t.device, t.peak_seq FROM " side ".total t JOIN " side \
+    ".domain d ON d.name = t.domain;" \
+    "INSERT INTO usage_" side " SELECT 1, d.name, " CLASS_OF("s.size") ", NULL, " SUMS " FROM (" \
+    "SELECT x.domain AS domain, x.size AS size, sum(x.size) AS bytes, count(*) AS allocations, " \
+    "sum(x.size) FILTER (WHERE x.free_completed_seq IS NULL) AS live_bytes, " \
+    "count(*) FILTER (WHERE x.free_completed_seq IS NULL) AS live_allocations, " \
+    "sum(x.size) FILTER (WHERE " IS_LIVE("m.seq") ") AS peak_bytes, " \
+    "count(*) FILTER (WHERE " IS_LIVE("m.seq") ") AS peak_allocations FROM " side ".allocation x " \
+    "LEFT JOIN moment_" side " m ON m.domain = x.domain AND m.device = coalesce(x.device, 0) " \
+    "GROUP BY x.domain, x.size) s JOIN " side ".domain d ON d.code = s.domain GROUP BY 2, 3;"
+
 #define WHOLE_LINES(side) \
     "INSERT INTO usage_" side " SELECT 2, d.name, s.stack, s.callsite_id, s.bytes, s.allocations, s.live_bytes, " \
-    "s.live_allocations, s.peak_bytes, s.peak_allocations FROM (SELECT t.domain AS domain, coalesce(k.stack, 0) AS stack, " \
-    "min(t.callsite_id) AS callsite_id, sum(bytes) AS bytes, sum(allocations) AS allocations, sum(live_bytes) AS live_bytes, " \
-    "sum(live_allocations) AS live_allocations, sum(peak_bytes) AS peak_bytes, sum(peak_allocations) AS peak_allocations " \
+    "s.live_allocations, s.peak_bytes, s.peak_allocations FROM (SELECT t.domain AS domain, " \
+    "coalesce(k.stack, 0) AS stack, min(t.callsite_id) AS callsite_id, sum(bytes) AS bytes, " \
+    "sum(allocations) AS allocations, sum(live_bytes) AS live_bytes, sum(live_allocations) AS live_allocations, " \
+    "sum(peak_bytes) AS peak_bytes, sum(peak_allocations) AS peak_allocations " \
     "FROM " side ".callsite_stat t LEFT JOIN stack_" side " k ON k.callsite_id = t.callsite_id GROUP BY 1, 2) s " \
     "JOIN " side ".domain d ON d.code = s.domain;"
 /* clang-format on */
@@ -112,11 +110,11 @@ static const char change_sql[] =
     "CREATE TABLE change(part INTEGER, domain TEXT, key INTEGER, callsite_a INTEGER, callsite_b INTEGER, "
     "a_0 INTEGER, a_1 INTEGER, a_2 INTEGER, a_3 INTEGER, a_4 INTEGER, a_5 INTEGER, "
     "b_0 INTEGER, b_1 INTEGER, b_2 INTEGER, b_3 INTEGER, b_4 INTEGER, b_5 INTEGER);"
-    "INSERT INTO change SELECT part, domain, key, max(callsite_a), max(callsite_b), sum(a_0), sum(a_1), sum(a_2), sum(a_3), "
-    "sum(a_4), sum(a_5), sum(b_0), sum(b_1), sum(b_2), sum(b_3), sum(b_4), sum(b_5) FROM ("
-    "SELECT part, domain, key, callsite_id AS callsite_a, NULL AS callsite_b, bytes AS a_0, allocations AS a_1, live_bytes AS "
-    "a_2, live_allocations AS a_3, peak_bytes AS a_4, peak_allocations AS a_5, 0 AS b_0, 0 AS b_1, 0 AS b_2, 0 AS b_3, 0 AS "
-    "b_4, 0 AS b_5 FROM usage_a UNION ALL "
+    "INSERT INTO change SELECT part, domain, key, max(callsite_a), max(callsite_b), sum(a_0), sum(a_1), sum(a_2), "
+    "sum(a_3), sum(a_4), sum(a_5), sum(b_0), sum(b_1), sum(b_2), sum(b_3), sum(b_4), sum(b_5) FROM ("
+    "SELECT part, domain, key, callsite_id AS callsite_a, NULL AS callsite_b, bytes AS a_0, allocations AS a_1, "
+    "live_bytes AS a_2, live_allocations AS a_3, peak_bytes AS a_4, peak_allocations AS a_5, 0 AS b_0, 0 AS b_1, 0 AS "
+    "b_2, 0 AS b_3, 0 AS b_4, 0 AS b_5 FROM usage_a UNION ALL "
     "SELECT part, domain, key, NULL, callsite_id, " NO_FIGURES ", " FIGURES
     " FROM usage_b) GROUP BY part, domain, key;";
 

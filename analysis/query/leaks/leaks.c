@@ -33,8 +33,8 @@
 static const char line_sql[] =
     "SELECT live_allocations, live_bytes, domain, pattern, CAST(round(score * 1000) AS INTEGER), by_bytes, is_library, "
     "coalesce(allocations, -1), first_ns, last_ns, coalesce(callsite_id, 0), " SERIES("live") SERIES(
-        "live_bytes") "row_number() OVER (PARTITION BY user_symbol_id ORDER BY score DESC, domain DESC) AS place FROM leak_line "
-                      "WHERE domain = ?1 OR ?1 IS NULL AND domain IN ('heap', 'python') "
+        "live_bytes") "row_number() OVER (PARTITION BY user_symbol_id ORDER BY score DESC, domain DESC) AS place "
+                      "FROM leak_line WHERE domain = ?1 OR ?1 IS NULL AND domain IN ('heap', 'python') "
                       "ORDER BY round(score, 1) DESC, is_library, live_bytes DESC, user_symbol_id, domain";
 
 static void read_line(struct leak_line *line, struct cursor *cursor)
@@ -363,9 +363,9 @@ struct cJSON *leak_list_json(struct database *database, const struct leak_list *
 
 void leak_list_csv(FILE *out, const struct leak_list *list)
 {
-    fputs(
-        "domain,score,pattern,bytes,allocations,allocations_made,evidence,callsite_id,user_function,user_file,user_line,user_module\n",
-        out);
+    fputs("domain,score,pattern,bytes,allocations,allocations_made,evidence,callsite_id,"
+          "user_function,user_file,user_line,user_module\n",
+          out);
     for (size_t i = 0; i < list->count; i++) {
         const struct leak_line *line = &list->rows[i];
         char evidence[400];

@@ -28,8 +28,8 @@ struct database;
 struct varve_message;
 
 struct leak_line {
-    struct callsite_row
-        row; /* the user's line; id: call site of the largest block, 0: no stack was recorded; no figures */
+    /* the user's line; id: call site of the largest block, 0: no stack was recorded; no figures */
+    struct callsite_row row;
     char *domain, *pattern;
     int64_t allocations;        /* of the line in the whole recording; -1: not of this process, or of another time */
     int64_t live[LEAK_TENTHS];  /* blocks at the end of each tenth; of the last: at the moment */

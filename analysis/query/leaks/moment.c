@@ -95,7 +95,8 @@ static void load_processes(struct leak_moment *moment, struct database *database
 
     cursor_open(
         &cursor, database,
-        "SELECT count(*), sum(moment = 'exit of main'), sum(moment = 'end'), sum(moment = 'exec'), min(end_ns), max(end_ns) FROM leak_moment");
+        "SELECT count(*), sum(moment = 'exit of main'), sum(moment = 'end'), sum(moment = 'exec'), min(end_ns), "
+        "max(end_ns) FROM leak_moment");
     if (cursor_next(&cursor)) {
         moment->processes = cursor_integer(&cursor, 0);
         moment->at_main = cursor_integer(&cursor, 1);

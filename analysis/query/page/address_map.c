@@ -53,11 +53,10 @@ void address_maps_init(struct address_maps *maps, struct database *database)
     maps->end_ns += maps->end_ns == 0 ? 1 : 0;
     maps->maps = memory_resize(NULL, ADDRESS_MAPS_MAX * sizeof(maps->maps[0]));
     /* the maps of blocks first: the order of the page's menu */
-    cursor_open(
-        &cursor, database,
-        "SELECT d.code, t.process_id, t.pid, t.device, t.domain FROM total_process t JOIN domain d ON d.name = t.domain "
-        "WHERE t.domain NOT IN ('address_space', 'cupti') AND t.peak_bytes > 0 "
-        "ORDER BY t.domain = 'block' DESC, t.domain = 'device' DESC, t.peak_bytes DESC, t.process_id LIMIT ?1");
+    cursor_open(&cursor, database,
+                "SELECT d.code, t.process_id, t.pid, t.device, t.domain FROM total_process t JOIN domain d "
+                "ON d.name = t.domain WHERE t.domain NOT IN ('address_space', 'cupti') AND t.peak_bytes > 0 "
+                "ORDER BY t.domain = 'block' DESC, t.domain = 'device' DESC, t.peak_bytes DESC, t.process_id LIMIT ?1");
     cursor_bind_integer(&cursor, 1, ADDRESS_MAPS_MAX);
     while (cursor_next(&cursor)) {
         struct address_map *map = &maps->maps[maps->count++];

@@ -132,8 +132,8 @@ static void write_all_series(struct database *database, struct page_writer *writ
     page_open(writer, '[');
     cursor_open(
         &cursor, database,
-        "SELECT * FROM (SELECT 0 AS process_id, 0 AS pid, domain, device, peak_bytes, peak_ns, peak_seq FROM total UNION ALL "
-        "SELECT process_id, pid, domain, device, peak_bytes, peak_ns, peak_seq FROM total_process "
+        "SELECT * FROM (SELECT 0 AS process_id, 0 AS pid, domain, device, peak_bytes, peak_ns, peak_seq FROM total "
+        "UNION ALL SELECT process_id, pid, domain, device, peak_bytes, peak_ns, peak_seq FROM total_process "
         "WHERE (SELECT images FROM recording) > 1) ORDER BY process_id > 0, peak_bytes DESC, domain LIMIT ?1");
     cursor_bind_integer(&cursor, 1, SERIES_MAX);
     while (cursor_next(&cursor)) {

@@ -81,8 +81,8 @@ static void add_extra(struct live *live, struct database *database)
     cursor_open(
         &cursor, database,
         "SELECT seq, ts_ns FROM (SELECT seq, ts_ns, 0 AS rank FROM peak_time UNION ALL "
-        "SELECT seq, ts_ns, 1 FROM (SELECT seq, ts_ns FROM peak_time_process ORDER BY bytes DESC, domain LIMIT 40) UNION ALL "
-        "SELECT (SELECT max(t.seq) FROM timeline t WHERE t.seq <= o.seq), o.ts_ns, 2 FROM "
+        "SELECT seq, ts_ns, 1 FROM (SELECT seq, ts_ns FROM peak_time_process ORDER BY bytes DESC, domain LIMIT 40) "
+        "UNION ALL SELECT (SELECT max(t.seq) FROM timeline t WHERE t.seq <= o.seq), o.ts_ns, 2 FROM "
         "(SELECT seq, ts_ns FROM oom ORDER BY seq LIMIT 20) o UNION ALL "
         "SELECT (SELECT max(t.seq) FROM timeline t WHERE t.seq <= m.end_seq), m.end_ns, 3 FROM "
         "(SELECT end_seq, end_ns FROM mark WHERE end_seq IS NOT NULL ORDER BY end_ns - begin_ns DESC LIMIT 40) m) "

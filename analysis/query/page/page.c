@@ -357,10 +357,9 @@ static void write_head(struct page *page)
     page_html(out, title);
     fputs("</h1>\n", out);
     write_header_text(page);
-    fputs(
-        "</header>\n<main id=\"main\"><noscript><p>The figures below the header need JavaScript; <code>varve report</code> "
-        "prints them as text.</p></noscript></main>\n",
-        out);
+    fputs("</header>\n<main id=\"main\"><noscript><p>The figures below the header need JavaScript; <code>varve "
+          "report</code> prints them as text.</p></noscript></main>\n",
+          out);
     free(command);
 }
 

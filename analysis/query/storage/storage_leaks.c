@@ -24,8 +24,8 @@
 #define EVIDENCE_COLUMN 7
 
 static const char leak_sql[] =
-    "SELECT callsite_id, kind, CAST(round(score * 1000) AS INTEGER), storages, bytes, evidence, pid FROM storage_leak_callsite WHERE ?1 = 0 OR pid = ?1 "
-    "ORDER BY bytes * score DESC, callsite_id, kind, process_id";
+    "SELECT callsite_id, kind, CAST(round(score * 1000) AS INTEGER), storages, bytes, evidence, pid "
+    "FROM storage_leak_callsite WHERE ?1 = 0 OR pid = ?1 ORDER BY bytes * score DESC, callsite_id, kind, process_id";
 
 /* All, and what of them is alive. That less what looks leaked is what view storage_kept has, which would work out
  * the leaks again. */

@@ -82,8 +82,8 @@ struct flat {
  * the sum and what it has lost, other parts become one of the result's type; those of a row follow each other. */
 struct reduction_launch {
     struct walk kept;
-    struct walk
-        reduced; /* of several axes, with one operand: where `count` is less than WALK_COUNT_MAX; else axis_count 1 */
+    /* of several axes, with one operand: where `count` is less than WALK_COUNT_MAX; else axis_count 1 */
+    struct walk reduced;
     uint64_t count, part_count; /* elements of a row, and of a part of it */
     int64_t stride;             /* of a row with one axis */
     uint64_t parts_addr;        /* 0: there is one part, which goes to the result */

@@ -268,8 +268,8 @@ static const char *trace_hint(void)
         fclose(file);
     }
     return scope >= '1' && scope <= '3'
-               ? ": kernel.yama.ptrace_scope restricts tracing to parents; sudo sysctl kernel.yama.ptrace_scope=0, or be "
-                 "root"
+               ? ": kernel.yama.ptrace_scope restricts tracing to parents; sudo sysctl kernel.yama.ptrace_scope=0, or "
+                 "be root"
                : ": tracing it needs its user's rights and CAP_SYS_PTRACE where it has dropped or gained rights";
 }
 

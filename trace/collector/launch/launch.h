@@ -19,8 +19,8 @@ struct launch {
     int pidfd;
     int signal_fd; /* SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT of the collector arrive here */
     bool has_ended;
-    bool
-        is_attached; /* it ran already and is no child: what ends it is asked of pidfd, has_ended also if the user said so */
+    /* it ran already and is no child: what ends it is asked of pidfd, has_ended also if the user said so */
+    bool is_attached;
     bool is_gone;        /* is_attached: it has ended by itself */
     int wait_status;     /* of waitpid, once has_ended; not known where is_attached */
     unsigned interrupts; /* SIGINT seen since the program ended */

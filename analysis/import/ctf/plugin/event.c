@@ -79,11 +79,13 @@ static const struct ctf_field_spec record_fields[] = {
 static const struct ctf_field_spec process_fields[] = {
     FIELD(process, trace_id), FIELD(process, process), FIELD(process, parent), FIELD(process, pid),
     FIELD(process, parent_pid), FIELD(process, rank), FIELD(process, clock_kind), FIELD(process, start_ticks),
-    FIELD(process, start_ticks_proc), TEXT(process.executable, "executable"), TEXT(process.command_line, "command_line"), FIELDS_END,
+    FIELD(process, start_ticks_proc), TEXT(process.executable, "executable"),
+    TEXT(process.command_line, "command_line"), FIELDS_END,
 };
 
 static const struct ctf_field_spec process_end_fields[] = {
-    FIELD(process_end, process), FIELD(process_end, pid), FIELD(process_end, end), TEXT(process_end.exec_path, "exec_path"),
+    FIELD(process_end, process), FIELD(process_end, pid), FIELD(process_end, end),
+    TEXT(process_end.exec_path, "exec_path"),
     FIELDS_END,
 };
 
@@ -102,7 +104,8 @@ static const struct ctf_field_spec clock_fields[] = {
 
 static const struct ctf_field_spec module_fields[] = {
     FIELD(module, process), FIELD(module, pid), FIELD(module, base), FIELD(module, end), FIELD(module, bias),
-    FIELD(module, number), TEXT(module.path, "path"), ARRAY(module, build_id, item.of.module.build_id_bytes), FIELDS_END,
+    FIELD(module, number), TEXT(module.path, "path"), ARRAY(module, build_id, item.of.module.build_id_bytes),
+    FIELDS_END,
 };
 
 static const struct ctf_field_spec module_gone_fields[] = {
