@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Each header compiles alone, included twice, as C11 and as C++17. A header of a folder's own use that C++ can't
-# read says so in one of its first 30 lines: /* C only: reason */. Headers in a folder lttng/ of the recorder need LTTng-UST and
-# are left out where it is missing.
+# read says so in one of its first 30 lines: /* C only: reason */. Headers in a folder lttng/ of the recorder need
+# LTTng-UST and are left out where it is missing.
 #
 # usage: check_headers.sh [ROOT]
 
