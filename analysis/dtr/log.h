@@ -4,7 +4,7 @@
  * schedule that a planner (storage/remat.h) plays. Tensors, operators and inputs have the numbers that a planner gives when it plays
  * the operators in order. The result is the caller's, by dtr_log_free; nothing in it changes, so any thread may read it.
  *
- * Source: the log and its meaning are those of simrd, uwsampl/dtr-prototype (2021); README.md says where this reader is stricter.
+ * Source: the log and its meaning are those of simrd, uwsampl/dtr-prototype (2021); docs/dtr.md says where this reader is stricter.
  */
 #ifndef VARVE_ANALYSIS_DTR_LOG_H
 #define VARVE_ANALYSIS_DTR_LOG_H
