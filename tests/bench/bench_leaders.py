@@ -25,6 +25,8 @@ VARVE = os.environ.get("VARVE", os.path.join(HERE, "../../build/varve"))
 VENV = os.environ.get("VARVE_BENCH_VENV",
                       os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "varve/bench-python"))
 
+NAME_COLUMNS = 48
+
 # The demo, and a program of others: pip lists what is installed, as JSON.
 PROGRAMS = {
     "demo": [os.path.join(HERE, "../programs/demo_numpy.py")],
@@ -120,6 +122,10 @@ def rows_of(name, program, python, top):
             yield {"bench": "leaders", "skipped": "no heaptrack here"}
 
 
+def cut(name):
+    return name if len(name) <= NAME_COLUMNS else name[:NAME_COLUMNS // 2] + "…" + name[-(NAME_COLUMNS // 2 - 1):]
+
+
 def print_as_page(rows):
     """In Markdown, a table for each program and peer."""
     print("# Who needs most at the peak, as others have it\n\n"
@@ -133,8 +139,8 @@ def print_as_page(rows):
         for row in group:
             where = f" {row['file']}:{row['line']}" if "file" in row else ""
             value = "" if row["value"] is None else format(row["value"], ",")
-            print(f"| {row['peer_rank']} | {row['function']}{where} | {row['peer_value']:,} | {value} | {row['rank']} | "
-                  f"{row['user_line']} |")
+            print(f"| {row['peer_rank']} | {cut(row['function'] + where)} | {row['peer_value']:,} | {value} | {row['rank']} | "
+                  f"{cut(row['user_line'])} |")
 
 
 def main():
