@@ -214,6 +214,7 @@ test_format() {
 # Three libraries have the C file, one of them with a macro of its own.
 test_static() {
     command -v clang-tidy >/dev/null 2>&1 && command -v cppcheck >/dev/null 2>&1 || return 0
+    deep=
     static() { # good|bad NAME PATTERN FILE CODE
         plant
         cp "$ci/../.clang-tidy" .
@@ -222,14 +223,17 @@ test_static() {
         for flags in -O2 "-O1 -fno-builtin" -DOTHER=1; do
             printf '{"directory": "%s", "file": "%s", "command": "cc %s -c %s"},' "$work/t" "$4" "$flags" "$4"
         done | sed 's/^/[/; s/,$/]/' >build/compile_commands.json
-        expect "$1" "static: $2" "$3" "$ci/check_static.sh" "$work/t/build" "$work/t"
+        # shellcheck disable=SC2086
+        expect "$1" "static: $2" "$3" "$ci/check_static.sh" $deep "$work/t/build" "$work/t"
     }
     fault='int f(int *p); int f(int *p) { return p ? 0 : *p; }'
+    static bad "a test" "braces-around" tests/unit/test_one.c 'int f(int a); int f(int a) { if (a) return 1; return 2; }'
+    static bad "a warning of clang" "string-plus-int" trace/one.c 'const char *f(int n); const char *f(int n) { return "a" + n; }'
+    static good "a path, not looked for" "" trace/one.c "$fault"
+    deep=--deep
     static good "clean tree" "" trace/one.c 'int f(void); int f(void) { return 1; }'
     static bad "a path" "NullDereference" trace/one.c "$fault"
     static bad "a path under another macro" "NullDereference" trace/one.c "$(printf '#ifdef OTHER\n%s\n#endif' "$fault")"
-    static bad "a test" "braces-around" tests/unit/test_one.c 'int f(int a); int f(int a) { if (a) return 1; return 2; }'
-    static bad "a warning of clang" "string-plus-int" tests/unit/test_one.c 'const char *f(int n); const char *f(int n) { return "a" + n; }'
     static bad "cppcheck" "arrayIndexOutOfBounds" trace/one.c 'int f(void); int f(void) { int a[2] = {0}; return a[2]; }'
     static bad "a loop over elements, the second time" "DivideZero" storage/elements/cast.c \
         'int f(int n); int f(int n) { int b = 1, s = 0; for (int i = 0; i < n; i++) { s += 8 / b; b--; } return s; }'

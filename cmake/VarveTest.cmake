@@ -1,83 +1,90 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# varve_add_test(<name> LABEL <folder> SOURCES <file>… [LIBRARIES <target>…] [TIMEOUT <seconds>] [NO_SANITIZE])
+# varve_add_tests(<label> <file>…)
 #
-#   A cmocka program <build>/tests/<name>, registered with ctest as <folder>/<name>. It links the highest layer there
-#   is, cmocka and SQLite. One program is one process; exit status 77 means skipped.
+#   Tests of one folder of tests/, registered with ctest as <label>/<name of the file>: scripts, and cmocka files. Those of
+#   one folder (of unit/ the folder below it) are one program <build>/tests/<folder>; the name of a file runs its cases. A
+#   file with a main of its own, or with a comment "Program of its own: reason", is a program for itself.
 #
-# varve_add_test_script(<file> LABEL <folder> [TIMEOUT <seconds>])
+# All find VARVE (the command), VARVE_BUILD_DIR, VARVE_SOURCE_DIR and VARVE_SANITIZE in their environment; programs have the
+# two directories as macros too. Exit status 77 means skipped. tests/run_test.py runs each and notes its processor seconds
+# beside those that its head allows. The time limit is for tests that hang: no test has one of its own.
 #
-#   An executable script, registered with ctest as <folder>/<name without suffix>.
+# What a comment of a file says, "MARKER: reason", anywhere in it:
 #
-# Both find VARVE (the command), VARVE_BUILD_DIR, VARVE_SOURCE_DIR and VARVE_SANITIZE in their environment; programs
-# have the two directories as macros too. Time limit: 120 s for fast unit tests, 600 s for others, 1200 s under a sanitizer.
-#
-# Labels are the folder and what a comment of the file says, "MARKER: reason", anywhere in it:
-#
-#   Slow:                 more than ten seconds in a release build; label slow, all others have the label fast. The slow
-#                         ones are started first, so that none is left alone at the end
-#   Runs threads:         label threads, which the preset tsan runs; a program that calls pthread_create has it by itself
-#   Reads damaged input:  label memory, which the preset asan runs; fast unit tests of the folders in
-#                         VARVE_FOLDERS_OF_READERS have it by themselves
-#
-# For each label there is a target tests_LABEL of its programs.
+#   Costs: 3 s, full 40 s   processor seconds, quick and full (tests/README.md); the dearest are started first
+#   Runs threads:           label threads, which the preset tsan builds and runs; a program that calls pthread_create
+#                           has it by itself
+#   Reads damaged input:    label memory, which the preset asan builds and runs; cheap unit tests of the folders in
+#                           VARVE_FOLDERS_OF_READERS have it by themselves
+#   Only with an unsanitized command:   left out of sanitized builds
 
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
 pkg_check_modules(cmocka REQUIRED IMPORTED_TARGET cmocka)
 pkg_check_modules(sqlite3 REQUIRED IMPORTED_TARGET sqlite3)
+set(VARVE_TEST_TIMEOUT 1200)
 
 # Where modules read what others wrote: files, command lines, the memory of other programs.
 set(VARVE_FOLDERS_OF_READERS
-    "unit/(analysis|trace/(base|collector|format|import|model|recorder/stacks|store|symbols))/|alloc/core/test_alloc_(config|model)|golden/")
+    "unit/(analysis|trace/(base|collector|format|import|model|recorder/stacks|store|symbols))/|golden/"
+    "|alloc/core/test_alloc_(config|model)")
+list(JOIN VARVE_FOLDERS_OF_READERS "" VARVE_FOLDERS_OF_READERS)
 
-# What the file says of itself, as labels.
-function(_varve_test_labels variable file)
-  set(markers "Slow: |Runs threads: |Reads damaged input: ")
+# What the programs and scripts of the tests need to be there.
+add_custom_target(tests)
+
+# What a file says of itself: its labels, and its quick costs.
+function(_varve_test_says labels_out costs_out file)
+  set(markers "Costs: |Runs threads: |Reads damaged input: ")
   if(file MATCHES "\\.c$")
     string(APPEND markers "|pthread_create\\(")
   endif()
   file(STRINGS ${file} says REGEX "${markers}")
-  set(labels)
-  if(says MATCHES "Slow: ")
-    list(APPEND labels slow)
-  else()
-    list(APPEND labels fast)
+  set(costs 1)
+  if(says MATCHES "Costs: ([0-9]+) s")
+    set(costs ${CMAKE_MATCH_1})
   endif()
+  set(labels)
   if(says MATCHES "Runs threads: |pthread_create")
     list(APPEND labels threads)
   endif()
   if(says MATCHES "Reads damaged input: "
-     OR (file MATCHES "\\.c$" AND file MATCHES "${VARVE_FOLDERS_OF_READERS}" AND NOT says MATCHES "Slow: "))
+     OR (file MATCHES "\\.c$" AND file MATCHES "${VARVE_FOLDERS_OF_READERS}" AND costs LESS_EQUAL 3))
     list(APPEND labels memory)
   endif()
-  set(${variable} ${labels} PARENT_SCOPE)
+  set(${labels_out} ${labels} PARENT_SCOPE)
+  set(${costs_out} ${costs} PARENT_SCOPE)
 endfunction()
 
-function(_varve_test_properties test folder timeout)
-  if(NOT timeout)
-    set(timeout 600)
-    if(NOT VARVE_SANITIZE STREQUAL "none")
-      set(timeout 1200)
-    elseif(folder STREQUAL "unit" AND NOT "slow" IN_LIST ARGN)
-      set(timeout 120)
+# Whether a sanitized build leaves the file out.
+function(_varve_test_is_elsewhere variable file labels)
+  set(elsewhere FALSE)
+  if(VARVE_SANITIZE MATCHES "^(asan|tsan)$")
+    set(wanted memory)
+    if(VARVE_SANITIZE STREQUAL "tsan")
+      set(wanted threads)
+    endif()
+    file(STRINGS ${file} unsanitized LIMIT_COUNT 1 REGEX "Only with an unsanitized command: ")
+    if(unsanitized OR NOT wanted IN_LIST labels)
+      set(elsewhere TRUE)
     endif()
   endif()
+  set(${variable} ${elsewhere} PARENT_SCOPE)
+endfunction()
+
+function(_varve_test_properties test label costs)
   set_tests_properties(${test} PROPERTIES
-    LABELS "${folder};${ARGN}" TIMEOUT ${timeout} SKIP_RETURN_CODE 77
+    LABELS "${label};${ARGN}" COST ${costs} TIMEOUT ${VARVE_TEST_TIMEOUT} SKIP_RETURN_CODE 77
     ENVIRONMENT "VARVE=${PROJECT_BINARY_DIR}/varve;VARVE_BUILD_DIR=${PROJECT_BINARY_DIR};\
 VARVE_SOURCE_DIR=${PROJECT_SOURCE_DIR};VARVE_SANITIZE=${VARVE_SANITIZE};${VARVE_SANITIZE_ENVIRONMENT}")
-  set(cost 1)
-  if("slow" IN_LIST ARGN)
-    set(cost 100)
-  endif()
-  if(folder STREQUAL "gpu")
+  if(label STREQUAL "gpu")
     set_tests_properties(${test} PROPERTIES RESOURCE_LOCK gpu)
   elseif(test MATCHES "lttng|conformance/test_ctf") # root has one session daemon
-    set_tests_properties(${test} PROPERTIES RESOURCE_LOCK lttng)
-    math(EXPR cost "${cost} * 2") # one after the other: the longest of all
+    math(EXPR costs "${costs} + 10") # one after the other: the longest of all
+    set_tests_properties(${test} PROPERTIES RESOURCE_LOCK lttng COST ${costs})
   endif()
-  set_tests_properties(${test} PROPERTIES COST ${cost})
 endfunction()
 
 # Links what every program below tests/ may use: our libraries, as far as they exist, and the system's.
@@ -93,34 +100,54 @@ function(_varve_link_layers target)
     VARVE_BUILD_DIR="${PROJECT_BINARY_DIR}" VARVE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 endfunction()
 
-function(varve_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_SANITIZE" "LABEL;TIMEOUT" "SOURCES;LIBRARIES")
-  add_executable(${name} ${arg_SOURCES})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  if(TARGET test_support AND NOT arg_NO_SANITIZE)
-    target_link_libraries(${name} PRIVATE test_support)
+# The program of a cmocka file, made with the first of them.
+function(_varve_test_program program file)
+  if(NOT TARGET ${program})
+    add_executable(${program})
+    set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+    target_link_libraries(${program} PRIVATE test_support)
+    foreach(library varve_ctf_sink varve_protobuf)
+      if(TARGET ${library})
+        target_link_libraries(${program} PRIVATE ${library})
+      endif()
+    endforeach()
+    _varve_link_layers(${program})
+    varve_sanitize(${program})
+    add_dependencies(tests ${program})
   endif()
-  target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} PkgConfig::cmocka)
-  _varve_link_layers(${name})
-  if(NOT arg_NO_SANITIZE)
-    varve_sanitize(${name})
-  endif()
-  add_test(NAME ${arg_LABEL}/${name} COMMAND ${name})
-  list(GET arg_SOURCES 0 source)
-  _varve_test_labels(labels ${source})
-  _varve_test_properties(${arg_LABEL}/${name} ${arg_LABEL} "${arg_TIMEOUT}" ${labels})
-  foreach(label IN LISTS labels)
-    if(NOT TARGET tests_${label})
-      add_custom_target(tests_${label})
-    endif()
-    add_dependencies(tests_${label} ${name})
-  endforeach()
+  target_sources(${program} PRIVATE ${file})
 endfunction()
 
-function(varve_add_test_script file)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;TIMEOUT" "")
-  get_filename_component(name ${file} NAME_WE)
-  add_test(NAME ${arg_LABEL}/${name} COMMAND ${file})
-  _varve_test_labels(labels ${file})
-  _varve_test_properties(${arg_LABEL}/${name} ${arg_LABEL} "${arg_TIMEOUT}" ${labels})
+function(varve_add_tests label)
+  foreach(file IN LISTS ARGN)
+    get_filename_component(name ${file} NAME_WE)
+    _varve_test_says(labels costs ${file})
+    _varve_test_is_elsewhere(elsewhere ${file} "${labels}")
+    if(elsewhere)
+      continue()
+    endif()
+    set(command ${file})
+    if(file MATCHES "\\.c$")
+      file(STRINGS ${file} says REGEX "^int main\\(|Program of its own: |lttng/ctf_reading\\.h\"|<[a-z]+\\.pb-c\\.h>")
+      if((says MATCHES "ctf_reading" AND NOT TARGET varve_ctf_sink) OR (says MATCHES "pb-c" AND NOT TARGET varve_protobuf))
+        message(STATUS "varve: ${name} is left out: it needs babeltrace2 or protobuf-c")
+        continue()
+      endif()
+      set(program ${label})
+      if(file MATCHES "/tests/unit/([a-z]+)/")
+        set(program unit_${CMAKE_MATCH_1})
+      endif()
+      if(says MATCHES "int main|Program of its own")
+        set(program ${name})
+      endif()
+      set(command $<TARGET_FILE:${program}>)
+      if(NOT says MATCHES "int main")
+        list(APPEND command ${name})
+      endif()
+      _varve_test_program(${program} ${file})
+    endif()
+    add_test(NAME ${label}/${name}
+      COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/run_test.py ${label}/${name} ${file} ${command})
+    _varve_test_properties(${label}/${name} ${label} ${costs} ${labels})
+  endforeach()
 endfunction()

@@ -176,9 +176,8 @@ static void compare(const char *name, char *out)
     free(expected);
 }
 
-static void test_answers(void **state)
+TEST(test_answers)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct command_outcome outcome = command_run_list(cases[i].arguments);
 
@@ -191,13 +190,12 @@ static void test_answers(void **state)
 }
 
 /* The ten questions of `varve query --examples`, one after the other; of GPU memory: with that domain in place of the heap. */
-static void test_questions(void **state)
+TEST(test_questions)
 {
     static const struct {
         const char *name, *database, *domain;
     } asked[] = {{"questions.csv", "small.db", "'heap'"}, {"questions_block.csv", "gpu.db", "'block'"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
         struct command_outcome examples = command_run("query", "--examples", asked[i].database, NULL);
         struct command_outcome outcome;
@@ -234,9 +232,8 @@ static bool is_uncut(const char *const *arguments)
 }
 
 /* Readable at 100 columns: no line of an answer as text is wider, unless names were asked for uncut. */
-static void test_width(void **state)
+TEST(test_width)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct command_outcome outcome;
 
@@ -259,31 +256,14 @@ static void test_width(void **state)
 }
 
 /* The same question twice gives the same bytes. */
-static void test_repeatable(void **state)
+TEST(test_repeatable)
 {
     struct command_outcome first = command_run("report", "--json", "small.db", NULL);
     struct command_outcome second = command_run("report", "--json", "small.db", NULL);
 
-    (void)state;
     assert_string_equal(first.out, second.out);
     command_outcome_free(&first);
     command_outcome_free(&second);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_questions),
-        cmocka_unit_test(test_width),
-        cmocka_unit_test(test_repeatable),
-    };
-
-    const struct CMUnitTest writing[] = {
-        cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_questions),
-    };
-
-    return getenv("VARVE_GOLDEN_OUT") != NULL ? cmocka_run_group_tests(writing, enter, test_folder_teardown)
-                                              : cmocka_run_group_tests(tests, enter, test_folder_teardown);
-}
+TEST_FILE(enter, test_folder_teardown)

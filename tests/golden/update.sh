@@ -17,7 +17,7 @@ build=${1:-$here/../../build}
 fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 
-VARVE_GOLDEN_OUT=$fresh "$build/tests/test_answers" >/dev/null 2>"$fresh/.log" || {
+VARVE_GOLDEN_OUT=$fresh "$build/tests/golden" test_answers >/dev/null 2>"$fresh/.log" || {
     cat "$fresh/.log" >&2
     exit 1
 }

@@ -29,7 +29,6 @@
 #define MIB ((uint64_t)1 << 20)
 #define UNIT (2 * MIB)
 #define GPU_STREAM_NON_BLOCKING 1
-#define GPU_LIMIT_S 120 /* many times what a test takes, also with a debugger or sanitizer around it */
 
 typedef struct gpu_graph_opaque *gpu_graph;
 typedef struct gpu_graph_exec_opaque *gpu_graph_exec;
@@ -76,19 +75,21 @@ static struct gpu {
     int count;            /* of devices */
 } gpu;
 
-/// 0 if there is a GPU, whose primary context is the thread's then; else the exit status of a skipped test.
-static inline int gpu_start(void)
+/// Before the first case of a file: skips it without a GPU, else its primary context is the thread's.
+static inline int gpu_start(void **state)
 {
     const char *strict = getenv("VARVE_TESTS_STRICT");
     struct varve_message message = {""};
     struct varve_device *device = NULL;
     void *library;
 
+    (void)state;
     if (varve_cuda_open(&(struct varve_cuda_options){0}, &device, &message) != VARVE_OK) {
-        bool is_strict = strict && strcmp(strict, "1") == 0;
-
-        printf("%s: %s\n", is_strict ? "FAILED" : "skipped", message.text);
-        return is_strict ? 1 : 77;
+        if (strict == NULL || strcmp(strict, "1") != 0) {
+            skip_file("%s", message.text);
+        }
+        printf("FAILED: %s\n", message.text);
+        return 1;
     }
     library = dlopen("libcuda.so.1", RTLD_NOW);
     if (!library) {
@@ -286,42 +287,5 @@ static inline void gpu_gate_open(struct gpu_gate *gate)
 {
     __atomic_store_n(&gate->is_open, 1, __ATOMIC_RELEASE);
 }
-
-/* ---- a limit of time: whoever waits for a gate that only a later step opens would wait for good ---- */
-
-static const char *gpu_limited; /* the test that runs */
-
-static inline void gpu_limit_over(int number)
-{
-    static const char why[] = " has not ended: something waits for a stream that is held back\n";
-
-    (void)number; /* what stdio holds is lost: nothing but these can be called here */
-    if (write(STDOUT_FILENO, "\nFAILED: ", 9) < 0 ||
-        write(STDOUT_FILENO, gpu_limited, strlen(gpu_limited)) < 0 ||
-        write(STDOUT_FILENO, why, sizeof(why) - 1) < 0) {
-        _exit(2);
-    }
-    _exit(1);
-}
-
-static inline int gpu_limit_begin(void **state)
-{
-    gpu_limited = *state;
-    fflush(stdout);
-    signal(SIGALRM, gpu_limit_over);
-    alarm(GPU_LIMIT_S);
-    return 0;
-}
-
-static inline int gpu_limit_end(void **state)
-{
-    (void)state;
-    alarm(0);
-    return 0;
-}
-
-/// A test of cmocka that fails, and ends the program, when its time is over.
-#define GPU_LIMITED(test) \
-    cmocka_unit_test_prestate_setup_teardown(test, gpu_limit_begin, gpu_limit_end, (void *)(uintptr_t) #test)
 
 #endif

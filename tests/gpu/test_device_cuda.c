@@ -24,13 +24,12 @@ static int kind_open(struct varve_device **device_out)
     return varve_cuda_open(&options, device_out, NULL);
 }
 
-static void test_segment_memory(void **state)
+TEST(test_segment_memory)
 {
     struct varve_device *device = cuda_open(0);
     const struct varve_device_ops *ops = device->ops;
     uint64_t first = 0, second = 0, small = 0, free_bytes = 0, total = 0, total_limited = 0;
 
-    (void)state;
     assert_int_equal(ops->segment_alloc(device, 4 * MIB, 0, &first), 0);
     assert_int_equal(ops->segment_alloc(device, 4 * MIB, 0, &second), 0);
     assert_int_equal(ops->segment_alloc(device, 100, 0, &small), 0);
@@ -99,11 +98,10 @@ static void look_at_vmm(struct varve_device *device)
     cuda_close_checked(device);
 }
 
-static void test_vmm_memory(void **state)
+TEST(test_vmm_memory)
 {
     struct varve_cuda_options options = {.limit_bytes = 8 * UNIT};
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct varve_device *device = NULL;
 
@@ -113,14 +111,13 @@ static void test_vmm_memory(void **state)
     }
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     struct varve_device *device = cuda_open(8 * UNIT);
     const struct varve_device_ops *ops = device->ops;
     uint64_t out = 0;
     int error;
 
-    (void)state;
     assert_string_equal(cuda_reason(device), "");
     assert_int_equal(ops->vmm_reserve(device, 100, NULL, &out), VARVE_ERROR_INVALID);
     assert_non_null(strstr(cuda_reason(device), "100"));
@@ -133,14 +130,13 @@ static void test_sizes(void **state)
 }
 
 /* More segments and handles than anybody else has; what fits into a quarter of the memory. */
-static void test_many(void **state)
+TEST(test_many)
 {
     struct varve_device *device = cuda_open(0);
     const struct varve_device_ops *ops = device->ops;
     static uint64_t segments[MANY], handles[MANY];
     uint64_t free_bytes = 0, total = 0, count;
 
-    (void)state;
     assert_int_equal(ops->memory_info(device, &free_bytes, &total), 0);
     count = free_bytes / 8 / UNIT < MANY ? free_bytes / 8 / UNIT : MANY;
     for (uint64_t i = 0; i < count; i++) {
@@ -176,7 +172,7 @@ static void *wait_for_both(void *context)
     return NULL;
 }
 
-static void test_streams(void **state)
+TEST(test_streams)
 {
     struct varve_device *device = cuda_open(0);
     const struct varve_device_ops *ops = device->ops;
@@ -185,7 +181,6 @@ static void test_streams(void **state)
     struct gpu_gate gate;
     pthread_t thread;
 
-    (void)state;
     assert_int_equal(ops->event_create(device, &waiter.event), 0);
     assert_int_equal(ops->event_create(device, &before), 0);
     assert_int_equal(ops->event_create(device, &other), 0);
@@ -276,14 +271,13 @@ static void *work(void *context)
     return NULL;
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
     struct varve_device *device = cuda_open(3 * UNIT); /* one less than threads, so that some are refused */
     struct worker workers[THREADS];
     unsigned failures = 0, refused = 0;
     uint64_t free_bytes = 0, total = 0;
 
-    (void)state;
     for (unsigned i = 0; i < THREADS; i++) {
         workers[i] = (struct worker){.device = device, .number = i};
         assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
@@ -304,7 +298,7 @@ static void test_threads(void **state)
 
 /* Everything is called in the middle of a capture in the strictest mode; the capture goes on, and its graph
  * is what was captured. */
-static void test_capture(void **state)
+TEST(test_capture)
 {
     struct varve_device *device = cuda_open(0);
     const struct varve_device_ops *ops = device->ops;
@@ -313,7 +307,6 @@ static void test_capture(void **state)
     gpu_graph graph = NULL;
     gpu_graph_exec exec = NULL;
 
-    (void)state;
     assert_int_equal(ops->event_create(device, &event), 0);
     assert_int_equal(ops->event_create(device, &done), 0);
     assert_int_equal(ops->event_record(device, done, other), 0);
@@ -351,27 +344,25 @@ static void test_capture(void **state)
     cuda_close_checked(device);
 }
 
-static void test_open_refuses(void **state)
+TEST(test_open_refuses)
 {
     const struct varve_cuda_options none = {.ordinal = gpu.count};
     struct varve_message message = {""};
     struct varve_device *device = NULL;
 
-    (void)state;
     assert_int_equal(varve_cuda_open(&none, &device, &message), VARVE_ERROR_NOT_FOUND);
     assert_true(strlen(message.text) > 20);
     assert_null(device);
 }
 
 /* Not asserted: a machine may be busy. */
-static void test_costs(void **state)
+TEST(test_costs)
 {
     struct varve_device *device = cuda_open(0);
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0, base = 0, handle = 0, event = 0, stream = gpu_stream(), start, times[9] = {0};
     cuda_event bare = NULL;
 
-    (void)state;
     assert_int_equal(ops->event_create(device, &event), 0);
     assert_int_equal(ops->vmm_reserve(device, 64 * UNIT, NULL, &base), 0);
     GPU_OK(gpu.event_create(&bare, CUDA_EVENT_NO_TIMING));
@@ -402,28 +393,23 @@ static void test_costs(void **state)
     cuda_close_checked(device);
 }
 
-int main(void)
+static int start(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        RULES_TESTS(&kind, rules_teardown),  cmocka_unit_test(test_segment_memory),
-        cmocka_unit_test(test_vmm_memory),   cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_many),         cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_threads),      cmocka_unit_test(test_capture),
-        cmocka_unit_test(test_open_refuses), cmocka_unit_test(test_costs),
-    };
-    int status = gpu_start();
     cuda_stream stream = NULL;
+    int failed = gpu_start(state);
 
-    if (status != 0) {
-        return status;
+    if (failed == 0) {
+        failed = gpu.stream_create(&stream, GPU_STREAM_NON_BLOCKING) != 0;
+        kind = (struct rules_kind){.name = "cuda",
+                                   .open = kind_open,
+                                   .check = varve_cuda_check,
+                                   .stream = (uint64_t)(uintptr_t)stream,
+                                   .has_bytes = true};
     }
-    if (gpu.stream_create(&stream, GPU_STREAM_NON_BLOCKING) != 0) {
-        return 1;
-    }
-    kind = (struct rules_kind){.name = "cuda",
-                               .open = kind_open,
-                               .check = varve_cuda_check,
-                               .stream = (uint64_t)(uintptr_t)stream,
-                               .has_bytes = true};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return failed;
 }
+
+static const struct CMUnitTest rules[] = {RULES_TESTS(&kind, rules_teardown)};
+
+TEST_CASES(rules)
+TEST_FILE(start, NULL)

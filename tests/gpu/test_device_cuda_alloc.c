@@ -46,9 +46,8 @@ static void run_out(struct varve_alloc *alloc, uint64_t bytes)
     assert_int_equal(varve_alloc_memory_reserved(alloc), 0);
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
-    (void)state;
     for (int i = 0; i < 2 * WAYS; i++) {
         uint64_t limit = i < WAYS ? 300 * MIB : 0, free_bytes = 0, total = 0;
         struct varve_device *device = cuda_open(limit);
@@ -68,9 +67,8 @@ static void *open_later(void *context)
 }
 
 /* All memory is in a block that is free, but that another stream may still read: the request waits for it. */
-static void test_waits_for_streams(void **state)
+TEST(test_waits_for_streams)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct varve_device *device = cuda_open(100 * MIB);
         struct varve_alloc *alloc = must_open(device, i == 1);
@@ -93,13 +91,12 @@ static void test_waits_for_streams(void **state)
 
 /* ---- expandable segments ---- */
 
-static void test_expandable(void **state)
+TEST(test_expandable)
 {
     struct varve_device *device = cuda_open(0);
     struct varve_alloc *alloc = must_open(device, true);
     uint64_t addrs[BLOCKS], bytes[BLOCKS], large, before = 0, after = 0, total;
 
-    (void)state;
     assert_int_equal(device->ops->memory_info(device, &before, &total), 0);
     for (unsigned i = 0; i < BLOCKS; i++) { /* small ones and large ones: two segments that grow */
         bytes[i] = i % 3 ? (i + 1) * 700000 : (i + 1) * 3000;
@@ -170,9 +167,8 @@ static unsigned read_late(struct varve_alloc *alloc, bool is_recorded)
     return wrong;
 }
 
-static void test_streams(void **state)
+TEST(test_streams)
 {
-    (void)state;
     for (int way = 0; way < WAYS; way++) {
         struct varve_device *device = cuda_open(0);
         struct varve_alloc *alloc = must_open_as(device, (enum way)way);
@@ -232,9 +228,8 @@ static void reuse(struct varve_alloc *alloc)
     GPU_OK(gpu.event_destroy(written));
 }
 
-static void test_reuse(void **state)
+TEST(test_reuse)
 {
-    (void)state;
     for (int way = 0; way < WAYS; way++) {
         struct varve_device *device = cuda_open(0);
         struct varve_alloc *alloc = must_open_as(device, (enum way)way);
@@ -247,14 +242,13 @@ static void test_reuse(void **state)
 }
 
 /* What the pool gave back is the GPU's again, and what it keeps is not mapped anew. */
-static void test_pool(void **state)
+TEST(test_pool)
 {
     struct varve_device *device = cuda_open(0);
     const struct varve_device_ops *ops = device->ops;
     uint64_t stream = gpu_stream(), addr = 0, before = 0, held = 0, after = 0, total, captured = 0;
     gpu_graph graph = NULL;
 
-    (void)state;
     assert_int_equal(ops->memory_info(device, &before, &total), 0);
     assert_int_equal(ops->alloc_async(device, 512 * MIB, stream, &addr), 0);
     gpu_fill(addr, 512 * MIB, 0x41, stream);
@@ -344,9 +338,8 @@ static void graph_run(struct varve_alloc *alloc, struct varve_device *device)
     GPU_OK(gpu.stream_destroy(gpu_stream_of(stream)));
 }
 
-static void test_graphs(void **state)
+TEST(test_graphs)
 {
-    (void)state;
     for (int way = 0; way < WAYS; way++) {
         struct varve_device *device = cuda_open(0);
         struct varve_alloc *alloc = must_open_as(device, (enum way)way);
@@ -360,11 +353,10 @@ static void test_graphs(void **state)
 /* ---- peers ---- */
 
 /* The second GPU writes into memory of the first one. */
-static void test_peers(void **state)
+TEST(test_peers)
 {
     cuda_context peer_context = NULL;
 
-    (void)state;
     if (gpu.count < 2) {
         skip("peers need two GPUs");
     }
@@ -426,26 +418,17 @@ static void speed_of(enum way way, const char *name)
     close_both(alloc, device);
 }
 
-static void test_speed(void **state)
+TEST(test_speed)
 {
-    (void)state;
     speed_of(WAY_SEGMENTS, "cached");
     speed_of(WAY_ASYNC, "cuda-async");
 }
 
-int main(void)
+/* Streams in one queue of the GPU, of which there are 8 else, hold each other back. */
+static int start(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        GPU_LIMITED(test_out_of_memory), GPU_LIMITED(test_waits_for_streams),
-        GPU_LIMITED(test_expandable),    GPU_LIMITED(test_streams),
-        GPU_LIMITED(test_reuse),         GPU_LIMITED(test_pool),
-        GPU_LIMITED(test_graphs),        GPU_LIMITED(test_peers),
-        GPU_LIMITED(test_speed),
-    };
-    int status;
-
-    /* streams in one queue of the GPU, of which there are 8 else, hold each other back */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-    status = gpu_start();
-    return status != 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
+    return gpu_start(state);
 }
+
+TEST_FILE(start, NULL)

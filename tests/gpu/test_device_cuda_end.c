@@ -8,14 +8,13 @@
 
 /* ---- fork ---- */
 
-static void test_after_fork(void **state)
+TEST(test_after_fork)
 {
     struct varve_device *device = cuda_open(64 * MIB);
     uint64_t addr = 0;
     int status = -1;
     pid_t child;
 
-    (void)state;
     assert_int_equal(device->ops->segment_alloc(device, UNIT, 0, &addr), 0);
     gpu_fill(addr, UNIT, 5, 0);
     fflush(NULL);
@@ -41,11 +40,10 @@ static void test_after_fork(void **state)
 }
 
 /* A program that used CUDA before us, and not through us: the child's driver says so itself. */
-static void test_open_after_fork(void **state)
+TEST(test_open_after_fork)
 {
     struct other other = other_start("forker");
 
-    (void)state;
     assert_int_equal(other_end(&other), 0);
 }
 
@@ -101,7 +99,7 @@ static int part_ender(void)
     uint64_t addr = 0;
 
     atexit(end_late);
-    if (gpu_start() != 0) {
+    if (gpu_start(NULL) != 0) {
         _exit(2);
     }
     ending = cuda_open(0);
@@ -114,11 +112,10 @@ static int part_ender(void)
     return 4; /* what end_late makes of it */
 }
 
-static void test_exit(void **state)
+TEST(test_exit)
 {
     struct other other = other_start("ender");
 
-    (void)state;
     assert_int_equal(other_end(&other), 0);
 }
 
@@ -155,24 +152,17 @@ static int part_resetter(void)
     return 0;
 }
 
-static void test_reset(void **state)
+TEST(test_reset)
 {
     struct other other = other_start("resetter");
 
-    (void)state;
     assert_int_equal(other_end(&other), 0);
 }
+TEST_FILE(gpu_start, NULL)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_after_fork),
-        cmocka_unit_test(test_open_after_fork),
-        cmocka_unit_test(test_exit),
-        cmocka_unit_test(test_reset),
-    };
     const char *part = argc > 1 ? argv[1] : "";
-    int status;
 
     if (strcmp(part, "forker") == 0) {
         return part_forker();
@@ -180,12 +170,8 @@ int main(int argc, char **argv)
     if (strcmp(part, "ender") == 0) {
         return part_ender();
     }
-    status = gpu_start();
-    if (status != 0) {
-        return status;
-    }
     if (strcmp(part, "resetter") == 0) {
-        return part_resetter();
+        return gpu_start(NULL) != 0 ? 1 : part_resetter();
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_file_run("test_device_cuda_end");
 }

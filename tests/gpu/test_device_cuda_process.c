@@ -44,7 +44,7 @@ static int part_exporter(void)
     return say(1, "c", 1) && read_all(0, &step, 1) ? 0 : 6;
 }
 
-static void test_ipc(void **state)
+TEST(test_ipc)
 {
     struct varve_device *device = cuda_open(UNIT); /* what others own counts against their limits */
     const struct varve_device_ops *ops = device->ops;
@@ -53,7 +53,6 @@ static void test_ipc(void **state)
     uint64_t addrs[SEGMENTS], again = 0;
     char step;
 
-    (void)state;
     assert_true(read_all(other.from, &offer, sizeof(offer)));
     for (unsigned i = 0; i < SEGMENTS; i++) {
         if (ops->ipc_open(device, &offer.handles[i], &addrs[i]) != 0) {
@@ -84,14 +83,13 @@ static void test_ipc(void **state)
     cuda_close_checked(device);
 }
 
-static void test_ipc_refuses(void **state)
+TEST(test_ipc_refuses)
 {
     struct varve_device *device = cuda_open(64 * MIB);
     const struct varve_device_ops *ops = device->ops;
     struct varve_ipc_handle handle, again, forged;
     uint64_t addr = 0, base = 0, opened = 0;
 
-    (void)state;
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), 0);
     assert_int_equal(ops->vmm_reserve(device, UNIT, NULL, &base), 0);
     assert_int_equal(ops->ipc_export(device, base, &handle), VARVE_ERROR_NOT_FOUND);
@@ -165,7 +163,7 @@ static int part_importer(void)
     return failed;
 }
 
-static void test_blocks(void **state)
+TEST(test_blocks)
 {
     struct varve_device *device = cuda_open(100 * MIB);
     struct varve_alloc *alloc = alloc_open(device, NULL);
@@ -173,7 +171,6 @@ static void test_blocks(void **state)
     struct block_offer offer;
     uint64_t addr[BLOCKS] = {0};
 
-    (void)state;
     memset(&offer, 0, sizeof(offer));
     assert_non_null(alloc);
     for (unsigned i = 0; i < BLOCKS; i++) {
@@ -192,25 +189,17 @@ static void test_blocks(void **state)
     varve_alloc_close(alloc);
     cuda_close_checked(device);
 }
+TEST_FILE(gpu_start, NULL)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ipc),
-        cmocka_unit_test(test_ipc_refuses),
-        cmocka_unit_test(test_blocks),
-    };
     const char *part = argc > 1 ? argv[1] : "";
-    int status = gpu_start();
 
-    if (status != 0) {
-        return status;
+    if (strcmp(part, "exporter") != 0 && strcmp(part, "importer") != 0) {
+        return test_file_run("test_device_cuda_process");
     }
-    if (strcmp(part, "exporter") == 0) {
-        return part_exporter();
+    if (gpu_start(NULL) != 0) {
+        return 1;
     }
-    if (strcmp(part, "importer") == 0) {
-        return part_importer();
-    }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return strcmp(part, "exporter") == 0 ? part_exporter() : part_importer();
 }

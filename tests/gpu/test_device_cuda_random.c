@@ -394,7 +394,7 @@ static void config_make_whole(struct varve_alloc_config *config)
     config->max_non_split_rounding_size = at_least(config->max_non_split_rounding_size, 20 * MIB);
 }
 
-static void test_random_operations(void **state)
+TEST(test_random_operations)
 {
     uint64_t seed = test_first_seed(1), first = seed, done = 0, left_out = 0;
     uint64_t steps = number_from("VARVE_MODEL_STEPS", DEFAULT_STEPS);
@@ -402,7 +402,6 @@ static void test_random_operations(void **state)
     struct varve_device *device = cuda_open(0);
     uint64_t free_bytes = 0, total = 0;
 
-    (void)state;
     assert_non_null(ops);
     assert_int_equal(device->ops->memory_info(device, &free_bytes, &total), 0);
     device->ops->close(device);
@@ -427,21 +426,17 @@ static void test_random_operations(void **state)
     free(ops);
 }
 
-int main(void)
+static int start(void **state)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_operations)};
-    int status = gpu_start();
+    int failed = gpu_start(state);
 
-    if (status != 0) {
-        return status;
-    }
-    for (unsigned i = 1; i < ALLOC_PAIR_STREAMS; i++) {
+    for (unsigned i = 1; failed == 0 && i < ALLOC_PAIR_STREAMS; i++) {
         cuda_stream stream = NULL;
 
-        if (gpu.stream_create(&stream, GPU_STREAM_NON_BLOCKING) != 0) {
-            return 1;
-        }
+        failed = gpu.stream_create(&stream, GPU_STREAM_NON_BLOCKING) != 0;
         streams[i] = (uint64_t)(uintptr_t)stream;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return failed;
 }
+
+TEST_FILE(start, NULL)

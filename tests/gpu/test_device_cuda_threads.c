@@ -52,9 +52,8 @@ static void *work(void *context)
     return NULL;
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct varve_device *device = cuda_open(120 * MIB);
         struct varve_alloc_config config;
@@ -84,10 +83,4 @@ static void test_threads(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_threads)};
-    int status = gpu_start();
-
-    return status != 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_FILE(gpu_start, NULL)

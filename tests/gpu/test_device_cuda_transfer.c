@@ -43,7 +43,7 @@ static unsigned char byte_at(uint64_t offset)
 }
 
 /* There and back on a stream that is held back: the calls return at once, and nothing has happened yet. */
-static void test_asynchronous(void **state)
+TEST(test_asynchronous)
 {
     struct varve_device *device = cuda_open(0);
     const struct varve_device_ops *ops = device->ops;
@@ -51,7 +51,6 @@ static void test_asynchronous(void **state)
     uint64_t stream = 0, event = 0;
     struct gpu_gate gate;
 
-    (void)state;
     assert_non_null(ops->copy);
     assert_int_equal(ops->stream_create(device, &stream), 0);
     assert_int_equal(ops->event_create(device, &event), 0);
@@ -80,14 +79,13 @@ static void test_asynchronous(void **state)
     cuda_close_checked(device);
 }
 
-static void test_plain_host_memory(void **state)
+TEST(test_plain_host_memory)
 {
     struct varve_device *device = cuda_open(0);
     const struct varve_device_ops *ops = device->ops;
     uint64_t bytes = 5 * MIB + 7, addr = device_memory(device, bytes), stream = 0;
     unsigned char *to = malloc(bytes), *from = malloc(bytes);
 
-    (void)state;
     assert_true(to != NULL && from != NULL);
     assert_int_equal(ops->stream_create(device, &stream), 0);
     for (uint64_t i = 0; i < bytes; i++) {
@@ -140,7 +138,7 @@ static void check_rows(struct varve_device *device, uint64_t row_bytes, uint64_t
     assert_int_equal(ops->host_free(device, to), 0);
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     static const struct {
         uint64_t row_bytes, rows, pitches[4];
@@ -150,7 +148,6 @@ static void test_rows(void **state)
     };
     struct varve_device *device = cuda_open(0);
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         check_rows(device, cases[i].row_bytes, cases[i].rows, cases[i].pitches);
     }
@@ -158,7 +155,7 @@ static void test_rows(void **state)
 }
 
 /* Farther apart than the driver's copy of rows allows. */
-static void test_far_rows(void **state)
+TEST(test_far_rows)
 {
     struct varve_device *device = cuda_open(0);
     const struct varve_device_ops *ops = device->ops;
@@ -167,7 +164,6 @@ static void test_far_rows(void **state)
     struct varve_copy_2d rows = {
         .direction = VARVE_COPY_HOST_TO_DEVICE, .row_bytes = 1000, .rows = 3, .source_pitch = 1000};
 
-    (void)state;
     assert_int_equal(ops->memory_info(device, &free_bytes, &total), 0);
     if (free_bytes < 2 * bytes) {
         cuda_close_checked(device);
@@ -189,7 +185,7 @@ static void test_far_rows(void **state)
     cuda_close_checked(device);
 }
 
-static void test_patterns(void **state)
+TEST(test_patterns)
 {
     static const uint64_t patterns[] = {UINT64_C(0x3ff0000000000001), UINT64_C(0x1234567812345678), 0};
     struct varve_device *device = cuda_open(0);
@@ -197,7 +193,6 @@ static void test_patterns(void **state)
     uint64_t addr = device_memory(device, 8 * (LARGE + 2)), host = pinned_memory(device, 8 * (LARGE + 2));
     const uint64_t *seen = (const uint64_t *)(uintptr_t)host;
 
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(ops->fill(device, addr, 0xcc, 1, 8 * (LARGE + 2), 0), 0);
         assert_int_equal(ops->fill(device, addr + 8, patterns[i], 8, LARGE, 0), 0);
@@ -214,7 +209,7 @@ static void test_patterns(void **state)
 }
 
 /* Transfers on a captured stream are done with each launch of the graph, with what is there by then. */
-static void test_capture(void **state)
+TEST(test_capture)
 {
     struct varve_device *device = cuda_open(0);
     const struct varve_device_ops *ops = device->ops;
@@ -223,7 +218,6 @@ static void test_capture(void **state)
     gpu_graph graph = NULL;
     gpu_graph_exec exec = NULL;
 
-    (void)state;
     assert_int_equal(ops->stream_create(device, &stream), 0);
     memset(host_of(host), 0, UNIT);
     GPU_OK(gpu.capture_begin(gpu_stream_of(stream), CUDA_CAPTURE_MODE_GLOBAL));
@@ -249,13 +243,12 @@ static void test_capture(void **state)
     cuda_close_checked(device); /* with the stream and the memory */
 }
 
-static void test_peer(void **state)
+TEST(test_peer)
 {
     struct varve_device *device = cuda_open(0), *other = NULL;
     const struct varve_cuda_options options = {.index = 1, .ordinal = 1};
     uint64_t addr = device_memory(device, UNIT), there;
 
-    (void)state;
     if (gpu.count < 2) {
         cuda_close_checked(device);
         skip("peers need two GPUs");
@@ -318,7 +311,7 @@ static const char *transfer(const struct cost *cost, unsigned kind, void *plain)
 }
 
 /* Not asserted: a machine may be busy. */
-static void test_costs(void **state)
+TEST(test_costs)
 {
     static const uint64_t sizes[] = {4096, 256 * MIB};
     struct varve_device *device = cuda_open(0);
@@ -326,7 +319,6 @@ static void test_costs(void **state)
         .device = device, .addr = device_memory(device, 512 * MIB), .host = pinned_memory(device, 256 * MIB)};
     void *plain = calloc(1, 256 * MIB);
 
-    (void)state;
     assert_non_null(plain);
     assert_int_equal(device->ops->stream_create(device, &cost.stream), 0);
     for (size_t i = 0; i < 2; i++) {
@@ -354,15 +346,4 @@ static void test_costs(void **state)
     cuda_close_checked(device);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        GPU_LIMITED(test_asynchronous), GPU_LIMITED(test_plain_host_memory),
-        GPU_LIMITED(test_rows),         GPU_LIMITED(test_far_rows),
-        GPU_LIMITED(test_patterns),     GPU_LIMITED(test_capture),
-        GPU_LIMITED(test_peer),         GPU_LIMITED(test_costs),
-    };
-    int status = gpu_start();
-
-    return status != 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_FILE(gpu_start, NULL)

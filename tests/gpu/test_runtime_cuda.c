@@ -5,12 +5,9 @@
 #include "gpu/device_cuda_support.h"
 #include "support/storage/runtime_rules.h"
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RUNTIME_RULES(pool_cuda),
-    };
-    int status = gpu_start();
+static const struct CMUnitTest rules[] = {
+    RUNTIME_RULES(pool_cuda),
+};
 
-    return status != 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_CASES(rules)
+TEST_FILE(gpu_start, NULL)

@@ -6,13 +6,10 @@
 #include "gpu/device_cuda_support.h"
 #include "support/storage/random_rules.h"
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        STORAGE_RULES(pool_cuda), STORAGE_RULES(pool_cuda_expandable), STORAGE_RULES(pool_cuda_async),
-        RANDOM_RULES(pool_cuda),  RANDOM_RULES(pool_cuda_expandable),  RANDOM_RULES(pool_cuda_async),
-    };
-    int status = gpu_start();
+static const struct CMUnitTest rules[] = {
+    STORAGE_RULES(pool_cuda), STORAGE_RULES(pool_cuda_expandable), STORAGE_RULES(pool_cuda_async),
+    RANDOM_RULES(pool_cuda),  RANDOM_RULES(pool_cuda_expandable),  RANDOM_RULES(pool_cuda_async),
+};
 
-    return status != 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_CASES(rules)
+TEST_FILE(gpu_start, NULL)

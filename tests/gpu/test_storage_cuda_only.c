@@ -54,14 +54,13 @@ static void expect_all(struct varve_storage *storage, int64_t value)
 /* ---- streams ---- */
 
 /* The stream is held back, and the calls return. */
-static void test_behind_the_call(void **state)
+TEST(test_behind_the_call)
 {
     struct varve_storage *one, *other;
     struct gpu_gate gate;
     uint64_t stream = gpu_stream();
     struct pool pool;
 
-    (void)state;
     rule_ok(pool_open(&pool, &pool_cuda, &rule_message));
     one = full_of(pool.memory, 1);
     other = full_of(pool.memory, 2);
@@ -82,7 +81,7 @@ static void test_behind_the_call(void **state)
 }
 
 /* What a captured stream is given is done with each launch of the graph. */
-static void test_captured(void **state)
+TEST(test_captured)
 {
     struct varve_storage *one, *other;
     uint64_t stream = gpu_stream();
@@ -90,7 +89,6 @@ static void test_captured(void **state)
     gpu_graph graph = NULL;
     struct pool pool;
 
-    (void)state;
     rule_ok(pool_open(&pool, &pool_cuda, &rule_message));
     one = full_of(pool.memory, 1);
     other = full_of(pool.memory, 2);
@@ -116,11 +114,10 @@ static void test_captured(void **state)
 }
 
 /* A thread without a context has none afterwards, and one that has keeps it. */
-static void test_context(void **state)
+TEST(test_context)
 {
     const cuda_context contexts[] = {NULL, gpu.context};
 
-    (void)state;
     for (unsigned i = 0; i < 2; i++) {
         const int64_t rows[] = {1, 0, 1}, three[] = {3};
         struct varve_index by_rows = {.kind = VARVE_INDEX_ARRAY,
@@ -165,13 +162,12 @@ static void second_open(struct pool *pool)
 }
 
 /* As they are, turned and converted. */
-static void test_two_gpus(void **state)
+TEST(test_two_gpus)
 {
     const float turned[] = {0, 3, 1, 4, 2, 5};
     struct varve_storage *storage, *view, *there, *back;
     struct pool first, second;
 
-    (void)state;
     if (gpu.count < 2) {
         skip("it needs two GPUs");
     }
@@ -263,7 +259,7 @@ static int every_third_of_rows(int64_t at)
     return every_third(at / 4096 == 1 ? at - 4096 : (INT64_C(1) << 32) + at % 4096);
 }
 
-static void test_many_elements(void **state)
+TEST(test_many_elements)
 {
     const int64_t count = (INT64_C(1) << 32) + 4096, half = count / 2, rows[] = {1 << 20, 0, -1};
     const int64_t table[] = {(1 << 20) + 1, 4096}, three[] = {3}, flat[] = {3 * 4096};
@@ -272,7 +268,6 @@ static void test_many_elements(void **state)
     struct varve_storage *storage, *other, *view, *picked;
     struct pool pool;
 
-    (void)state;
     if (!large_open(&pool, 10 * (uint64_t)half)) {
         skip("it needs kernels, and %" PRId64 " bytes of the GPU", 10 * half);
     }
@@ -307,13 +302,4 @@ static void test_many_elements(void **state)
     rule_ok(pool_close(&pool, &rule_message));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        GPU_LIMITED(test_behind_the_call), GPU_LIMITED(test_captured),      GPU_LIMITED(test_context),
-        GPU_LIMITED(test_two_gpus),        GPU_LIMITED(test_many_elements),
-    };
-    int status = gpu_start();
-
-    return status != 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_FILE(gpu_start, NULL)

@@ -5,17 +5,17 @@
 #include "gpu/device_cuda_support.h"
 #include "support/storage/ipc_rules.h"
 
+static const struct CMUnitTest rules[] = {
+    IPC_RULES(pool_cuda),
+};
+
+TEST_CASES(rules)
+TEST_FILE(gpu_start, NULL)
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        IPC_RULES(pool_cuda),
-    };
-    int status = gpu_start();
-
-    if (status == 0 && argc > 1) {
-        status = ipc_part(argc, argv);
-    } else if (status == 0) {
-        status = cmocka_run_group_tests(tests, NULL, NULL);
+    if (argc > 1) {
+        return gpu_start(NULL) != 0 ? 1 : ipc_part(argc, argv);
     }
-    return status;
+    return test_file_run("test_storage_cuda_process");
 }

@@ -7,14 +7,11 @@
 #include "gpu/device_cuda_support.h"
 #include "support/storage/thread_rules.h"
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        THREAD_RULES(pool_cuda),
-        THREAD_RULES(pool_cuda_expandable),
-        THREAD_RULES(pool_cuda_async),
-    };
-    int status = gpu_start();
+static const struct CMUnitTest rules[] = {
+    THREAD_RULES(pool_cuda),
+    THREAD_RULES(pool_cuda_expandable),
+    THREAD_RULES(pool_cuda_async),
+};
 
-    return status != 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_CASES(rules)
+TEST_FILE(gpu_start, NULL)

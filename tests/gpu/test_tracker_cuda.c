@@ -7,12 +7,9 @@
 #include "gpu/device_cuda_support.h"
 #include "support/storage/tracker_rules.h"
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TRACKER_RULES(pool_cuda),
-    };
-    int status = gpu_start();
+static const struct CMUnitTest rules[] = {
+    TRACKER_RULES(pool_cuda),
+};
 
-    return status != 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_CASES(rules)
+TEST_FILE(gpu_start, NULL)

@@ -6,10 +6,6 @@
 #ifndef VARVE_TESTS_SUPPORT_CALLSITES_H
 #define VARVE_TESTS_SUPPORT_CALLSITES_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "trace/format/callsite_file.h"

@@ -7,10 +7,6 @@
 #ifndef VARVE_TESTS_SUPPORT_COLLECTOR_H
 #define VARVE_TESTS_SUPPORT_COLLECTOR_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "trace/collector/clock.h"

@@ -2,10 +2,6 @@
 /*
  * See command.h. Everything fails the running test if it can't do its work.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"

@@ -7,10 +7,6 @@
 #ifndef VARVE_TESTS_SUPPORT_HISTORY_PYTHON_H
 #define VARVE_TESTS_SUPPORT_HISTORY_PYTHON_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 #include <stdio.h>
 

@@ -6,10 +6,6 @@
 #ifndef VARVE_TESTS_SUPPORT_QUERY_H
 #define VARVE_TESTS_SUPPORT_QUERY_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include <sqlite3.h>

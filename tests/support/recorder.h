@@ -9,10 +9,6 @@
 #ifndef VARVE_TESTS_SUPPORT_RECORDER_H
 #define VARVE_TESTS_SUPPORT_RECORDER_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "trace/collector/clock.h"

@@ -4,10 +4,6 @@
 #ifndef VARVE_TESTS_SUPPORT_SINK_ITEM_H
 #define VARVE_TESTS_SUPPORT_SINK_ITEM_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "trace/trace.h"

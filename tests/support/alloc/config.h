@@ -6,10 +6,6 @@
 #ifndef VARVE_TESTS_SUPPORT_ALLOC_CONFIG_H
 #define VARVE_TESTS_SUPPORT_ALLOC_CONFIG_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "alloc/alloc.h"

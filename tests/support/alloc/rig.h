@@ -10,10 +10,6 @@
 #ifndef VARVE_TESTS_SUPPORT_ALLOC_RIG_H
 #define VARVE_TESTS_SUPPORT_ALLOC_RIG_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "alloc/alloc.h"

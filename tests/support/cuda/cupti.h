@@ -118,13 +118,13 @@ static inline void play(const struct run *run)
 }
 
 /* Is there nothing to test? */
-static inline bool cupti_support_main_skips(void)
+static inline int cupti_support_start(void **state)
 {
+    (void)state;
     if (access(INJECTION, R_OK) != 0) {
-        puts("skipped: libvarve-cupti.so is not built (VARVE_CUPTI=OFF)");
-        return true;
+        skip_file("libvarve-cupti.so is not built (VARVE_CUPTI=OFF)");
     }
-    return false;
+    return 0;
 }
 
 /* ---- counting ---- */

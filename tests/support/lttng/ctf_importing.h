@@ -7,10 +7,6 @@
 #ifndef VARVE_TESTS_SUPPORT_LTTNG_CTF_IMPORTING_H
 #define VARVE_TESTS_SUPPORT_LTTNG_CTF_IMPORTING_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "analysis/import/ctf/ctf.h"
@@ -232,17 +228,17 @@ static inline void refuse(const char *folder, const char *word)
     assert_alone(false);
 }
 
-/* Whether babeltrace2 and the plug-in are there; else the reason is printed. */
-static inline bool can_import(void)
+/* Before the first case of a file: skips it unless babeltrace2 and the plug-in are there. */
+static inline int can_import(void **state)
 {
     struct varve_message message = {""};
 
+    (void)state;
     setenv("VARVE_BABELTRACE_PLUGIN", VARVE_BUILD_DIR "/babeltrace-plugin-varve.so", 1);
     if (!ctf_is_possible(&message)) {
-        printf("skipped: %s\n", message.text);
-        return false;
+        skip_file("%s", message.text);
     }
-    return true;
+    return 0;
 }
 
 #endif

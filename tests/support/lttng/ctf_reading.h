@@ -4,10 +4,6 @@
 #ifndef VARVE_TESTS_SUPPORT_LTTNG_CTF_READING_H
 #define VARVE_TESTS_SUPPORT_LTTNG_CTF_READING_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "analysis/import/ctf/plugin/sink.h"

@@ -8,10 +8,6 @@
 #ifndef VARVE_TESTS_SUPPORT_LTTNG_SESSION_H
 #define VARVE_TESTS_SUPPORT_LTTNG_SESSION_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "trace/collector/lttng/session.h"

@@ -15,9 +15,8 @@
 
 #include <string.h>
 
-static void test_every_kind_is_described(void **state)
+TEST(test_every_kind_is_described)
 {
-    (void)state;
     static const char *const groups[] = {"allocator", "storage", "remat", "heap", "device", "process"};
     unsigned count = 0;
     for (unsigned code = 0; code < 300; code++) {
@@ -45,9 +44,8 @@ static void test_every_kind_is_described(void **state)
 }
 
 /* Stored in every database: these numbers stay. */
-static void test_stable_codes(void **state)
+TEST(test_stable_codes)
 {
-    (void)state;
     assert_null(event_kind_info(0));
     assert_null(event_kind_info(VARVE_KIND_LIMIT));
     assert_string_equal(event_kind_info(VARVE_KIND_HEAP_REALLOC)->name, "heap_realloc");
@@ -63,9 +61,8 @@ static void test_stable_codes(void **state)
     assert_null(event_cause_text(100000));
 }
 
-static void test_error_texts(void **state)
+TEST(test_error_texts)
 {
-    (void)state;
     struct varve_message message;
     assert_string_equal(varve_strerror(VARVE_OK), "success");
     assert_string_equal(varve_strerror(VARVE_ERROR_FULL), "no space left");
@@ -83,9 +80,8 @@ static void test_error_texts(void **state)
 }
 
 /* What a trace calls the types of elements is what the storage layer calls them. */
-static void test_element_types(void **state)
+TEST(test_element_types)
 {
-    (void)state;
     int count = 0;
 #define ELEMENT_CHECK(code, NAME, text, size)                              \
     assert_string_equal(varve_dtype_name((enum varve_dtype)(code)), text); \
@@ -94,15 +90,4 @@ static void test_element_types(void **state)
     VARVE_ELEMENT_LIST(ELEMENT_CHECK)
 #undef ELEMENT_CHECK
     assert_int_equal(count, VARVE_DTYPE_LIMIT);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_kind_is_described),
-        cmocka_unit_test(test_stable_codes),
-        cmocka_unit_test(test_error_texts),
-        cmocka_unit_test(test_element_types),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

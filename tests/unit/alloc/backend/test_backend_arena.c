@@ -11,7 +11,7 @@ static void open_arena(struct rig *rig, const char *policy, uint64_t capacity)
 }
 
 /* Each stream gets a superblock of 1 MiB; large requests lie between them. */
-static void test_superblocks(void **state)
+TEST_WITH(test_superblocks, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b, c;
@@ -29,7 +29,7 @@ static void test_superblocks(void **state)
 }
 
 /* A superblock with a used block goes over to a stream, and the block comes back into it. */
-static void test_used_superblock_goes_over(void **state)
+TEST_WITH(test_used_superblock_goes_over, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -43,7 +43,7 @@ static void test_used_superblock_goes_over(void **state)
     assert_int_equal(take_on(rig, 3 * MIB, 7), a + 2048); /* it has been collected */
 }
 
-static void test_collected_when_full(void **state)
+TEST_WITH(test_collected_when_full, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t small[3];
@@ -60,7 +60,7 @@ static void test_collected_when_full(void **state)
     refused_on(rig, 300, 7, VARVE_ERROR_NO_MEMORY);
 }
 
-static void test_empty_ranges_go_back(void **state)
+TEST_WITH(test_empty_ranges_go_back, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -208,7 +208,7 @@ static void release(struct pieces *pieces)
     pieces_release(pieces);
 }
 
-static void test_random(void **state)
+TEST_WITH(test_random, rig_setup, rig_teardown)
 {
     static struct owners owners;
 
@@ -224,17 +224,4 @@ static void test_random(void **state)
                                           .streams = 3,
                                           .state = &owners},
                    4000);
-}
-
-int main(void)
-{
-#define RIG_TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_superblocks),
-        RIG_TEST(test_used_superblock_goes_over),
-        RIG_TEST(test_collected_when_full),
-        RIG_TEST(test_empty_ranges_go_back),
-        RIG_TEST(test_random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@ static void open_bfc(struct rig *rig, const char *policy, struct rig_options opt
     rig_open(rig, &options);
 }
 
-static void test_cut_and_waste(void **state)
+TEST_WITH(test_cut_and_waste, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -37,7 +37,7 @@ static void test_cut_and_waste(void **state)
     give(rig, b);
 }
 
-static void test_waste_is_an_option(void **state)
+TEST_WITH(test_waste_is_an_option, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -57,7 +57,7 @@ static void test_waste_is_an_option(void **state)
 }
 
 /* 2, 4; 20 does not fit into 8: 32, and that is not doubled; 32, 64. */
-static void test_regions_double(void **state)
+TEST_WITH(test_regions_double, rig_setup, rig_teardown)
 {
     static const uint64_t requests[] = {2, 4, 20, 32, 64}, regions[] = {2, 4, 32, 32, 64};
     struct rig *rig = *state;
@@ -73,7 +73,7 @@ static void test_regions_double(void **state)
 }
 
 /* The limit cuts a region; the device makes it smaller by tenths. */
-static void test_limits(void **state)
+TEST_WITH(test_limits, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -97,7 +97,7 @@ static void test_limits(void **state)
 }
 
 /* A chunk of another stream serves, and its stream is waited for. */
-static void test_one_pool_for_all_streams(void **state)
+TEST_WITH(test_one_pool_for_all_streams, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -162,7 +162,7 @@ static void release(struct pieces *pieces)
     }
 }
 
-static void test_random(void **state)
+TEST_WITH(test_random, rig_setup, rig_teardown)
 {
     struct regions regions = {2 * MIB};
 
@@ -176,14 +176,4 @@ static void test_random(void **state)
                                           .streams = 3,
                                           .state = &regions},
                    6000);
-}
-
-int main(void)
-{
-#define RIG_TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_cut_and_waste), RIG_TEST(test_waste_is_an_option),       RIG_TEST(test_regions_double),
-        RIG_TEST(test_limits),        RIG_TEST(test_one_pool_for_all_streams), RIG_TEST(test_random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,7 +69,7 @@ static void put(struct pieces *pieces, uint32_t at)
     }
 }
 
-static void test_random_decisions(void **state)
+TEST_WITH(test_random_decisions, rig_setup, rig_teardown)
 {
     pieces_compare(*state,
                    &(struct pieces_rules){.policy = "buddy:segment=1M",
@@ -167,7 +167,7 @@ static void bound_at_random(struct rig *rig, uint64_t seed, uint64_t limit, uint
     rig_close(rig);
 }
 
-static void test_bound_at_random(void **state)
+TEST_WITH(test_bound_at_random, rig_setup, rig_teardown)
 {
     uint64_t seed = test_first_seed(41);
 
@@ -179,7 +179,7 @@ static void test_bound_at_random(void **state)
 
 /* All of n bytes in use in blocks of 512; then, size by size, of each two neighbours one goes and blocks of the next size come
  * for what went: n/2 more for each size. */
-static void test_sequence_that_needs_the_most(void **state)
+TEST_WITH(test_sequence_that_needs_the_most, rig_setup, rig_teardown)
 {
     enum { COUNT = 2048, SIZES_USED = 8 };
     static uint64_t addrs[COUNT][2]; /* address and size; 0: none */
@@ -214,15 +214,4 @@ static void test_sequence_that_needs_the_most(void **state)
     reserved = (uint64_t)varve_alloc_memory_reserved(rig->alloc);
     assert_true(reserved >= n + SIZES_USED * n / 2);
     assert_true(reserved <= n + SIZES_USED * n / 2 + SEGMENT); /* the sum of what each size had */
-}
-
-int main(void)
-{
-#define RIG_TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_random_decisions),
-        RIG_TEST(test_bound_at_random),
-        RIG_TEST(test_sequence_that_needs_the_most),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
  */
 #include "support/alloc/pieces.h"
 
-static void test_exact_sizes(void **state)
+TEST_WITH(test_exact_sizes, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -21,7 +21,7 @@ static void test_exact_sizes(void **state)
     assert_int_not_equal(take_on(rig, 100, 9), a); /* another stream's arena */
 }
 
-static void test_free_all_blocks(void **state)
+TEST_WITH(test_free_all_blocks, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -41,7 +41,7 @@ static void test_free_all_blocks(void **state)
 }
 
 /* Beyond its own limit a request fails at once, and nothing is given back for it. */
-static void test_limit_of_the_pool(void **state)
+TEST_WITH(test_limit_of_the_pool, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -81,7 +81,7 @@ static uint64_t cut(const struct piece *piece, uint64_t bytes)
     return bytes;
 }
 
-static void test_random(void **state)
+TEST_WITH(test_random, rig_setup, rig_teardown)
 {
     pieces_compare(*state,
                    &(struct pieces_rules){.policy = "cupy-pool",
@@ -91,16 +91,4 @@ static void test_random(void **state)
                                           .cut = cut,
                                           .streams = 3},
                    6000);
-}
-
-int main(void)
-{
-#define RIG_TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_exact_sizes),
-        RIG_TEST(test_free_all_blocks),
-        RIG_TEST(test_limit_of_the_pool),
-        RIG_TEST(test_random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@ static void open_pool(struct rig *rig, const char *policy, uint64_t capacity)
     rig_open(rig, &(struct rig_options){.sim = {.capacity_bytes = capacity}, .policy = policy});
 }
 
-static void test_grows_by_its_own_size(void **state)
+TEST_WITH(test_grows_by_its_own_size, rig_setup, rig_teardown)
 {
     static const uint64_t requests[] = {3, 1, 4, 20}, pools[] = {3, 6, 12, 32};
     struct rig *rig = *state;
@@ -24,7 +24,7 @@ static void test_grows_by_its_own_size(void **state)
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 32 * MIB);
 }
 
-static void test_device_refuses(void **state)
+TEST_WITH(test_device_refuses, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -42,7 +42,7 @@ static void test_device_refuses(void **state)
 }
 
 /* Half of what is left, and free ranges go back for a request that does not fit into the rest. */
-static void test_maximum(void **state)
+TEST_WITH(test_maximum, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -63,7 +63,7 @@ static void test_maximum(void **state)
     give(rig, b);
 }
 
-static void test_options(void **state)
+TEST_WITH(test_options, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct varve_alloc_options options;
@@ -79,7 +79,7 @@ static void test_options(void **state)
 }
 
 /* One wait for a stolen block, one for a whole list. */
-static void test_other_streams(void **state)
+TEST_WITH(test_other_streams, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b, c;
@@ -180,7 +180,7 @@ static void keep(struct pieces *pieces)
     (void)pieces;
 }
 
-static void test_random(void **state)
+TEST_WITH(test_random, rig_setup, rig_teardown)
 {
     pieces_compare(*state,
                    &(struct pieces_rules){.policy = "rmm-pool",
@@ -192,18 +192,4 @@ static void test_random(void **state)
                                           .release = keep,
                                           .streams = STREAMS},
                    6000);
-}
-
-int main(void)
-{
-#define RIG_TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_grows_by_its_own_size),
-        RIG_TEST(test_device_refuses),
-        RIG_TEST(test_maximum),
-        RIG_TEST(test_options),
-        RIG_TEST(test_other_streams),
-        RIG_TEST(test_random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

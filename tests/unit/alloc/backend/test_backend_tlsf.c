@@ -6,7 +6,7 @@
 #include "support/alloc/pieces.h"
 
 /* 2^L ranges for each power of two: of 1 MiB to 2 MiB, 32 of 32 KiB, or 2 of 512 KiB. */
-static void test_second_level(void **state)
+TEST_WITH(test_second_level, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -27,7 +27,7 @@ static void test_second_level(void **state)
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 10 * MIB);
 }
 
-static void test_last_comes_first(void **state)
+TEST_WITH(test_last_comes_first, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b, c;
@@ -47,7 +47,7 @@ static void test_last_comes_first(void **state)
     assert_int_equal(take(rig, MIB), b);
 }
 
-static void test_released(void **state)
+TEST_WITH(test_released, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -116,7 +116,7 @@ static uint64_t cut(const struct piece *piece, uint64_t bytes)
     return bytes;
 }
 
-static void test_random(void **state)
+TEST_WITH(test_random, rig_setup, rig_teardown)
 {
     static const struct {
         const char *policy;
@@ -135,16 +135,4 @@ static void test_random(void **state)
                        3000);
         rig_close(*state);
     }
-}
-
-int main(void)
-{
-#define RIG_TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_second_level),
-        RIG_TEST(test_last_comes_first),
-        RIG_TEST(test_released),
-        RIG_TEST(test_random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

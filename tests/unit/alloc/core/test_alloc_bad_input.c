@@ -110,17 +110,17 @@ static void addresses(struct rig *rig, const char *config)
     rig_close(rig);
 }
 
-static void test_addresses(void **state)
+TEST_WITH(test_addresses, rig_setup, rig_teardown)
 {
     addresses(*state, NULL);
 }
 
-static void test_addresses_in_expandable_segments(void **state)
+TEST_WITH(test_addresses_in_expandable_segments, rig_setup, rig_teardown)
 {
     addresses(*state, "expandable_segments:True");
 }
 
-static void test_double_free(void **state)
+TEST_WITH(test_double_free, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t addr = prepare(rig, 0, NULL), pending;
@@ -135,7 +135,7 @@ static void test_double_free(void **state)
     assert_non_null(strstr(rig->message.text, "freed already"));
 }
 
-static void test_address_null(void **state)
+TEST_WITH(test_address_null, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct before before;
@@ -148,7 +148,7 @@ static void test_address_null(void **state)
 }
 
 /* An imported mapping's address is known by ipc_open alone: this device has none. */
-static void test_no_sharing(void **state)
+TEST_WITH(test_no_sharing, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct varve_alloc_ipc ipc;
@@ -165,7 +165,7 @@ static void test_no_sharing(void **state)
 
 /* ---- sizes ---- */
 
-static void test_sizes(void **state)
+TEST_WITH(test_sizes, rig_setup, rig_teardown)
 {
     static const uint64_t too_large[] = {UINT64_C(1) << 60, (UINT64_C(1) << 60) + 1, UINT64_C(1) << 63,
                                          UINT64_MAX - 511, UINT64_MAX};
@@ -194,7 +194,7 @@ static void test_sizes(void **state)
     assert_unchanged(rig, &before);
 }
 
-static void test_largest_size(void **state)
+TEST_WITH(test_largest_size, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -211,7 +211,7 @@ static void test_largest_size(void **state)
 
 /* ---- settings ---- */
 
-static void test_fractions(void **state)
+TEST_WITH(test_fractions, rig_setup, rig_teardown)
 {
     const double wrong[] = {0, -0.5, -1, 1.0000001, 2, __builtin_nan(""), __builtin_inf()};
     struct rig *rig = *state;
@@ -227,7 +227,7 @@ static void test_fractions(void **state)
     assert_unchanged(rig, &before);
 }
 
-static void test_opening(void **state)
+TEST_WITH(test_opening, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct varve_alloc_options options;
@@ -260,7 +260,7 @@ static void test_opening(void **state)
 }
 
 /* An allocator closes with everything in use, and the device has got it all back. */
-static void test_close_with_blocks_in_use(void **state)
+TEST_WITH(test_close_with_blocks_in_use, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     const struct varve_pool_id pool = {0, 8};
@@ -273,17 +273,4 @@ static void test_close_with_blocks_in_use(void **state)
     give(rig, addr); /* waits for the capture's end, which does not come */
     rig_close(rig);
     prepare(rig, 0, "expandable_segments:True");
-}
-
-int main(void)
-{
-#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_addresses),    RIG_TEST(test_addresses_in_expandable_segments),
-        RIG_TEST(test_double_free),  RIG_TEST(test_address_null),
-        RIG_TEST(test_no_sharing),   RIG_TEST(test_sizes),
-        RIG_TEST(test_largest_size), RIG_TEST(test_fractions),
-        RIG_TEST(test_opening),      RIG_TEST(test_close_with_blocks_in_use),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

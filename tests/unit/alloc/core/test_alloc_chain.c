@@ -8,7 +8,7 @@
 
 /* ---- without the chain ---- */
 
-static void test_first_block_and_hit(void **state)
+TEST_WITH(test_first_block_and_hit, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t addr;
@@ -29,7 +29,7 @@ static void test_first_block_and_hit(void **state)
 }
 
 /* Numbers of the device's order have no gaps, and an allocation's id comes back with its free. */
-static void test_numbers_of_records(void **state)
+TEST_WITH(test_numbers_of_records, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t addr, other;
@@ -58,7 +58,7 @@ static void test_numbers_of_records(void **state)
 
 /* The field for the size of the free block has 32 bits, for units of 512 bytes: it holds 2 TiB less one unit,
  * and its largest value means that or more. */
-static void test_sizes_beyond_the_field(void **state)
+TEST_WITH(test_sizes_beyond_the_field, rig_setup, rig_teardown)
 {
     const uint64_t tib = MIB << 20;
     const uint64_t bytes[] = {2 * tib - 2 * MIB, 2 * tib, 2 * tib + 2 * MIB, 5 * tib, 64 * tib};
@@ -103,7 +103,7 @@ static uint64_t giver_call(void *context, const struct varve_alloc_miss *miss)
     return giver->answer;
 }
 
-static void test_callback_serves(void **state)
+TEST_WITH(test_callback_serves, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct giver giver = {.rig = rig, .answer = true}, second = {.rig = rig};
@@ -133,7 +133,7 @@ static void test_callback_serves(void **state)
 }
 
 /* Without a word that it freed something there is no second search, although the block is there. */
-static void test_callback_that_denies(void **state)
+TEST_WITH(test_callback_that_denies, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct giver giver = {.rig = rig, .answer = false};
@@ -159,7 +159,7 @@ static uint64_t callback_none(void *context, const struct varve_alloc_miss *miss
     return 0;
 }
 
-static void test_callbacks_are_limited(void **state)
+TEST_WITH(test_callbacks_are_limited, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     int error = VARVE_OK;
@@ -177,7 +177,7 @@ static void test_callbacks_are_limited(void **state)
 
 /* ---- the limit ---- */
 
-static void test_limit_is_inclusive(void **state)
+TEST_WITH(test_limit_is_inclusive, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t addr;
@@ -194,7 +194,7 @@ static void test_limit_is_inclusive(void **state)
 }
 
 /* One byte less than total + segment: refused, also where a wrapped sum would fit. */
-static void test_limit_is_strict_above(void **state)
+TEST_WITH(test_limit_is_strict_above, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -208,7 +208,7 @@ static void test_limit_is_strict_above(void **state)
     take(rig, 20 * MIB);
 }
 
-static void test_limit_of_fraction(void **state)
+TEST_WITH(test_limit_of_fraction, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -247,7 +247,7 @@ static void chain_prepare(struct rig *rig, struct giver *giver)
     forget(rig);
 }
 
-static void test_whole_chain_serves_at_its_end(void **state)
+TEST_WITH(test_whole_chain_serves_at_its_end, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct giver giver;
@@ -269,7 +269,7 @@ static void test_whole_chain_serves_at_its_end(void **state)
     assert_int_equal(stats_of(rig).num_device_free, 3);
 }
 
-static void test_whole_chain_fails(void **state)
+TEST_WITH(test_whole_chain_fails, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct giver giver;
@@ -288,7 +288,7 @@ static void test_whole_chain_fails(void **state)
     assert_int_equal(stats_of(rig).num_ooms, 1);
 }
 
-static void test_chain_ends_after_gc(void **state)
+TEST_WITH(test_chain_ends_after_gc, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct giver giver;
@@ -303,7 +303,7 @@ static void test_chain_ends_after_gc(void **state)
     assert_int_equal(stats_of(rig).num_alloc_retries, 0);
 }
 
-static void test_chain_ends_after_release_available(void **state)
+TEST_WITH(test_chain_ends_after_release_available, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -337,7 +337,7 @@ static void pending_prepare(struct rig *rig, bool has_research)
     forget(rig);
 }
 
-static void test_freed_at_last_is_not_searched(void **state)
+TEST_WITH(test_freed_at_last_is_not_searched, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -351,7 +351,7 @@ static void test_freed_at_last_is_not_searched(void **state)
     assert_int_equal(stats_of(rig).num_alloc_retries, 1);
 }
 
-static void test_freed_at_last_is_searched_on_demand(void **state)
+TEST_WITH(test_freed_at_last_is_searched_on_demand, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -365,7 +365,7 @@ static void test_freed_at_last_is_searched_on_demand(void **state)
 
 /* ---- a device in trouble ---- */
 
-static void test_device_out_of_memory(void **state)
+TEST_WITH(test_device_out_of_memory, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -382,7 +382,7 @@ static void test_device_out_of_memory(void **state)
 }
 
 /* Anything but a lack of memory ends the request at once, and nothing is given back. */
-static void test_fatal_error_ends_the_chain(void **state)
+TEST_WITH(test_fatal_error_ends_the_chain, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -407,7 +407,7 @@ static void test_fatal_error_ends_the_chain(void **state)
 }
 
 /* The first attempt is an OOM of the device, the second one fatal. */
-static void test_fatal_error_of_the_retry(void **state)
+TEST_WITH(test_fatal_error_of_the_retry, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -422,7 +422,7 @@ static void test_fatal_error_of_the_retry(void **state)
 
 /* ---- the limit of allocated bytes ---- */
 
-static void test_limit_of_allocated_bytes(void **state)
+TEST_WITH(test_limit_of_allocated_bytes, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct giver giver = {.rig = rig, .answer = true};
@@ -452,7 +452,7 @@ static void test_limit_of_allocated_bytes(void **state)
 
 /* The block that the request would get is larger than the request, and so is its segment: neither may exceed the limit, and
  * what the device gave for it serves a later request. */
-static void test_limit_counts_whole_blocks(void **state)
+TEST_WITH(test_limit_counts_whole_blocks, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t segment;
@@ -470,7 +470,7 @@ static void test_limit_counts_whole_blocks(void **state)
 }
 
 /* Callbacks that free one block at a time are called until the request fits. */
-static void test_limit_calls_until_it_fits(void **state)
+TEST_WITH(test_limit_calls_until_it_fits, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct giver giver = {.rig = rig, .answer = true};
@@ -500,7 +500,7 @@ static uint64_t resort_call(void *context, const struct varve_alloc_miss *miss)
 }
 
 /* Called once all else has failed, until what it has freed serves, whether from the pool or by way of the device. */
-static void test_last_resort_serves(void **state)
+TEST_WITH(test_last_resort_serves, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct giver giver = {.rig = rig};
@@ -533,7 +533,7 @@ static void test_last_resort_serves(void **state)
 }
 
 /* It gives up: so does the request, with the accounting. */
-static void test_last_resort_gives_up(void **state)
+TEST_WITH(test_last_resort_gives_up, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct giver giver = {.rig = rig};
@@ -549,24 +549,4 @@ static void test_last_resort_gives_up(void **state)
     varve_alloc_remove_callbacks(rig->alloc, &giver);
     refused(rig, 60 * MIB, VARVE_ERROR_NO_MEMORY);
     assert_int_equal(giver.calls, 2);
-}
-
-int main(void)
-{
-#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_first_block_and_hit),           RIG_TEST(test_numbers_of_records),
-        RIG_TEST(test_sizes_beyond_the_field),        RIG_TEST(test_callback_serves),
-        RIG_TEST(test_callback_that_denies),          RIG_TEST(test_callbacks_are_limited),
-        RIG_TEST(test_limit_of_allocated_bytes),      RIG_TEST(test_limit_counts_whole_blocks),
-        RIG_TEST(test_limit_calls_until_it_fits),     RIG_TEST(test_limit_is_inclusive),
-        RIG_TEST(test_limit_is_strict_above),         RIG_TEST(test_limit_of_fraction),
-        RIG_TEST(test_whole_chain_serves_at_its_end), RIG_TEST(test_whole_chain_fails),
-        RIG_TEST(test_chain_ends_after_gc),           RIG_TEST(test_chain_ends_after_release_available),
-        RIG_TEST(test_freed_at_last_is_not_searched), RIG_TEST(test_freed_at_last_is_searched_on_demand),
-        RIG_TEST(test_device_out_of_memory),          RIG_TEST(test_fatal_error_ends_the_chain),
-        RIG_TEST(test_fatal_error_of_the_retry),      RIG_TEST(test_last_resort_serves),
-        RIG_TEST(test_last_resort_gives_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

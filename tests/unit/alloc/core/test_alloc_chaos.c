@@ -170,7 +170,7 @@ static void chaos_run(struct rig *rig, const char *config, const char *policy, b
     rig_close(rig);
 }
 
-static void test_anything_anywhere(void **state)
+TEST_WITH(test_anything_anywhere, rig_setup, rig_teardown)
 {
     static const char *const configs[] = {
         "",
@@ -187,10 +187,3 @@ static void test_anything_anywhere(void **state)
 }
 
 /* Slow: a hundred thousand requests, each within others. */
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_anything_anywhere, rig_setup, rig_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -4,10 +4,6 @@
  * table of divisions, the order that options are read in, any locale, and the two environment variables. What
  * is refused is in test_alloc_config_errors.c.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/alloc/config.h"
@@ -30,11 +26,10 @@ static void assert_divisions(const char *text, const uint64_t expected[VARVE_ALL
 
 /* ---- What is accepted ---- */
 
-static void test_defaults(void **state)
+TEST(test_defaults)
 {
     static const char *const nothing[] = {"", " \t\n"};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct varve_alloc_config config = parsed(nothing[i]);
 
@@ -53,11 +48,10 @@ static void test_defaults(void **state)
     }
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     struct varve_alloc_config config;
 
-    (void)state;
     config = parsed("max_split_size_mb:64");
     assert_int_equal(config.max_split_size, 64 * MIB);
     assert_int_equal(config.max_non_split_rounding_size, 20 * MIB);
@@ -70,11 +64,10 @@ static void test_sizes(void **state)
     assert_true(config.max_non_split_rounding_size == UINT64_C(1) << 60);
 }
 
-static void test_large_segments_are_read_first(void **state)
+TEST(test_large_segments_are_read_first)
 {
     struct varve_alloc_config config;
 
-    (void)state;
     config = parsed("large_segment_size_mb:11");
     assert_int_equal(config.large_segment_size, 11 * MIB);
     assert_int_equal(config.max_non_split_rounding_size, 11 * MIB);
@@ -91,11 +84,10 @@ static void test_large_segments_are_read_first(void **state)
             "at character 19, found \"64\"");
 }
 
-static void test_flags(void **state)
+TEST(test_flags)
 {
     struct varve_alloc_config config;
 
-    (void)state;
     config = parsed("expandable_segments:True");
     assert_true(config.expandable_segments && !config.release_lock_on_cudamalloc);
     config = parsed("release_lock_on_cudamalloc:True");
@@ -107,9 +99,8 @@ static void test_flags(void **state)
     assert_false(parsed("expandable_segments:True,expandable_segments:False").expandable_segments);
 }
 
-static void test_fractions(void **state)
+TEST(test_fractions)
 {
-    (void)state;
     assert_true(parsed("garbage_collection_threshold:0.7").garbage_collection_threshold == 0.7);
     assert_true(parsed("garbage_collection_threshold:1e-3").garbage_collection_threshold == 1e-3);
     assert_true(parsed("per_process_memory_fraction:0").memory_fraction == 0);
@@ -117,22 +108,20 @@ static void test_fractions(void **state)
     assert_true(parsed("per_process_memory_fraction:1.0").memory_fraction == 1);
 }
 
-static void test_white_space_and_commas(void **state)
+TEST(test_white_space_and_commas)
 {
     struct varve_alloc_config config;
 
-    (void)state;
     config = parsed(" max_split_size_mb : 6 4 ,\texpandable_ segments:\nTr ue , ");
     assert_int_equal(config.max_split_size, 64 * MIB);
     assert_true(config.expandable_segments);
     assert_true(parsed("expandable_segments:True,").expandable_segments);
 }
 
-static void test_host_options_are_dropped(void **state)
+TEST(test_host_options_are_dropped)
 {
     struct varve_alloc_config config, defaults;
 
-    (void)state;
     varve_alloc_config_init(&defaults);
     config = parsed("pinned_use_cuda_host_register:True,pinned_num_register_threads:128,backend:native,"
                     "pinned_reserve_segment_size_mb:2048,pinned_use_background_threads:False");
@@ -153,9 +142,8 @@ static void test_host_options_are_dropped(void **state)
 
 /* ---- Divisions ---- */
 
-static void test_divisions(void **state)
+TEST(test_divisions)
 {
-    (void)state;
     assert_divisions("roundup_power2_divisions:8",
                      (uint64_t[16]){8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8});
     assert_divisions("roundup_power2_divisions:1",
@@ -187,11 +175,10 @@ static void test_divisions(void **state)
                      (uint64_t[16]){8, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2});
 }
 
-static void test_any_locale(void **state)
+TEST(test_any_locale)
 {
     static const char *const names[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE.utf8"};
 
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         if (setlocale(LC_ALL, names[i]) == NULL) {
             continue;
@@ -203,12 +190,11 @@ static void test_any_locale(void **state)
 
 /* ---- Environment, check, distance ---- */
 
-static void test_environment(void **state)
+TEST(test_environment)
 {
     struct varve_alloc_config config;
     struct varve_message message;
 
-    (void)state;
     unsetenv("PYTORCH_CUDA_ALLOC_CONF");
     unsetenv("PYTORCH_ALLOC_CONF");
     memset(&config, 0xa5, sizeof(config));
@@ -242,11 +228,10 @@ static void assert_wrong(struct varve_alloc_config config, const char *field)
     assert_non_null(strstr(message.text, field));
 }
 
-static void test_check(void **state)
+TEST(test_check)
 {
     struct varve_alloc_config good, config;
 
-    (void)state;
     varve_alloc_config_init(&good);
     assert_int_equal(varve_alloc_config_check(&good, NULL), VARVE_OK);
     config = good, config.roundup_power2_divisions[15] = 3, assert_wrong(config, "roundup_power2_divisions");
@@ -261,33 +246,12 @@ static void test_check(void **state)
     config = good, memset(config.text, 'x', sizeof(config.text)), assert_wrong(config, "text");
 }
 
-static void test_distance(void **state)
+TEST(test_distance)
 {
-    (void)state;
     assert_int_equal(config_text_distance("", ""), 0);
     assert_int_equal(config_text_distance("", "abc"), 3);
     assert_int_equal(config_text_distance("abc", ""), 3);
     assert_int_equal(config_text_distance("kitten", "sitting"), 3);
     assert_int_equal(config_text_distance("segment", "segments"), 1);
     assert_int_equal(config_text_distance("backend", "bakcend"), 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_large_segments_are_read_first),
-        cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_fractions),
-        cmocka_unit_test(test_white_space_and_commas),
-        cmocka_unit_test(test_host_options_are_dropped),
-        cmocka_unit_test(test_divisions),
-        cmocka_unit_test(test_any_locale),
-        cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_check),
-        cmocka_unit_test(test_distance),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,10 +3,6 @@
  * Mistakes in configuration strings: each is refused with a message that says which option, what was found,
  * where, and what would be right, and leaves the configuration as it was.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/alloc/config.h"
@@ -15,14 +11,13 @@
 
 /* ---- Divisions ---- */
 
-static void test_wrong_divisions(void **state)
+TEST(test_wrong_divisions)
 {
     static const char scalar[] = "option roundup_power2_divisions: expected a power of two, or a table "
                                  "\"[size:divisions,...]\", at character 26, found \"%s\"";
     static const char *const scalars[] = {"0", "3", "a", "-8", "]"};
     char text[64], reason[200];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(scalars) / sizeof(scalars[0]); i++) {
         snprintf(text, sizeof(text), "roundup_power2_divisions:%s", scalars[i]);
         snprintf(reason, sizeof(reason), scalar, scalars[i]);
@@ -53,13 +48,12 @@ static void test_wrong_divisions(void **state)
 
 /* ---- Errors ---- */
 
-static void test_values_out_of_range(void **state)
+TEST(test_values_out_of_range)
 {
     static const char *const sizes[] = {
         "19", "0", "-64", "+64", "64MB", "64.5", "", "True", "18446744073709551616", "36893488147419103296"};
     char text[64], reason[200];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         snprintf(text, sizeof(text), "max_split_size_mb:%s", sizes[i]);
         snprintf(
@@ -82,14 +76,13 @@ static void test_values_out_of_range(void **state)
             "\"1099511627776\"");
 }
 
-static void test_reals_out_of_range(void **state)
+TEST(test_reals_out_of_range)
 {
     static const char *const thresholds[] = {"0",   "1",    "1.5",  "-0.5", "nan",
                                              "inf", "0.5x", "half", "0,5",  "1e-999"};
     static const char *const fractions[] = {"1.01", "-0.1", "nan", "1e400", "50%"};
     char text[64], reason[200];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(thresholds) / sizeof(thresholds[0]); i++) {
         snprintf(text, sizeof(text), "garbage_collection_threshold:%s", thresholds[i]);
         snprintf(
@@ -113,12 +106,11 @@ static void test_reals_out_of_range(void **state)
     }
 }
 
-static void test_flags_are_spelt_as_in_python(void **state)
+TEST(test_flags_are_spelt_as_in_python)
 {
     static const char *const values[] = {"true", "FALSE", "1", "yes", "Truee", "[", ":"};
     char text[64], reason[200];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
         snprintf(text, sizeof(text), "expandable_segments:%s", values[i]);
         snprintf(reason, sizeof(reason),
@@ -128,9 +120,8 @@ static void test_flags_are_spelt_as_in_python(void **state)
     }
 }
 
-static void test_backends(void **state)
+TEST(test_backends)
 {
-    (void)state;
     refused("backend:cudaMallocAsync",
             "option backend: expected native (the driver's own pools are the policy cuda-async) "
             "at character 9, found \"cudaMallocAsync\"");
@@ -138,9 +129,8 @@ static void test_backends(void **state)
             "option backend: expected native (others are not supported) at character 9, found \"Native\"");
 }
 
-static void test_syntax(void **state)
+TEST(test_syntax)
 {
-    (void)state;
     refused(",expandable_segments:True", "expected the name of an option at character 1, found \",\"");
     refused("expandable_segments:True,,", "expected the name of an option at character 26, found \",\"");
     refused("expandable_segments", "option expandable_segments: expected \":\" and a value at character 20, "
@@ -153,9 +143,8 @@ static void test_syntax(void **state)
             "option expandable_segments: expected \",\" or the end at character 43, found \":\"");
 }
 
-static void test_unknown_names(void **state)
+TEST(test_unknown_names)
 {
-    (void)state;
     refused("max_split_size:64",
             "unknown option \"max_split_size\" at character 1; the nearest one is max_split_size_mb");
     refused("expandable_segments:True, garbage_colection_treshold:0.8",
@@ -174,14 +163,13 @@ static void test_unknown_names(void **state)
             "whose rules hold here; remove it");
 }
 
-static void test_long_and_hostile_strings(void **state)
+TEST(test_long_and_hostile_strings)
 {
     static char text[5000];
     struct varve_message message = {""};
     struct varve_alloc_config config;
     size_t length;
 
-    (void)state;
     memset(text, 'x', sizeof(text) - 1);
     refused(text, "an option string has at most 1023 characters; this one has 4999");
     text[1023] = '\0';
@@ -200,16 +188,4 @@ static void test_long_and_hostile_strings(void **state)
     }
     snprintf(text + length, sizeof(text) - length, "]");
     assert_int_equal(parsed(text).roundup_power2_divisions[1], 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_divisions),    cmocka_unit_test(test_values_out_of_range),
-        cmocka_unit_test(test_reals_out_of_range), cmocka_unit_test(test_flags_are_spelt_as_in_python),
-        cmocka_unit_test(test_backends),           cmocka_unit_test(test_syntax),
-        cmocka_unit_test(test_unknown_names),      cmocka_unit_test(test_long_and_hostile_strings),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@ static void expandable_open(struct rig *rig, uint64_t limit)
                       .sim.capacity_bytes = 200 * MIB, .config = "expandable_segments:True", .limit = limit});
 }
 
-static void test_first_growth(void **state)
+TEST_WITH(test_first_growth, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -31,7 +31,7 @@ static void test_first_growth(void **state)
 }
 
 /* What is free at the end is filled up first. */
-static void test_growth_goes_on(void **state)
+TEST_WITH(test_growth_goes_on, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -50,7 +50,7 @@ static void test_growth_goes_on(void **state)
 }
 
 /* One reservation for each pool and stream; small pools grow by 2 MiB. */
-static void test_a_segment_per_stream_and_pool(void **state)
+TEST_WITH(test_a_segment_per_stream_and_pool, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b, c;
@@ -69,7 +69,7 @@ static void test_a_segment_per_stream_and_pool(void **state)
 }
 
 /* In large pools too every remainder is kept. */
-static void test_any_remainder_is_kept(void **state)
+TEST_WITH(test_any_remainder_is_kept, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -84,7 +84,7 @@ static void test_any_remainder_is_kept(void **state)
 }
 
 /* The limit is tested with the segment that there would be without expandable ones. */
-static void test_limit_knows_no_units(void **state)
+TEST_WITH(test_limit_knows_no_units, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -100,7 +100,7 @@ static void test_limit_knows_no_units(void **state)
 }
 
 /* A block in the middle is taken rather than the one that could grow, if the search meets it next. */
-static void test_least_growth(void **state)
+TEST_WITH(test_least_growth, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -131,7 +131,7 @@ static uint64_t hole_prepare(struct rig *rig)
     return a;
 }
 
-static void test_unmapping_leaves_the_edges(void **state)
+TEST_WITH(test_unmapping_leaves_the_edges, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a = hole_prepare(rig);
@@ -149,7 +149,7 @@ static void test_unmapping_leaves_the_edges(void **state)
 }
 
 /* Free memory on both sides of the hole counts for a request, at the lowest place. */
-static void test_hole_is_filled(void **state)
+TEST_WITH(test_hole_is_filled, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a = hole_prepare(rig), base, bytes;
@@ -168,7 +168,7 @@ static void test_hole_is_filled(void **state)
 }
 
 /* Too large for the hole: behind everything. */
-static void test_hole_is_too_small(void **state)
+TEST_WITH(test_hole_is_too_small, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a = hole_prepare(rig);
@@ -179,7 +179,7 @@ static void test_hole_is_too_small(void **state)
     expect_segment(rig, a + 40 * MIB, "-15M a5M a51M -9M");
 }
 
-static void test_all_is_unmapped(void **state)
+TEST_WITH(test_all_is_unmapped, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -199,7 +199,7 @@ static void test_all_is_unmapped(void **state)
 }
 
 /* Less than a unit is free: nothing happens at all. */
-static void test_no_whole_unit(void **state)
+TEST_WITH(test_no_whole_unit, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -212,7 +212,7 @@ static void test_no_whole_unit(void **state)
     assert_int_equal(calls_of(rig, VARVE_DEVICE_VMM_UNMAP), 0);
 }
 
-static void test_retry_unmaps(void **state)
+TEST_WITH(test_retry_unmaps, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -232,7 +232,7 @@ static void test_retry_unmaps(void **state)
 /* ---- a device in trouble ---- */
 
 /* The third unit of four stays mapped, and the fourth with it: they are in use as before, and go the next time. */
-static void test_device_keeps_units(void **state)
+TEST_WITH(test_device_keeps_units, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -270,28 +270,28 @@ static void unit_fails(struct rig *rig, enum varve_device_call call, uint64_t nt
     rig_close(rig);
 }
 
-static void test_create_fails(void **state)
+TEST_WITH(test_create_fails, rig_setup, rig_teardown)
 {
     unit_fails(*state, VARVE_DEVICE_VMM_CREATE, 3);
 }
 
-static void test_map_fails(void **state)
+TEST_WITH(test_map_fails, rig_setup, rig_teardown)
 {
     unit_fails(*state, VARVE_DEVICE_VMM_MAP, 3);
 }
 
-static void test_access_fails(void **state)
+TEST_WITH(test_access_fails, rig_setup, rig_teardown)
 {
     unit_fails(*state, VARVE_DEVICE_VMM_SET_ACCESS, 1);
 }
 
-static void test_reserve_fails(void **state)
+TEST_WITH(test_reserve_fails, rig_setup, rig_teardown)
 {
     unit_fails(*state, VARVE_DEVICE_VMM_RESERVE, 1);
 }
 
 /* A lack of memory sends the request through its chain, and the second attempt succeeds. */
-static void test_create_lacks_memory_once(void **state)
+TEST_WITH(test_create_lacks_memory_once, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -305,7 +305,7 @@ static void test_create_lacks_memory_once(void **state)
 }
 
 /* Two holes to fill, the second one fails: the first stays mapped, and free. */
-static void test_what_was_mapped_stays(void **state)
+TEST_WITH(test_what_was_mapped_stays, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b, c;
@@ -328,7 +328,7 @@ static void test_what_was_mapped_stays(void **state)
 }
 
 /* More than all addresses of a segment: an error, and nothing stays mapped. */
-static void test_larger_than_a_segment(void **state)
+TEST_WITH(test_larger_than_a_segment, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -356,7 +356,7 @@ static int place_spy(void *context, uint64_t bytes, uint64_t stream,
 }
 
 /* A scripted device learns whose addresses they are. */
-static void test_private_pool(void **state)
+TEST_WITH(test_private_pool, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     const struct varve_pool_id pool = {3, 4};
@@ -381,7 +381,7 @@ static void test_private_pool(void **state)
 }
 
 /* A peer gets access to what is mapped, and to what will be. */
-static void test_peers(void **state)
+TEST_WITH(test_peers, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -394,34 +394,4 @@ static void test_peers(void **state)
     assert_int_equal(calls_of(rig, VARVE_DEVICE_VMM_SET_ACCESS), 5);
     assert_true(varve_alloc_enable_peer(rig->alloc, 0) < 0); /* itself */
     assert_true(varve_alloc_enable_peer(rig->alloc, -1) < 0);
-}
-
-int main(void)
-{
-#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_first_growth),
-        RIG_TEST(test_growth_goes_on),
-        RIG_TEST(test_a_segment_per_stream_and_pool),
-        RIG_TEST(test_any_remainder_is_kept),
-        RIG_TEST(test_limit_knows_no_units),
-        RIG_TEST(test_least_growth),
-        RIG_TEST(test_unmapping_leaves_the_edges),
-        RIG_TEST(test_hole_is_filled),
-        RIG_TEST(test_hole_is_too_small),
-        RIG_TEST(test_all_is_unmapped),
-        RIG_TEST(test_no_whole_unit),
-        RIG_TEST(test_retry_unmaps),
-        RIG_TEST(test_device_keeps_units),
-        RIG_TEST(test_create_fails),
-        RIG_TEST(test_map_fails),
-        RIG_TEST(test_access_fails),
-        RIG_TEST(test_reserve_fails),
-        RIG_TEST(test_create_lacks_memory_once),
-        RIG_TEST(test_what_was_mapped_stays),
-        RIG_TEST(test_larger_than_a_segment),
-        RIG_TEST(test_private_pool),
-        RIG_TEST(test_peers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,10 +3,6 @@
  * Folded records are the same events: two allocators do the same, one records event by event and one folds; unfolded, the
  * latter's records are the former's, field by field. Sizes that no folded record can hold go out one by one.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "alloc/alloc.h"
@@ -85,9 +81,8 @@ static void compare(const char *config)
     kept_close(&folding.kept);
 }
 
-static void test_same_events(void **state)
+TEST(test_same_events)
 {
-    (void)state;
     compare("");
     compare("expandable_segments:True");
     compare("max_split_size_mb:32");
@@ -95,12 +90,11 @@ static void test_same_events(void **state)
 }
 
 /* Nobody records, or a second sink wants each event. */
-static void test_not_folded(void **state)
+TEST(test_not_folded)
 {
     struct side side;
     uint64_t random = 3;
 
-    (void)state;
     varve_emit_may_fold = 0;
     side_open(&side, "", true);
     for (unsigned i = 0; i < 500; i++) {
@@ -111,9 +105,8 @@ static void test_not_folded(void **state)
     kept_close(&side.kept);
 }
 
-static void test_what_fits(void **state)
+TEST(test_what_fits)
 {
-    (void)state;
     assert_true(varve_fold_fits(0));
     assert_true(varve_fold_fits(512));
     assert_true(varve_fold_fits(UINT64_C(0xffffffff) * 512));
@@ -123,7 +116,7 @@ static void test_what_fits(void **state)
 }
 
 /* Of other kinds the flag means something else. */
-static void test_stray_flag(void **state)
+TEST(test_stray_flag)
 {
     const struct varve_record record = {
         .addr = 1,
@@ -134,20 +127,7 @@ static void test_stray_flag(void **state)
     };
     struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
 
-    (void)state;
     assert_false(varve_record_is_folded(&record));
     assert_int_equal(varve_record_unfold(&record, parts), 1);
     assert_memory_equal(&parts[0], &record, sizeof(record));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_events),
-        cmocka_unit_test(test_not_folded),
-        cmocka_unit_test(test_what_fits),
-        cmocka_unit_test(test_stray_flag),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,10 +4,6 @@
  * device and an allocator of its own, reads and answers in the same memory. One mapping for each segment,
  * however many of its blocks are open; what was never opened, or has been closed, can't be closed.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "alloc/alloc.h"
@@ -151,7 +147,7 @@ static pid_t start_other(int *offers_out, int *answers_out)
     return child;
 }
 
-static void test_between_processes(void **state)
+TEST(test_between_processes)
 {
     int offers, answers, failed = -1, status;
     pid_t child = start_other(&offers, &answers);
@@ -160,7 +156,6 @@ static void test_between_processes(void **state)
     struct varve_alloc *alloc = NULL;
     uint64_t addr[BLOCKS] = {0};
 
-    (void)state;
     memset(&offer, 0, sizeof(offer));
     assert_int_equal(open_both(&device, &alloc), VARVE_OK);
     for (int i = 0; i < BLOCKS; i++) {
@@ -185,7 +180,7 @@ static void test_between_processes(void **state)
 }
 
 /* A handle outlives its segment: it is refused then, also when new memory lies in its place. */
-static void test_handle_of_a_freed_segment(void **state)
+TEST(test_handle_of_a_freed_segment)
 {
     struct varve_device *devices[2] = {NULL};
     struct varve_alloc *allocs[2] = {NULL};
@@ -193,7 +188,6 @@ static void test_handle_of_a_freed_segment(void **state)
     struct varve_message message = {""};
     uint64_t addr = 0, other;
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(open_both(&devices[i], &allocs[i]), VARVE_OK);
     }
@@ -213,7 +207,7 @@ static void test_handle_of_a_freed_segment(void **state)
 }
 
 /* Expandable segments are no single piece of memory that a handle could name. */
-static void test_expandable_segments_are_not_exported(void **state)
+TEST(test_expandable_segments_are_not_exported)
 {
     struct varve_alloc_options options;
     struct varve_device *device = NULL;
@@ -221,7 +215,6 @@ static void test_expandable_segments_are_not_exported(void **state)
     struct varve_alloc_ipc ipc;
     uint64_t addr;
 
-    (void)state;
     varve_alloc_options_init(&options);
     options.config.expandable_segments = true;
     assert_int_equal(varve_host_open(&(struct varve_host_options){.limit_bytes = 100 * MIB}, &device, NULL),
@@ -233,14 +226,4 @@ static void test_expandable_segments_are_not_exported(void **state)
     assert_int_equal(varve_alloc_ipc_export(alloc, addr, &ipc), VARVE_ERROR_UNSUPPORTED);
     varve_alloc_close(alloc);
     device->ops->close(device);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_between_processes),
-        cmocka_unit_test(test_handle_of_a_freed_segment),
-        cmocka_unit_test(test_expandable_segments_are_not_exported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,10 +4,6 @@
  * hold the lock for a moment or long enough that the others sleep; each adds to a sum that is not atomic. A
  * lost wake-up would leave a thread asleep for ever: then the test runs into its time limit.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "alloc/core/state/lock.h"
@@ -103,30 +99,27 @@ static void contend(struct shared *shared)
     assert_null(shared->lock.owner);
 }
 
-static void test_one_holder(void **state)
+TEST(test_one_holder)
 {
     static struct shared shared;
 
-    (void)state;
     lock_init(&shared.lock);
     contend(&shared);
 }
 
-static void test_one_holder_without_membarrier(void **state)
+TEST(test_one_holder_without_membarrier)
 {
     static struct shared shared;
 
-    (void)state;
     shared.lock.fenced = FENCED;
     shared.lock.waiters = 1;
     contend(&shared);
 }
 
-static void test_one_holder_where_membarrier_went(void **state)
+TEST(test_one_holder_where_membarrier_went)
 {
     static struct shared shared;
 
-    (void)state;
     shared.lock.fenced = FENCED_LATE;
     shared.lock.waiters = 1;
     contend(&shared);
@@ -162,28 +155,15 @@ static void *play(void *context)
     return NULL;
 }
 
-static void test_turns(void **state)
+TEST(test_turns)
 {
     static struct turns turns;
     struct player players[2] = {{&turns, 0}, {&turns, 1}};
     pthread_t other;
 
-    (void)state;
     lock_init(&turns.lock);
     assert_int_equal(pthread_create(&other, NULL, play, &players[1]), 0);
     play(&players[0]);
     assert_int_equal(pthread_join(other, NULL), 0);
     assert_int_equal(turns.turn, 2 * (ROUNDS / 4));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_holder),
-        cmocka_unit_test(test_one_holder_without_membarrier),
-        cmocka_unit_test(test_one_holder_where_membarrier_went),
-        cmocka_unit_test(test_turns),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,14 +144,13 @@ static uint64_t number_from(const char *name, uint64_t otherwise)
     return text && *text ? strtoull(text, NULL, 0) : otherwise;
 }
 
-static void test_random_operations(void **state)
+TEST(test_random_operations)
 {
     uint64_t seed = test_first_seed(1);
     uint64_t steps = number_from("VARVE_MODEL_STEPS", DEFAULT_STEPS);
     struct alloc_pair_op *ops = calloc(ALLOC_RANDOM_STEPS_MAX, sizeof(*ops));
     size_t count;
 
-    (void)state;
     assert_non_null(ops);
     for (uint64_t done = 0; done < steps; done += count, seed++) {
         struct alloc_pair_difference difference;
@@ -167,7 +166,7 @@ static void test_random_operations(void **state)
 
 /* Too rare for chance: the memory of a pool that may go is unmapped while another pool is being allocated to.
  * The synchronisation with its stream completes what a pending block of a third pool waits for. */
-static void test_unmap_synchronizes(void **state)
+TEST(test_unmap_synchronizes)
 {
     static const struct alloc_pair_op ops[] = {
         {.kind = ALLOC_PAIR_BEGIN, .pick = 0},
@@ -189,20 +188,9 @@ static void test_unmap_synchronizes(void **state)
     struct alloc_pair_setup setup = {.capacity = 1000 * MIB, .check_every = 1};
     struct alloc_pair_difference difference;
 
-    (void)state;
     varve_alloc_config_init(&setup.config);
     setup.config.expandable_segments = true;
     if (!alloc_pair_run(&setup, ops, sizeof(ops) / sizeof(ops[0]), &difference)) {
         fail_msg("step %zu: %s", difference.step, difference.text);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unmap_synchronizes),
-        cmocka_unit_test(test_random_operations),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

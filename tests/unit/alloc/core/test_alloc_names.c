@@ -48,7 +48,7 @@ static void work(struct rig *rig)
     }
 }
 
-static void test_reported(void **state)
+TEST_WITH(test_reported, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     bool is_reported[8] = {false};
@@ -83,7 +83,7 @@ static void test_reported(void **state)
     rig->count = rig->mark = 0;
 }
 
-static void test_not_reported(void **state)
+TEST_WITH(test_not_reported, rig_setup, rig_teardown)
 {
     static const unsigned streams[] = {1, 2, 0, 3, 3};
     struct rig *rig = *state;
@@ -101,18 +101,7 @@ static void test_not_reported(void **state)
     rig->count = rig->mark = 0;
 }
 
-static void test_the_ring_emits(void **state)
+TEST(test_the_ring_emits)
 {
-    (void)state;
     assert_true(varve_alloc_recorder_ring.emits_names);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_reported, rig_setup, rig_teardown),
-        cmocka_unit_test_setup_teardown(test_not_reported, rig_setup, rig_teardown),
-        cmocka_unit_test(test_the_ring_emits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,11 +4,8 @@
  * mmap families in this program, which stand before those of the C library and count, and by the kernel,
  * which kills a process in strict mode at its first system call. The same random work is done several times
  * before, until nothing is new. Sanitizers bring their own malloc, so that the test is not for their builds.
+ * Program of its own: it defines malloc.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "alloc/alloc.h"
@@ -36,10 +33,9 @@
 
 #ifdef HAS_SANITIZER
 
-int main(void)
+TEST(test_no_malloc)
 {
-    fputs("skipped: sanitizers bring their own malloc\n", stderr);
-    return 77;
+    skip("sanitizers bring their own malloc");
 }
 
 #else
@@ -200,13 +196,12 @@ static void counted(const char *config)
     device->ops->close(device);
 }
 
-static void test_counters_count(void **state)
+TEST(test_counters_count)
 {
     unsigned long mallocs = malloc_calls, maps = map_calls;
     void *volatile memory = malloc(100);
     void *pages;
 
-    (void)state;
     free(memory);
     assert_int_equal(malloc_calls - mallocs, 2);
     pages = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -215,21 +210,18 @@ static void test_counters_count(void **state)
     assert_int_equal(map_calls - maps, 2);
 }
 
-static void test_no_malloc(void **state)
+TEST(test_no_malloc)
 {
-    (void)state;
     counted("");
 }
 
-static void test_no_malloc_with_options(void **state)
+TEST(test_no_malloc_with_options)
 {
-    (void)state;
     counted("max_split_size_mb:20,roundup_power2_divisions:4");
 }
 
-static void test_no_malloc_in_expandable_segments(void **state)
+TEST(test_no_malloc_in_expandable_segments)
 {
-    (void)state;
     counted("expandable_segments:True");
 }
 
@@ -260,13 +252,12 @@ static int status_of(struct varve_alloc *alloc, bool is_breaking)
     return status;
 }
 
-static void test_no_system_call(void **state)
+TEST(test_no_system_call)
 {
     struct varve_device *device;
     struct varve_alloc *alloc;
     int status;
 
-    (void)state;
     work_open("", NULL, &device, &alloc);
     status = status_of(alloc, false);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
@@ -280,18 +271,6 @@ static void test_no_system_call(void **state)
     assert_true(WIFSIGNALED(status));
     varve_alloc_close(alloc);
     device->ops->close(device);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counters_count),
-        cmocka_unit_test(test_no_malloc),
-        cmocka_unit_test(test_no_malloc_with_options),
-        cmocka_unit_test(test_no_malloc_in_expandable_segments),
-        cmocka_unit_test(test_no_system_call),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
 #endif

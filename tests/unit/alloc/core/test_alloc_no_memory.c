@@ -2,6 +2,7 @@
 /*
  * The allocator's own memory runs out: a realloc in this program, which stands before the C library's, fails
  * when the test says so. The request fails, nothing is half made, and the same request succeeds later.
+ * Program of its own: it defines realloc.
  */
 #include "support/alloc/rig.h"
 
@@ -24,9 +25,15 @@ void *realloc(void *old, size_t bytes)
     return next(old, bytes);
 }
 
+static int teardown(void **state)
+{
+    is_refusing = false; /* an assertion leaves it as it was */
+    return rig_teardown(state);
+}
+
 /* A stream that got no number has none: neither this request nor a later one is recorded as the default
  * stream's. */
-static void test_stream_without_a_number(void **state)
+TEST_WITH(test_stream_without_a_number, rig_setup, teardown)
 {
     const uint64_t stream = 1000;
     struct rig *rig = *state;
@@ -55,18 +62,4 @@ static void test_stream_without_a_number(void **state)
     assert_int_equal(varve_record_stream(nth_record(rig, VARVE_KIND_ALLOC, 0)), numbered);
     assert_int_equal(varve_record_stream(nth_record(rig, VARVE_KIND_ALLOC, 1)), numbered);
     assert_int_equal(varve_record_stream(nth_record(rig, VARVE_KIND_ALLOC, 2)), 0);
-}
-
-static int teardown(void **state)
-{
-    is_refusing = false; /* an assertion leaves it as it was */
-    return rig_teardown(state);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_stream_without_a_number, rig_setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

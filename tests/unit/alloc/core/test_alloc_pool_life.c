@@ -29,7 +29,7 @@ static bool is_there(struct rig *rig, struct varve_pool_id id)
 }
 
 /* More than the field of a record can number: the last ones share a number. */
-static void test_pools_without_end(void **state)
+TEST_WITH(test_pools_without_end, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -50,7 +50,7 @@ static void test_pools_without_end(void **state)
 }
 
 /* Two requests that each mapped memory, one block that is unmapped: nothing is left. */
-static void test_expandable_pool_goes(void **state)
+TEST_WITH(test_expandable_pool_goes, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -75,7 +75,7 @@ static bool take_place(void *context, uint64_t stream)
 
 /* A pool with an ordinary segment, of a state that began so, and expandable ones of which more pieces are
  * unmapped than were mapped. */
-static void test_pool_of_both_kinds(void **state)
+TEST_WITH(test_pool_of_both_kinds, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct varve_segment_info segment = {
@@ -112,7 +112,7 @@ static void test_pool_of_both_kinds(void **state)
 
 /* ---- one pool alone ---- */
 
-static void test_empty_one_pool(void **state)
+TEST_WITH(test_empty_one_pool, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t waiting, other;
@@ -156,7 +156,7 @@ static void test_empty_one_pool(void **state)
 /* ---- properties ---- */
 
 /* Whatever the policy is. */
-static void test_no_split_for_all_policies(void **state)
+TEST_WITH(test_no_split_for_all_policies, rig_setup, rig_teardown)
 {
     for (size_t i = 0; varve_alloc_policies()[i] != NULL; i++) {
         struct rig *rig = *state;
@@ -175,7 +175,7 @@ static void test_no_split_for_all_policies(void **state)
 }
 
 /* The last stage that was tried is that of the lenders. */
-static void test_mempool_fallback_is_a_stage(void **state)
+TEST_WITH(test_mempool_fallback_is_a_stage, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t captured = 5;
@@ -188,15 +188,4 @@ static void test_mempool_fallback_is_a_stage(void **state)
     refused(rig, 50 * MIB, VARVE_ERROR_NO_MEMORY);
     assert_non_null(strstr(rig->message.text, "after the pools for use on OOM;"));
     end(rig, two);
-}
-
-int main(void)
-{
-#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_pools_without_end),         RIG_TEST(test_expandable_pool_goes),
-        RIG_TEST(test_pool_of_both_kinds),        RIG_TEST(test_empty_one_pool),
-        RIG_TEST(test_no_split_for_all_policies), RIG_TEST(test_mempool_fallback_is_a_stage),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ static bool is_stream(void *context, uint64_t stream)
     return *(const uint64_t *)context == stream;
 }
 
-static void test_filters(void **state)
+TEST_WITH(test_filters, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t four = 4, a, b, c;
@@ -69,7 +69,7 @@ static void test_filters(void **state)
     assert_int_equal(pool_at(rig, take_on(rig, 30 * MIB, 4)).user, 0);
 }
 
-static void test_newest_comes_first(void **state)
+TEST_WITH(test_newest_comes_first, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -89,7 +89,7 @@ static void test_newest_comes_first(void **state)
 }
 
 /* A block goes back to the pool that it is from, whenever it is freed, and serves only there. */
-static void test_blocks_stay_in_their_pool(void **state)
+TEST_WITH(test_blocks_stay_in_their_pool, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -111,7 +111,7 @@ static void test_blocks_stay_in_their_pool(void **state)
     end(rig, one);
 }
 
-static void test_wrong_calls(void **state)
+TEST_WITH(test_wrong_calls, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     const struct varve_pool_id none = {0, 0};
@@ -151,7 +151,7 @@ static void fill_pool(struct rig *rig, struct varve_pool_id id, uint64_t large)
 }
 
 /* The default pool first, large before small; then released pools, small before large. */
-static void test_order_of_release(void **state)
+TEST_WITH(test_order_of_release, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -176,7 +176,7 @@ static void test_order_of_release(void **state)
     assert_int_equal(varve_alloc_set_no_split(rig->alloc, one), VARVE_ERROR_NOT_FOUND); /* it is gone */
 }
 
-static void test_referenced_pools_stay(void **state)
+TEST_WITH(test_referenced_pools_stay, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -197,7 +197,7 @@ static void test_referenced_pools_stay(void **state)
 }
 
 /* A released pool with a block in use lives until that block is freed, and what is free goes before. */
-static void test_released_pool_in_use(void **state)
+TEST_WITH(test_released_pool_in_use, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -220,7 +220,7 @@ static void test_released_pool_in_use(void **state)
 }
 
 /* The last reference went while requests still go to the pool. */
-static void test_released_pool_under_capture(void **state)
+TEST_WITH(test_released_pool_under_capture, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -239,7 +239,7 @@ static void test_released_pool_under_capture(void **state)
 }
 
 /* In a capture, empty_cache leaves the default pool alone, but not released pools. */
-static void test_empty_cache_in_a_capture(void **state)
+TEST_WITH(test_empty_cache_in_a_capture, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -260,7 +260,7 @@ static void test_empty_cache_in_a_capture(void **state)
 }
 
 /* The last stage of the chain is not for captures. */
-static void test_no_retry_in_a_capture(void **state)
+TEST_WITH(test_no_retry_in_a_capture, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -277,7 +277,7 @@ static void test_no_retry_in_a_capture(void **state)
 }
 
 /* Released pools help the last stage too. */
-static void test_retry_takes_released_pools(void **state)
+TEST_WITH(test_retry_takes_released_pools, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -295,7 +295,7 @@ static void test_retry_takes_released_pools(void **state)
 
 /* ---- properties ---- */
 
-static void test_no_split(void **state)
+TEST_WITH(test_no_split, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -313,7 +313,7 @@ static void test_no_split(void **state)
 }
 
 /* Free blocks of a pool serve a default request that would fail; they come back to it. */
-static void test_use_on_oom(void **state)
+TEST_WITH(test_use_on_oom, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, served;
@@ -340,7 +340,7 @@ static void test_use_on_oom(void **state)
 }
 
 /* Only to the default pool, only on the same stream, only what that pool has free. */
-static void test_use_on_oom_has_bounds(void **state)
+TEST_WITH(test_use_on_oom_has_bounds, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -358,26 +358,4 @@ static void test_use_on_oom_has_bounds(void **state)
     end(rig, two);
     refused(rig, 32 * MIB, VARVE_ERROR_NO_MEMORY);
     assert_int_equal(take(rig, 28 * MIB), a);
-}
-
-int main(void)
-{
-#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_filters),
-        RIG_TEST(test_newest_comes_first),
-        RIG_TEST(test_blocks_stay_in_their_pool),
-        RIG_TEST(test_wrong_calls),
-        RIG_TEST(test_order_of_release),
-        RIG_TEST(test_referenced_pools_stay),
-        RIG_TEST(test_released_pool_in_use),
-        RIG_TEST(test_released_pool_under_capture),
-        RIG_TEST(test_empty_cache_in_a_capture),
-        RIG_TEST(test_no_retry_in_a_capture),
-        RIG_TEST(test_retry_takes_released_pools),
-        RIG_TEST(test_no_split),
-        RIG_TEST(test_use_on_oom),
-        RIG_TEST(test_use_on_oom_has_bounds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

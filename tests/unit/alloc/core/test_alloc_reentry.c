@@ -41,7 +41,7 @@ static uint64_t act(void *context, const struct varve_alloc_miss *miss)
 }
 
 /* The last free place of the table of blocks goes to a request of the callback. */
-static void test_callback_takes_the_last_place(void **state)
+TEST_WITH(test_callback_takes_the_last_place, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig, .bytes = 512};
@@ -61,7 +61,7 @@ static void test_callback_takes_the_last_place(void **state)
 }
 
 /* What the callback frees it takes itself: the second search finds only what is left. */
-static void test_callback_takes_what_it_frees(void **state)
+TEST_WITH(test_callback_takes_what_it_frees, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig, .bytes = 24 * MIB};
@@ -81,7 +81,7 @@ static void test_callback_takes_what_it_frees(void **state)
 }
 
 /* The cache is emptied between the free and the second search: the memory comes from the device. */
-static void test_callback_empties_the_cache(void **state)
+TEST_WITH(test_callback_empties_the_cache, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig, .empties = true};
@@ -112,7 +112,7 @@ static uint64_t fail_inside(void *context, const struct varve_alloc_miss *miss)
     return 1;
 }
 
-static void test_callback_runs_out_of_memory(void **state)
+TEST_WITH(test_callback_runs_out_of_memory, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig};
@@ -180,7 +180,7 @@ static void pool_goes(struct rig *rig, struct actor *actor)
     rig_close(rig);
 }
 
-static void test_callback_drops_the_pool(void **state)
+TEST_WITH(test_callback_drops_the_pool, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.calls = 0};
@@ -191,7 +191,7 @@ static void test_callback_drops_the_pool(void **state)
     pool_goes(rig, &actor);
 }
 
-static void test_another_thread_drops_the_pool(void **state)
+TEST_WITH(test_another_thread_drops_the_pool, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.calls = 0};
@@ -202,7 +202,7 @@ static void test_another_thread_drops_the_pool(void **state)
 }
 
 /* A pool that fails its request is not kept by it. */
-static void test_dropped_pool_without_memory(void **state)
+TEST_WITH(test_dropped_pool_without_memory, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig};
@@ -229,7 +229,7 @@ static void others_take(void *context)
 }
 
 /* They use up every descriptor and place that the waiting request had reserved. */
-static void test_others_use_up_reserves(void **state)
+TEST_WITH(test_others_use_up_reserves, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig};
@@ -252,7 +252,7 @@ static void others_begin_a_capture(void *context)
 }
 
 /* The pool was chosen before; but step (d) is not for the time of a capture. */
-static void test_others_begin_a_capture(void **state)
+TEST_WITH(test_others_begin_a_capture, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig};
@@ -287,7 +287,7 @@ static void observer_acts(void *context, const struct varve_alloc_oom *oom)
 }
 
 /* The failed request stays failed, as its message was; what the observer did holds. */
-static void test_observer_allocates_and_frees(void **state)
+TEST_WITH(test_observer_allocates_and_frees, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct actor actor = {.rig = rig};
@@ -306,7 +306,7 @@ static void test_observer_allocates_and_frees(void **state)
 
 /* ---- the wait of step (d) fails ---- */
 
-static void test_wait_of_the_retry_fails(void **state)
+TEST_WITH(test_wait_of_the_retry_fails, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -322,18 +322,4 @@ static void test_wait_of_the_retry_fails(void **state)
     assert_int_equal(varve_alloc_empty_cache(rig->alloc), VARVE_ERROR_IO);
     hooks.synchronize_error = 0;
     take(rig, 50 * MIB); /* the event was not lost */
-}
-
-int main(void)
-{
-#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_callback_takes_the_last_place), RIG_TEST(test_callback_takes_what_it_frees),
-        RIG_TEST(test_callback_empties_the_cache),    RIG_TEST(test_callback_runs_out_of_memory),
-        RIG_TEST(test_callback_drops_the_pool),       RIG_TEST(test_another_thread_drops_the_pool),
-        RIG_TEST(test_dropped_pool_without_memory),   RIG_TEST(test_others_use_up_reserves),
-        RIG_TEST(test_others_begin_a_capture),        RIG_TEST(test_observer_allocates_and_frees),
-        RIG_TEST(test_wait_of_the_retry_fails),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ static void gc_age(struct rig *rig)
 }
 
 /* Two blocks of one age: both are exactly at the mean. */
-static void test_gc_takes_the_mean_age(void **state)
+TEST_WITH(test_gc_takes_the_mean_age, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -58,7 +58,7 @@ static void gc_three_ages(struct rig *rig)
 }
 
 /* The mean is exactly the age of the middle one, which goes; the youngest stays. */
-static void test_gc_takes_the_middle_one(void **state)
+TEST_WITH(test_gc_takes_the_middle_one, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -74,7 +74,7 @@ static void test_gc_takes_the_middle_one(void **state)
 }
 
 /* 80 MiB are the target: a second pass, of what is left, takes the third. */
-static void test_gc_passes_again(void **state)
+TEST_WITH(test_gc_passes_again, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -90,7 +90,7 @@ static void test_gc_passes_again(void **state)
                 "alloc after_gc 100M\n");
 }
 
-static void test_gc_leaves_the_young(void **state)
+TEST_WITH(test_gc_leaves_the_young, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b, c;
@@ -114,7 +114,7 @@ static void test_gc_leaves_the_young(void **state)
 }
 
 /* A block that was used and freed again is young again. */
-static void test_gc_ages_begin_with_each_free(void **state)
+TEST_WITH(test_gc_ages_begin_with_each_free, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -135,7 +135,7 @@ static void test_gc_ages_begin_with_each_free(void **state)
                 "alloc after_gc 60M\n");
 }
 
-static void test_gc_only_above_its_threshold(void **state)
+TEST_WITH(test_gc_only_above_its_threshold, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -156,7 +156,7 @@ static void test_gc_only_above_its_threshold(void **state)
 }
 
 /* It ran and found nothing: the new segment is no merit of its. Small blocks are never collected. */
-static void test_gc_without_garbage(void **state)
+TEST_WITH(test_gc_without_garbage, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -172,7 +172,7 @@ static void test_gc_without_garbage(void **state)
                 "alloc new_segment 20M\n");
 }
 
-static void test_gc_needs_a_limit(void **state)
+TEST_WITH(test_gc_needs_a_limit, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -208,7 +208,7 @@ static void hoard(struct rig *rig, uint64_t stream, const uint64_t *sizes)
     }
 }
 
-static void test_available_takes_the_smallest_that_does(void **state)
+TEST_WITH(test_available_takes_the_smallest_that_does, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -224,7 +224,7 @@ static void test_available_takes_the_smallest_that_does(void **state)
 }
 
 /* Enough of the largest ones, exactly enough here. */
-static void test_available_takes_several(void **state)
+TEST_WITH(test_available_takes_several, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -241,7 +241,7 @@ static void test_available_takes_several(void **state)
 }
 
 /* A request below max_split_size needs as much as an oversize one. */
-static void test_available_for_a_smaller_request(void **state)
+TEST_WITH(test_available_for_a_smaller_request, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -257,7 +257,7 @@ static void test_available_for_a_smaller_request(void **state)
 }
 
 /* Smaller blocks, and those of other streams, stay for the last stage. */
-static void test_available_finds_none(void **state)
+TEST_WITH(test_available_finds_none, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -277,7 +277,7 @@ static void test_available_finds_none(void **state)
 }
 
 /* What went before the stage gave up stays gone. */
-static void test_available_in_vain(void **state)
+TEST_WITH(test_available_in_vain, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -298,7 +298,7 @@ static void test_available_in_vain(void **state)
 /* ---- release of everything ---- */
 
 /* Large before small; by stream, then size, then address; what is in use stays. */
-static void test_empty_cache_order(void **state)
+TEST_WITH(test_empty_cache_order, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t small, large;
@@ -329,7 +329,7 @@ static void test_empty_cache_order(void **state)
     expect(rig, "empty_cache 0M segments 0\n");
 }
 
-static void test_empty_cache_leaves_pieces(void **state)
+TEST_WITH(test_empty_cache_leaves_pieces, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -350,7 +350,7 @@ static void test_empty_cache_leaves_pieces(void **state)
 }
 
 /* It waits for streams, and what becomes free by that goes as well. */
-static void test_empty_cache_waits(void **state)
+TEST_WITH(test_empty_cache_waits, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -370,7 +370,7 @@ static void test_empty_cache_waits(void **state)
 /* ---- a device that does not take memory back ---- */
 
 /* What it keeps stays in the cache, counted, and can be used and given back later. */
-static void test_device_keeps_a_segment(void **state)
+TEST_WITH(test_device_keeps_a_segment, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b, c;
@@ -400,29 +400,4 @@ static void test_device_keeps_a_segment(void **state)
     expect(rig, "segment_free empty_cache 40M\n"
                 "empty_cache 40M segments 1\n");
     assert_int_equal(varve_sim_used(rig->device), 0);
-}
-
-int main(void)
-{
-#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_gc_takes_the_mean_age),
-        RIG_TEST(test_gc_takes_the_middle_one),
-        RIG_TEST(test_gc_passes_again),
-        RIG_TEST(test_gc_leaves_the_young),
-        RIG_TEST(test_gc_ages_begin_with_each_free),
-        RIG_TEST(test_gc_only_above_its_threshold),
-        RIG_TEST(test_gc_without_garbage),
-        RIG_TEST(test_gc_needs_a_limit),
-        RIG_TEST(test_available_takes_the_smallest_that_does),
-        RIG_TEST(test_available_takes_several),
-        RIG_TEST(test_available_for_a_smaller_request),
-        RIG_TEST(test_available_finds_none),
-        RIG_TEST(test_available_in_vain),
-        RIG_TEST(test_empty_cache_order),
-        RIG_TEST(test_empty_cache_leaves_pieces),
-        RIG_TEST(test_empty_cache_waits),
-        RIG_TEST(test_device_keeps_a_segment),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

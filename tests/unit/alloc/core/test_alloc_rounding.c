@@ -4,10 +4,6 @@
  * between two of them into equal steps, and takes the first one that is large enough. All numbers of
  * divisions, sizes at every edge and at random, up to the last size below 2^60.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "alloc/policy/rounding.h"
@@ -87,12 +83,11 @@ static void compare_all(const struct varve_alloc_config *config, uint64_t *rando
 
 /* ---- Tests ---- */
 
-static void test_one_number_for_all(void **state)
+TEST(test_one_number_for_all)
 {
     struct varve_alloc_config config;
     uint64_t random = 0x9e3779b97f4a7c15;
 
-    (void)state;
     varve_alloc_config_init(&config);
     compare_all(&config, &random);
     /* Beyond 4096 divisions the model would take long; the steps are the same ones, only finer. */
@@ -104,12 +99,11 @@ static void test_one_number_for_all(void **state)
     }
 }
 
-static void test_a_table_of_all_numbers(void **state)
+TEST(test_a_table_of_all_numbers)
 {
     struct varve_alloc_config config;
     uint64_t random = 20240229;
 
-    (void)state;
     varve_alloc_config_init(&config);
     for (unsigned round = 0; round < 8; round++) {
         for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
@@ -121,12 +115,11 @@ static void test_a_table_of_all_numbers(void **state)
     }
 }
 
-static void test_more_divisions_than_blocks(void **state)
+TEST(test_more_divisions_than_blocks)
 {
     struct varve_alloc_config config;
     uint64_t random = 77;
 
-    (void)state;
     varve_alloc_config_init(&config);
     for (unsigned log2 = 13; log2 < 64; log2++) {
         uint64_t divisions = UINT64_C(1) << log2;
@@ -153,11 +146,10 @@ static void test_more_divisions_than_blocks(void **state)
     }
 }
 
-static void test_known_sizes(void **state)
+TEST(test_known_sizes)
 {
     struct varve_alloc_config config;
 
-    (void)state;
     varve_alloc_config_init(&config);
     assert_int_equal(rounding_block_size(&config, 0), 512);
     assert_int_equal(rounding_block_size(&config, 1), 512);
@@ -176,11 +168,10 @@ static void test_known_sizes(void **state)
     assert_int_equal(rounding_block_size(&config, 2 * MIB + 1), 2 * MIB + 512);
 }
 
-static void test_segments(void **state)
+TEST(test_segments)
 {
     struct varve_alloc_config config;
 
-    (void)state;
     varve_alloc_config_init(&config);
     assert_int_equal(rounding_segment_size(&config, 512), 2 * MIB);
     assert_int_equal(rounding_segment_size(&config, MIB), 2 * MIB);
@@ -198,11 +189,10 @@ static void test_segments(void **state)
 }
 
 /* What callers without an allocator get: the same, by policy; 0 for what is no size. */
-static void test_public(void **state)
+TEST(test_public)
 {
     struct varve_alloc_config config;
 
-    (void)state;
     varve_alloc_config_init(&config);
     config.roundup_power2_divisions[0] = 4;
     assert_int_equal(varve_alloc_block_size(NULL, &config, 5000), 5120);
@@ -219,18 +209,4 @@ static void test_public(void **state)
     assert_int_equal(varve_alloc_segment_size(NULL, &config, LIMIT + 512), 0);
     assert_int_equal(varve_alloc_segment_size(NULL, &config, 0), 0);
     assert_int_equal(varve_alloc_segment_size("best-fit", &config, 512), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_number_for_all),
-        cmocka_unit_test(test_a_table_of_all_numbers),
-        cmocka_unit_test(test_more_divisions_than_blocks),
-        cmocka_unit_test(test_known_sizes),
-        cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_public),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 #include "support/alloc/hooks.h"
 
 /* A limit of nothing is a limit. */
-static void test_fraction_of_nothing(void **state)
+TEST_WITH(test_fraction_of_nothing, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
 
@@ -24,7 +24,7 @@ static void test_fraction_of_nothing(void **state)
 }
 
 /* Below what is reserved: nothing is taken away, nothing new is given until enough has gone. */
-static void test_limit_below_what_is_reserved(void **state)
+TEST_WITH(test_limit_below_what_is_reserved, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -45,7 +45,7 @@ static void test_limit_below_what_is_reserved(void **state)
 }
 
 /* Garbage collection begins with the first limit; ages count from then on. */
-static void test_limit_switches_gc_on(void **state)
+TEST_WITH(test_limit_switches_gc_on, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -79,7 +79,7 @@ static int no_memory_info(struct varve_device *device, uint64_t *free_out, uint6
     return VARVE_ERROR_IO;
 }
 
-static void test_cache_info(void **state)
+TEST_WITH(test_cache_info, rig_setup, rig_teardown)
 {
     const struct varve_pool_id pool = {1, 0};
     struct rig *rig = *state;
@@ -106,7 +106,7 @@ static void test_cache_info(void **state)
 
 #define PEERS 255 /* as many as a device can name */
 
-static void test_peers(void **state)
+TEST_WITH(test_peers, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t before;
@@ -127,17 +127,4 @@ static void test_peers(void **state)
     before = calls_of(rig, VARVE_DEVICE_VMM_SET_ACCESS);
     take(rig, 20 * MIB); /* one unit more: for the device itself and for each peer */
     assert_int_equal(calls_of(rig, VARVE_DEVICE_VMM_SET_ACCESS) - before, 1 + PEERS);
-}
-
-int main(void)
-{
-#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_fraction_of_nothing),
-        RIG_TEST(test_limit_below_what_is_reserved),
-        RIG_TEST(test_limit_switches_gc_on),
-        RIG_TEST(test_cache_info),
-        RIG_TEST(test_peers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@ static void open_async(struct rig *rig, struct rig_options options)
 
 /* ---- one request, one allocation ---- */
 
-static void test_each_goes_to_the_device(void **state)
+TEST_WITH(test_each_goes_to_the_device, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -53,7 +53,7 @@ static void test_each_goes_to_the_device(void **state)
     rig_close(rig); /* with a block in use */
 }
 
-static void test_base_and_sharing(void **state)
+TEST_WITH(test_base_and_sharing, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct varve_alloc_ipc ipc;
@@ -71,7 +71,7 @@ static void test_base_and_sharing(void **state)
 /* ---- streams ---- */
 
 /* The device's own stream waits, for the block's and the two others: the events never complete here. */
-static void test_other_streams(void **state)
+TEST_WITH(test_other_streams, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t addr;
@@ -95,7 +95,7 @@ static void test_other_streams(void **state)
 }
 
 /* Whatever call fails: the error is reported, the block stays as pending, and the next request tries again. */
-static void test_failures(void **state)
+TEST_WITH(test_failures, rig_setup, rig_teardown)
 {
     static const enum varve_device_call calls[] = {VARVE_DEVICE_EVENT_RECORD, VARVE_DEVICE_STREAM_WAIT_EVENT,
                                                    VARVE_DEVICE_FREE_ASYNC};
@@ -125,7 +125,7 @@ static void test_failures(void **state)
 }
 
 /* What is captured by somebody else keeps its blocks, and only them. */
-static void test_busy_streams(void **state)
+TEST_WITH(test_busy_streams, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b, c;
@@ -148,7 +148,7 @@ static void test_busy_streams(void **state)
 
 /* ---- no memory ---- */
 
-static void test_limit(void **state)
+TEST_WITH(test_limit, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t addr;
@@ -174,7 +174,7 @@ static bool is_nine(void *context, uint64_t stream)
 }
 
 /* What the pool holds unused is given to those who need a segment. */
-static void test_trim(void **state)
+TEST_WITH(test_trim, rig_setup, rig_teardown)
 {
     const struct varve_pool_id pool = {0, 1};
     struct rig *rig = *state;
@@ -202,7 +202,7 @@ static void test_trim(void **state)
 
 /* ---- captures and private pools ---- */
 
-static void test_private_pools_are_cached(void **state)
+TEST_WITH(test_private_pools_are_cached, rig_setup, rig_teardown)
 {
     const struct varve_pool_id pool = {1, 0};
     struct rig *rig = *state;
@@ -245,13 +245,12 @@ static void test_private_pools_are_cached(void **state)
 
 /* ---- opening ---- */
 
-static void test_device_without_pools(void **state)
+TEST(test_device_without_pools)
 {
     struct varve_alloc_options options;
     struct varve_alloc *alloc = NULL;
     struct varve_message message = {""};
 
-    (void)state;
     varve_alloc_options_init(&options);
     options.policy = "cuda-async";
     assert_int_equal(varve_host_open(&(struct varve_host_options){.limit_bytes = MIB}, &options.device, NULL),
@@ -263,7 +262,7 @@ static void test_device_without_pools(void **state)
 
 /* ---- at random: what is out is what is asked for, rounded ---- */
 
-static void test_random(void **state)
+TEST_WITH(test_random, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t addrs[64] = {0}, bytes[64] = {0}, sum = 0, seed = 7, random;
@@ -297,22 +296,4 @@ static void test_random(void **state)
         assert_int_equal(varve_alloc_memory_allocated(rig->alloc), sum);
         rig->count = rig->mark = 0;
     }
-}
-
-int main(void)
-{
-#define RIG_TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_each_goes_to_the_device),
-        RIG_TEST(test_base_and_sharing),
-        RIG_TEST(test_other_streams),
-        RIG_TEST(test_failures),
-        RIG_TEST(test_busy_streams),
-        RIG_TEST(test_limit),
-        RIG_TEST(test_trim),
-        RIG_TEST(test_private_pools_are_cached),
-        cmocka_unit_test(test_device_without_pools),
-        RIG_TEST(test_random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,7 +42,7 @@ static void complete(struct rig *rig, unsigned nth)
     assert_int_equal(varve_sim_event_complete(rig->device, spy.events[nth]), VARVE_OK);
 }
 
-static void test_own_stream_is_ignored(void **state)
+TEST_WITH(test_own_stream_is_ignored, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -58,7 +58,7 @@ static void test_own_stream_is_ignored(void **state)
 }
 
 /* One event for each stream, however often it was named, in the order of streams. */
-static void test_one_event_per_stream(void **state)
+TEST_WITH(test_one_event_per_stream, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -83,7 +83,7 @@ static void test_one_event_per_stream(void **state)
 }
 
 /* A pending block counts as active, not as allocated, and is nobody's neighbour. */
-static void test_pending_block(void **state)
+TEST_WITH(test_pending_block, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct varve_alloc_stats stats;
@@ -116,7 +116,7 @@ static void test_pending_block(void **state)
 }
 
 /* The first event of a stream that is not complete hides those behind it. */
-static void test_queue_stops_at_its_front(void **state)
+TEST_WITH(test_queue_stops_at_its_front, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b, c;
@@ -148,7 +148,7 @@ static void test_queue_stops_at_its_front(void **state)
 }
 
 /* Events are used again; a long row of pending frees keeps its order. */
-static void test_many_pending(void **state)
+TEST_WITH(test_many_pending, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t addr[50];
@@ -179,7 +179,7 @@ static void test_many_pending(void **state)
 
 /* ---- a device in trouble ---- */
 
-static void test_event_query_fails(void **state)
+TEST_WITH(test_event_query_fails, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -217,12 +217,12 @@ static void event_record_fails(struct rig *rig, unsigned nth)
     rig_close(rig);
 }
 
-static void test_first_event_record_fails(void **state)
+TEST_WITH(test_first_event_record_fails, rig_setup, rig_teardown)
 {
     event_record_fails(*state, 1);
 }
 
-static void test_second_event_record_fails(void **state)
+TEST_WITH(test_second_event_record_fails, rig_setup, rig_teardown)
 {
     event_record_fails(*state, 2);
 }
@@ -243,7 +243,7 @@ static void capture_end(struct rig *rig)
 }
 
 /* No event is recorded in a capture, and none is asked for. */
-static void test_frees_wait_for_the_captures_end(void **state)
+TEST_WITH(test_frees_wait_for_the_captures_end, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -272,7 +272,7 @@ static void test_frees_wait_for_the_captures_end(void **state)
 }
 
 /* Streams that a capture added belong to its graph: nobody waits for them. */
-static void test_streams_of_a_capture_are_dropped(void **state)
+TEST_WITH(test_streams_of_a_capture_are_dropped, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -296,7 +296,7 @@ static void test_streams_of_a_capture_are_dropped(void **state)
 }
 
 /* empty_cache deals with them too. */
-static void test_deferred_frees_and_empty_cache(void **state)
+TEST_WITH(test_deferred_frees_and_empty_cache, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -311,23 +311,4 @@ static void test_deferred_frees_and_empty_cache(void **state)
     capture_end(rig);
     empty_cache(rig);
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 0);
-}
-
-int main(void)
-{
-#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_own_stream_is_ignored),
-        RIG_TEST(test_one_event_per_stream),
-        RIG_TEST(test_pending_block),
-        RIG_TEST(test_queue_stops_at_its_front),
-        RIG_TEST(test_many_pending),
-        RIG_TEST(test_event_query_fails),
-        RIG_TEST(test_first_event_record_fails),
-        RIG_TEST(test_second_event_record_fails),
-        RIG_TEST(test_frees_wait_for_the_captures_end),
-        RIG_TEST(test_streams_of_a_capture_are_dropped),
-        RIG_TEST(test_deferred_frees_and_empty_cache),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

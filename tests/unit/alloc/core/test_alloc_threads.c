@@ -8,10 +8,6 @@
  *
  * Threads only note what went wrong; the main thread asserts.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "alloc/alloc.h"
@@ -245,23 +241,20 @@ static void run_threads(const char *config)
     holder.device->ops->close(holder.device);
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
-    (void)state;
     run_threads("");
 }
 
 /* Expandable segments: memory comes and goes below the blocks of others. */
-static void test_threads_expandable(void **state)
+TEST(test_threads_expandable)
 {
-    (void)state;
     run_threads("expandable_segments:True");
 }
 
 /* Others allocate while one waits for the device, and use up what it had reserved. */
-static void test_threads_with_the_lock_released(void **state)
+TEST(test_threads_with_the_lock_released)
 {
-    (void)state;
     run_threads("release_lock_on_cudamalloc:True,garbage_collection_threshold:0.3");
 }
 
@@ -290,7 +283,7 @@ static void *fail_often(void *context)
     return (void *)(uintptr_t)(failed != 200 || varve_alloc_policies()[0] == NULL);
 }
 
-static void test_observers_come_late(void **state)
+TEST(test_observers_come_late)
 {
     struct varve_alloc_options options;
     struct varve_device *device;
@@ -299,7 +292,6 @@ static void test_observers_come_late(void **state)
     unsigned calls, ooms;
     void *result;
 
-    (void)state;
     calls = 0;
     ooms = 0;
     varve_alloc_options_init(&options);
@@ -323,15 +315,4 @@ static void test_observers_come_late(void **state)
                 __atomic_load_n(&ooms, __ATOMIC_SEQ_CST) >= 800);
     varve_alloc_close(alloc);
     device->ops->close(device);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_threads_expandable),
-        cmocka_unit_test(test_threads_with_the_lock_released),
-        cmocka_unit_test(test_observers_come_late),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,10 +6,6 @@
  * other: a recorder that comes and goes, shared blocks, a cache that is emptied, settings, wrong frees. Either side may
  * hold handles in place of addresses, and free by address what it has a handle of.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "alloc/core/state/allocator.h"
@@ -236,34 +232,20 @@ static void compare(const char *config, uint64_t seed, unsigned live, unsigned s
     kept_close(&long_way.kept);
 }
 
-static void test_all_sizes(void **state)
+TEST(test_all_sizes)
 {
-    (void)state;
     compare("", test_first_seed(1), LIVE_MAX, 0, true, NO_HANDLES);
     compare("max_split_size_mb:32", test_first_seed(1) + 1, LIVE_MAX, 0, false, SHORT_HANDLES);
 }
 
-static void test_few_sizes(void **state)
+TEST(test_few_sizes)
 {
-    (void)state;
     compare("", test_first_seed(1) + 2, LIVE_MAX, 3, true, SHORT_HANDLES);
     compare("", test_first_seed(1) + 3, LIVE_MAX, 14, false, NO_HANDLES);
 }
 
-static void test_few_blocks(void **state)
+TEST(test_few_blocks)
 {
-    (void)state;
     compare("", test_first_seed(1) + 4, 3, 0, true, SHORT_HANDLES);
     compare("", test_first_seed(1) + 5, 10, 2, true, LONG_HANDLES);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_sizes),
-        cmocka_unit_test(test_few_sizes),
-        cmocka_unit_test(test_few_blocks),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

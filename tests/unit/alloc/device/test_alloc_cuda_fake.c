@@ -98,9 +98,8 @@ static void given(struct varve_alloc *alloc, uint64_t addr)
 /* ---- captures that the allocator does not know of ---- */
 
 /* A block that a captured stream uses is freed: it waits for the end of the capture, and nobody else does. */
-static void test_free_of_what_a_capture_uses(void **state)
+TEST(test_free_of_what_a_capture_uses)
 {
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct varve_alloc *alloc = opened(policies[i], 0);
         uint64_t addr = taken(alloc, 5 * MIB, STREAM), other = taken(alloc, 5 * MIB, STREAM), records;
@@ -135,9 +134,8 @@ static void test_free_of_what_a_capture_uses(void **state)
 }
 
 /* The request can't be served while the block waits: it is out of memory, not in trouble. */
-static void test_no_memory_during_a_capture(void **state)
+TEST(test_no_memory_during_a_capture)
 {
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct varve_alloc *alloc = opened(policies[i], 30 * MIB);
         uint64_t addr = taken(alloc, 22 * MIB, STREAM), late = 1;
@@ -158,13 +156,12 @@ static void test_no_memory_during_a_capture(void **state)
 }
 
 /* On the captured stream itself: cached and new segments are the graph's affair; the driver's pool is not. */
-static void test_captured_stream(void **state)
+TEST(test_captured_stream)
 {
     struct varve_alloc *alloc = opened("pytorch", 0);
     struct varve_message message = {""};
     uint64_t addr = 0;
 
-    (void)state;
     fake.captured = STREAM;
     given(alloc, taken(alloc, 5 * MIB, STREAM));
     given(alloc, taken(alloc, 5 * MIB, STREAM));
@@ -202,12 +199,11 @@ static void own_stream_waits_for(const uint64_t *others, uint64_t count)
     }
 }
 
-static void test_order(void **state)
+TEST(test_order)
 {
     struct varve_alloc *alloc = opened("cuda-async", 0);
     uint64_t addr = taken(alloc, 5 * MIB, STREAM);
 
-    (void)state;
     assert_int_equal(varve_alloc_record_stream(alloc, addr, OTHER, NULL), VARVE_OK);
     assert_int_equal(varve_alloc_record_stream(alloc, addr, 0, NULL), VARVE_OK);
     fake.is_event_pending = true;                 /* and stays so: nobody asks */
@@ -230,9 +226,8 @@ static void test_order(void **state)
 
 /* Part of the users is waited for, then one is captured: the rest follows, once each, and the free is last.
  */
-static void test_order_after_a_capture(void **state)
+TEST(test_order_after_a_capture)
 {
-    (void)state;
     for (int ends = 0; ends < 2; ends++) {
         struct varve_alloc *alloc = opened("cuda-async", 0);
         uint64_t addr = taken(alloc, 5 * MIB, STREAM);
@@ -259,12 +254,11 @@ static void test_order_after_a_capture(void **state)
 }
 
 /* In use at the close: it goes back behind all that use it. */
-static void test_order_of_a_close(void **state)
+TEST(test_order_of_a_close)
 {
     struct varve_alloc *alloc = opened("cuda-async", 0);
     uint64_t addr = taken(alloc, 5 * MIB, STREAM);
 
-    (void)state;
     assert_int_equal(varve_alloc_record_stream(alloc, addr, OTHER, NULL), VARVE_OK);
     closed_clean(alloc);
     assert_int_equal(fake.orders, 2);
@@ -276,13 +270,12 @@ static void test_order_of_a_close(void **state)
 }
 
 /* The driver has less than the limit: it is asked a second time, with its pool trimmed. */
-static void test_driver_without_memory(void **state)
+TEST(test_driver_without_memory)
 {
     struct varve_alloc *alloc = opened("cuda-async", 0);
     struct varve_message message = {""};
     uint64_t addr = 1;
 
-    (void)state;
     fake.has_no_memory = true;
     assert_int_equal(varve_alloc_raw_alloc(alloc, MIB, &addr, &message), VARVE_ERROR_NO_MEMORY);
     assert_non_null(strstr(message.text, "out of memory: 1048576 bytes"));
@@ -294,9 +287,8 @@ static void test_driver_without_memory(void **state)
 
 /* ---- the end of the GPU and of the driver ---- */
 
-static void test_end(void **state)
+TEST(test_end)
 {
-    (void)state;
     for (size_t i = 0; i < 4; i++) {
         struct varve_alloc *alloc = opened(policies[i % 2], 0);
         uint64_t plain = taken(alloc, 700, STREAM), used = taken(alloc, 5 * MIB, STREAM), addr = 1, calls;
@@ -323,9 +315,8 @@ static void test_end(void **state)
     }
 }
 
-static void test_fork_child(void **state)
+TEST(test_fork_child)
 {
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct varve_alloc *alloc = opened(policies[i], 0);
         uint64_t addr = taken(alloc, 5 * MIB, STREAM);
@@ -355,14 +346,13 @@ static void test_fork_child(void **state)
 
 /* ---- settings ---- */
 
-static void test_unit(void **state)
+TEST(test_unit)
 {
     const struct varve_cuda_options device = {.index = 3, .ordinal = FAKE_ORDINAL};
     struct varve_alloc_options options;
     struct varve_alloc *alloc = NULL;
     struct varve_message message = {""};
 
-    (void)state;
     fake_reset();
     varve_alloc_options_init(&options);
     assert_int_equal(cuda_device_open(&fake_driver, &device, &options.device, NULL), VARVE_OK);
@@ -379,22 +369,4 @@ static void test_unit(void **state)
     fake.device = options.device;
     taken(alloc, 5 * MIB, STREAM);
     closed_clean(alloc);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_free_of_what_a_capture_uses),
-        cmocka_unit_test(test_no_memory_during_a_capture),
-        cmocka_unit_test(test_captured_stream),
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_order_after_a_capture),
-        cmocka_unit_test(test_order_of_a_close),
-        cmocka_unit_test(test_driver_without_memory),
-        cmocka_unit_test(test_end),
-        cmocka_unit_test(test_fork_child),
-        cmocka_unit_test(test_unit),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,14 +115,11 @@ static void test_open_refuses(void **state)
     RULES_TESTS(kind, rules_teardown), OWN(test_events_complete_at_once, kind), \
         OWN(test_access_of_a_peer, kind), OWN(test_peers, kind)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        ALL_OF(&kinds[0]),
-        ALL_OF(&kinds[1]),
-        ALL_OF(&kinds[2]),
-        cmocka_unit_test(test_open_refuses),
-    };
+static const struct CMUnitTest cases[] = {
+    ALL_OF(&kinds[0]),
+    ALL_OF(&kinds[1]),
+    ALL_OF(&kinds[2]),
+    cmocka_unit_test(test_open_refuses),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_CASES(cases)

@@ -28,11 +28,10 @@ static bool is_refused(struct varve_message *message)
     return (error == VARVE_ERROR_UNSUPPORTED || error == VARVE_ERROR_PERMISSION) && !device;
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct varve_message first = {""}, second = {""};
 
-    (void)state;
     assert_true(is_refused(&first));
     assert_int_equal(strncmp(first.text, "cuda: ", 6), 0);
     assert_true(strlen(first.text) > 12);
@@ -43,12 +42,11 @@ static void test_refused(void **state)
     printf("%s\n", first.text);
 }
 
-static void test_refused_after_fork(void **state)
+TEST(test_refused_after_fork)
 {
     int status = -1;
     pid_t child;
 
-    (void)state;
     fflush(NULL);
     child = fork();
     assert_true(child >= 0);
@@ -65,12 +63,11 @@ static void *refuse(void *context)
     return NULL;
 }
 
-static void test_refused_in_threads(void **state)
+TEST(test_refused_in_threads)
 {
     pthread_t threads[8];
     bool results[8] = {false};
 
-    (void)state;
     for (size_t i = 0; i < 8; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, refuse, &results[i]), 0);
     }
@@ -83,11 +80,10 @@ static void test_refused_in_threads(void **state)
 }
 
 /* Arguments come first, so that a mistake shows on every machine. */
-static void test_arguments(void **state)
+TEST(test_arguments)
 {
     const struct varve_cuda_options wrong[] = {{.index = -1}, {.index = 256}, {.ordinal = -1}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct varve_message message = {""};
         struct varve_device *device = NULL;
@@ -112,18 +108,13 @@ static bool has_gpu(void)
     return child > 0 && waitpid(child, &status, 0) == child && status != 0;
 }
 
-int main(void)
+static int without_gpu(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused_in_threads), /* who loads the driver is anybody's guess */
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_refused_after_fork),
-        cmocka_unit_test(test_arguments),
-    };
-
+    (void)state;
     if (has_gpu()) {
-        printf("skipped: there is a GPU here\n");
-        return 77;
+        skip_file("there is a GPU here");
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return 0;
 }
+
+TEST_FILE(without_gpu, NULL)

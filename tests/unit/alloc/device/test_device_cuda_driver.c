@@ -179,9 +179,8 @@ _Static_assert(IS_SAME_TYPE(CUresult(*) CUDA_ADDRESS_GET_V2, PFN_cuGetProcAddres
 
 #undef cuda_result
 
-static void test_declarations(void **state)
+TEST(test_declarations)
 {
-    (void)state;
     assert_int_equal(CUDA_STREAM_LEGACY, (uintptr_t)CU_STREAM_LEGACY); /* a pointer: no constant expression */
     printf("compared with the declarations of CUDA %d.%d%s\n", CUDA_VERSION / 1000, CUDA_VERSION % 1000 / 10,
 #ifdef HAS_TYPEDEFS
@@ -204,9 +203,8 @@ static void test_declarations(void **state)
 
 /* ---- results ---- */
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     assert_int_equal(cuda_driver_error(0), VARVE_OK);
     assert_int_equal(cuda_driver_error(2), VARVE_ERROR_NO_MEMORY);
     assert_int_equal(cuda_driver_error(1), VARVE_ERROR_INVALID);
@@ -230,12 +228,11 @@ static cuda_result text_of(cuda_result result, const char **text_out)
     return *text_out ? 0 : 1;
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
     const struct cuda_driver driver = {.error_name = name_of, .error_text = text_of};
     char text[40];
 
-    (void)state;
     cuda_driver_describe(&driver, 2, text, sizeof(text));
     assert_string_equal(text, "CUDA_ERROR_X (the text)");
     cuda_driver_describe(&driver, 3, text, sizeof(text));
@@ -246,15 +243,4 @@ static void test_words(void **state)
     assert_string_equal(text, "CUDA_ERROR_STUB_LIBRARY");
     cuda_driver_describe(&driver, 2, text, 8);
     assert_string_equal(text, "CUDA_ER");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_declarations),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_words),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -350,19 +350,16 @@ static void test_events(void **state)
     fake_closed(device);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RULES_TESTS(&kind, rules_teardown_strict),
-        cmocka_unit_test(test_context),
-        cmocka_unit_test(test_reasons),
-        cmocka_unit_test(test_every_call_fails),
-        cmocka_unit_test(test_open_fails),
-        cmocka_unit_test(test_end),
-        cmocka_unit_test(test_after_fork),
-        cmocka_unit_test(test_capture),
-        cmocka_unit_test(test_events),
-    };
+static const struct CMUnitTest cases[] = {
+    RULES_TESTS(&kind, rules_teardown_strict),
+    cmocka_unit_test(test_context),
+    cmocka_unit_test(test_reasons),
+    cmocka_unit_test(test_every_call_fails),
+    cmocka_unit_test(test_open_fails),
+    cmocka_unit_test(test_end),
+    cmocka_unit_test(test_after_fork),
+    cmocka_unit_test(test_capture),
+    cmocka_unit_test(test_events),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_CASES(cases)

@@ -10,7 +10,7 @@ static struct varve_launch launch_of(void **arguments)
     return (struct varve_launch){.blocks = {2, 3, 4}, .threads = {32, 2, 1}, .arguments = arguments};
 }
 
-static void test_launch(void **state)
+TEST(test_launch)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
@@ -18,7 +18,6 @@ static void test_launch(void **state)
     void *arguments[] = {device};
     struct varve_launch launch = launch_of(arguments);
 
-    (void)state;
     assert_int_equal(ops->program_load(device, "image", &program), 0);
     assert_int_equal(ops->program_load(device, "another", &other), 0);
     assert_int_not_equal(program, other);
@@ -37,7 +36,7 @@ static void test_launch(void **state)
     assert_int_equal(fake_count(FAKE_MODULE), 0);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
@@ -46,7 +45,6 @@ static void test_refused(void **state)
     struct varve_launch launch = launch_of(arguments);
     struct varve_message reason;
 
-    (void)state;
     assert_int_equal(ops->program_load(device, "", &program), VARVE_ERROR_UNSUPPORTED);
     assert_int_equal(program, 1);
     ops->reason(device, &reason);
@@ -66,13 +64,12 @@ static void test_refused(void **state)
     fake_closed(device);
 }
 
-static void test_unload(void **state)
+TEST(test_unload)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     uint64_t programs[3];
 
-    (void)state;
     for (unsigned i = 0; i < 3; i++) {
         assert_int_equal(ops->program_load(device, "image", &programs[i]), 0);
     }
@@ -86,13 +83,12 @@ static void test_unload(void **state)
     assert_int_equal(fake_count(FAKE_MODULE), 0);
 }
 
-static void test_old_driver(void **state)
+TEST(test_old_driver)
 {
     const struct varve_cuda_options options = {.ordinal = FAKE_ORDINAL};
     struct cuda_driver driver = fake_driver;
     struct varve_device *device = NULL;
 
-    (void)state;
     fake_reset();
     driver.module_function = NULL;
     assert_int_equal(cuda_device_open(&driver, &options, &device, NULL), 0);
@@ -101,16 +97,4 @@ static void test_old_driver(void **state)
     assert_non_null(device->ops->copy);
     device->ops->close(device);
     nothing_is_wrong();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_launch),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_unload),
-        cmocka_unit_test(test_old_driver),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

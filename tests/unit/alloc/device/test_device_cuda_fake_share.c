@@ -5,12 +5,11 @@
  */
 #include "support/cuda/fake_device.h"
 
-static void test_peers(void **state)
+TEST(test_peers)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
 
-    (void)state;
     assert_int_equal(ops->peer_enable(device, 3), VARVE_ERROR_INVALID); /* itself */
     assert_int_equal(ops->peer_enable(device, -1), VARVE_ERROR_INVALID);
     assert_int_equal(ops->peer_enable(device, 256), VARVE_ERROR_INVALID);
@@ -27,14 +26,13 @@ static void test_peers(void **state)
     fake_closed(device);
 }
 
-static void test_ipc(void **state)
+TEST(test_ipc)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     struct varve_ipc_handle handle;
     uint64_t addr = 0, first = 0, second = 0;
 
-    (void)state;
     assert_int_equal(ops->segment_alloc(device, 2 * UNIT, 0, &addr), 0);
     assert_int_equal(ops->ipc_export(device, addr + UNIT, &handle), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(ops->ipc_export(device, addr, &handle), 0);
@@ -56,14 +54,13 @@ static void test_ipc(void **state)
 }
 
 /* One of our own is a look into the table, counted, until its segment is gone. */
-static void test_own_ipc(void **state)
+TEST(test_own_ipc)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     struct varve_ipc_handle handles[12], again;
     uint64_t addrs[12], opened = 0;
 
-    (void)state;
     for (size_t i = 0; i < 12; i++) {
         assert_int_equal(ops->segment_alloc(device, 4096, 0, &addrs[i]), 0);
         assert_int_equal(ops->ipc_export(device, addrs[i], &handles[i]), 0);
@@ -90,13 +87,12 @@ static void test_own_ipc(void **state)
 
 /* ---- stream-ordered memory ---- */
 
-static void test_no_pools(void **state)
+TEST(test_no_pools)
 {
     static const struct varve_cuda_options options = {.index = 3, .ordinal = FAKE_ORDINAL};
     struct cuda_driver old = fake_driver;
     struct varve_device *device = NULL;
 
-    (void)state;
     fake_reset();
     fake.has_no_pools = true;
     assert_int_equal(cuda_device_open(&fake_driver, &options, &device, NULL), VARVE_OK);
@@ -109,13 +105,12 @@ static void test_no_pools(void **state)
     fake_closed(device);
 }
 
-static void test_pool_peers(void **state)
+TEST(test_pool_peers)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0;
 
-    (void)state;
     fake.pool_peer = -1;
     assert_int_equal(ops->peer_enable(device, 2), 0);
     assert_int_equal(fake.pool_peer, -1); /* there is no pool yet */
@@ -123,14 +118,4 @@ static void test_pool_peers(void **state)
     assert_int_equal(fake.pool_peer, 0);
     assert_int_equal(fake_count(FAKE_POOL), 1);
     fake_closed(device); /* with the memory out */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_peers),    cmocka_unit_test(test_ipc),        cmocka_unit_test(test_own_ipc),
-        cmocka_unit_test(test_no_pools), cmocka_unit_test(test_pool_peers),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

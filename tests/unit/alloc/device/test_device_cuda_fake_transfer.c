@@ -31,7 +31,7 @@ static void transfers_are(const struct fake_transfer *wanted, size_t count)
     transfers_are((const struct fake_transfer[]){__VA_ARGS__}, \
                   sizeof((const struct fake_transfer[]){__VA_ARGS__}) / sizeof(struct fake_transfer))
 
-static void test_copies(void **state)
+TEST(test_copies)
 {
     static const enum varve_copy_direction in[] = {VARVE_COPY_HOST_TO_DEVICE, VARVE_COPY_PEER_TO_DEVICE};
     static const enum varve_copy_direction out[] = {VARVE_COPY_DEVICE_TO_HOST, VARVE_COPY_DEVICE_TO_PEER};
@@ -39,7 +39,6 @@ static void test_copies(void **state)
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0;
 
-    (void)state;
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), 0);
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(ops->copy(device, addr, 0x99000, 5000, in[i], STREAM), 0);
@@ -57,14 +56,13 @@ static void test_copies(void **state)
     fake_closed(device);
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     struct varve_copy_2d rows = {.direction = VARVE_COPY_HOST_TO_DEVICE, .source_addr = 0x99000};
     const uint64_t far = (uint64_t)1 << 31;
 
-    (void)state;
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &rows.target_addr), 0);
     rows.target_pitch = 512;
     rows.source_pitch = 300;
@@ -112,14 +110,13 @@ static void test_rows(void **state)
     fake_closed(device);
 }
 
-static void test_fills(void **state)
+TEST(test_fills)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     const uint64_t pattern = UINT64_C(0x1122334455667788);
     uint64_t addr = 0;
 
-    (void)state;
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), 0);
     assert_int_equal(ops->fill(device, addr + 1, pattern, 1, 9, STREAM), 0);
     assert_int_equal(ops->fill(device, addr + 2, pattern, 2, 9, STREAM), 0);
@@ -151,13 +148,12 @@ static void test_fills(void **state)
     fake_closed(device);
 }
 
-static void test_reasons(void **state)
+TEST(test_reasons)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0, host = 0;
 
-    (void)state;
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), 0);
     fake.fail_at = 3; /* after the context, which takes two */
     fake.fail_with = 700;
@@ -173,13 +169,12 @@ static void test_reasons(void **state)
 }
 
 /* Transfers become a part of the graph; what would end the capture of another stream is refused. */
-static void test_capture(void **state)
+TEST(test_capture)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0, stream = 0, host = 0;
 
-    (void)state;
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), 0);
     assert_int_equal(ops->stream_create(device, &stream), 0);
     fake.captured = stream;
@@ -201,13 +196,12 @@ static void test_capture(void **state)
 }
 
 /* What is left goes with the device: fake_closed looks. */
-static void test_left(void **state)
+TEST(test_left)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     uint64_t streams[3], hosts[3], joined = 0;
 
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(ops->stream_create(device, &streams[i]), 0);
         assert_int_equal(ops->host_alloc(device, 5000, &hosts[i]), 0);
@@ -224,14 +218,13 @@ static void test_left(void **state)
 }
 
 /* Giving back is no error at the driver's end, the rest is. */
-static void test_end(void **state)
+TEST(test_end)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0, stream = 0, host = 0, calls;
     void *memory;
 
-    (void)state;
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), 0);
     assert_int_equal(ops->stream_create(device, &stream), 0);
     assert_int_equal(ops->host_alloc(device, 100, &host), 0);
@@ -253,14 +246,13 @@ static void test_end(void **state)
 
 /* All or none; pools need two of them. */
 /* Memory that others have got from the driver, in two pieces that follow each other: the driver says whose it is. */
-static void test_foreign_memory(void **state)
+TEST(test_foreign_memory)
 {
     struct varve_device *device = fake_opened();
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = fake_add(FAKE_SEGMENT, 0, UNIT), next = fake_add(FAKE_SEGMENT, addr + UNIT, UNIT),
              own = 0;
 
-    (void)state;
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &own), 0);
     assert_int_equal(ops->fill(device, addr, 7, 1, 2 * UNIT, STREAM), 0);
     assert_int_equal(ops->copy(device, 0x99000, addr + 5, UNIT, VARVE_COPY_DEVICE_TO_HOST, STREAM), 0);
@@ -289,12 +281,11 @@ static void test_foreign_memory(void **state)
     fake_closed(device);
 }
 
-static void test_old_driver(void **state)
+TEST(test_old_driver)
 {
     const struct varve_cuda_options options = {.index = RULES_INDEX, .ordinal = FAKE_ORDINAL};
     struct cuda_driver driver = fake_driver;
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct varve_device *device = NULL;
 
@@ -310,21 +301,4 @@ static void test_old_driver(void **state)
         device->ops->close(device);
         nothing_is_wrong();
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_fills),
-        cmocka_unit_test(test_reasons),
-        cmocka_unit_test(test_capture),
-        cmocka_unit_test(test_left),
-        cmocka_unit_test(test_end),
-        cmocka_unit_test(test_old_driver),
-        cmocka_unit_test(test_foreign_memory),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,13 +28,12 @@ static bool is_readable(uint64_t addr)
     return result;
 }
 
-static void test_host_segment_memory(void **state)
+TEST(test_host_segment_memory)
 {
     struct varve_device *device = host_open(8 * MIB);
     const struct varve_device_ops *ops = device->ops;
     uint64_t first = 0, second = 0, third = 0, free_bytes = 0, total = 0;
 
-    (void)state;
     assert_int_equal(ops->segment_alloc(device, 4 * MIB, 0, &first), 0);
     assert_int_equal(ops->segment_alloc(device, 4 * MIB, 0, &second), 0);
     assert_int_equal(ops->segment_alloc(device, 1, 0, &third), VARVE_ERROR_NO_MEMORY);
@@ -54,12 +53,11 @@ static void test_host_segment_memory(void **state)
     assert_false(is_readable(second));
 }
 
-static void test_host_default_limit(void **state)
+TEST(test_host_default_limit)
 {
     struct varve_device *device = host_open(0);
     uint64_t free_bytes = 0, total = 0;
 
-    (void)state;
     assert_int_equal(device->ops->memory_info(device, &free_bytes, &total), 0);
     assert_true(total > 0 &&
                 total <= (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4);
@@ -67,13 +65,12 @@ static void test_host_default_limit(void **state)
     host_close(device);
 }
 
-static void test_host_vmm_memory(void **state)
+TEST(test_host_vmm_memory)
 {
     struct varve_device *device = host_open(8 * UNIT);
     const struct varve_device_ops *ops = device->ops;
     uint64_t base = 0, handles[2];
 
-    (void)state;
     assert_int_equal(ops->vmm_reserve(device, 100 * UNIT, NULL, &base), 0);
     assert_false(is_readable(base));
     for (size_t i = 0; i < 2; i++) {
@@ -102,14 +99,13 @@ static void test_host_vmm_memory(void **state)
     host_close(device);
 }
 
-static void test_host_sizes(void **state)
+TEST(test_host_sizes)
 {
     struct varve_device *device = host_open(8 * UNIT);
     const struct varve_device_ops *ops = device->ops;
     struct varve_message message;
     uint64_t out = 0, base = 0, handle = 0;
 
-    (void)state;
     device->ops->reason(device, &message);
     assert_string_equal(message.text, "");
     assert_int_equal(ops->vmm_reserve(device, 100, NULL, &out), VARVE_ERROR_INVALID);
@@ -125,13 +121,12 @@ static void test_host_sizes(void **state)
 }
 
 /* More segments and handles than a process may have files open. */
-static void test_host_many(void **state)
+TEST(test_host_many)
 {
     struct varve_device *device = host_open(UINT64_MAX / 2);
     const struct varve_device_ops *ops = device->ops;
     static uint64_t segments[3000], handles[3000];
 
-    (void)state;
     for (size_t i = 0; i < 3000; i++) {
         assert_int_equal(ops->segment_alloc(device, UNIT, 0, &segments[i]), 0);
         assert_int_equal(ops->vmm_create(device, UNIT, &handles[i]), 0);
@@ -162,7 +157,7 @@ static void *wait_for_both(void *context)
     return NULL;
 }
 
-static void test_host_streams(void **state)
+TEST(test_host_streams)
 {
     struct varve_device *device = host_open(0);
     const struct varve_device_ops *ops = device->ops;
@@ -170,7 +165,6 @@ static void test_host_streams(void **state)
     uint64_t before = 0, other = 0;
     pthread_t thread;
 
-    (void)state;
     assert_int_equal(ops->event_create(device, &waiter.event), 0);
     assert_int_equal(ops->event_create(device, &before), 0);
     assert_int_equal(ops->event_create(device, &other), 0);
@@ -261,14 +255,13 @@ static void *work(void *context)
     return NULL;
 }
 
-static void test_host_threads(void **state)
+TEST(test_host_threads)
 {
     struct varve_device *device = host_open(3 * UNIT); /* one less than threads, so that some are refused */
     struct worker workers[THREADS];
     unsigned failures = 0, refused = 0;
     uint64_t free_bytes = 0, total = 0;
 
-    (void)state;
     for (unsigned i = 0; i < THREADS; i++) {
         workers[i] = (struct worker){.device = device, .number = i};
         assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
@@ -288,16 +281,4 @@ static void test_host_threads(void **state)
     assert_int_equal(device->ops->memory_info(device, &free_bytes, &total), 0);
     assert_int_equal(free_bytes, total);
     host_close(device);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host_segment_memory), cmocka_unit_test(test_host_default_limit),
-        cmocka_unit_test(test_host_vmm_memory),     cmocka_unit_test(test_host_sizes),
-        cmocka_unit_test(test_host_many),           cmocka_unit_test(test_host_streams),
-        cmocka_unit_test(test_host_threads),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,7 +69,7 @@ static pid_t exporter_start(int *in_out, int *out_out)
     return child;
 }
 
-static void test_host_ipc(void **state)
+TEST(test_host_ipc)
 {
     struct varve_device *device;
     struct message message;
@@ -78,7 +78,6 @@ static void test_host_ipc(void **state)
     pid_t child = exporter_start(&in, &out);
     char step;
 
-    (void)state;
     device = host_open(MIB); /* what others own counts against their limits */
     assert_true(read_all(in, &message, sizeof(message)));
     assert_int_equal(device->ops->ipc_open(device, &message.handle, &addr), 0);
@@ -108,14 +107,13 @@ static void test_host_ipc(void **state)
     host_close(device);
 }
 
-static void test_host_ipc_refuses(void **state)
+TEST(test_host_ipc_refuses)
 {
     struct varve_device *device = host_open(64 * MIB);
     const struct varve_device_ops *ops = device->ops;
     struct varve_ipc_handle handle, again, forged;
     uint64_t addr = 0, base = 0, opened = 0;
 
-    (void)state;
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &addr), 0);
     assert_int_equal(ops->vmm_reserve(device, UNIT, NULL, &base), 0);
     assert_int_equal(ops->ipc_export(device, base, &handle), VARVE_ERROR_NOT_FOUND);
@@ -149,14 +147,13 @@ static void test_host_ipc_refuses(void **state)
     host_close(device);
 }
 
-static void test_host_after_fork(void **state)
+TEST(test_host_after_fork)
 {
     struct varve_device *device = host_open(64 * MIB);
     uint64_t addr = 0, handle = 0;
     int status = -1;
     pid_t child;
 
-    (void)state;
     assert_int_equal(device->ops->segment_alloc(device, UNIT, 0, &addr), 0);
     at(addr)[0] = 5;
     child = fork();
@@ -174,15 +171,4 @@ static void test_host_after_fork(void **state)
     assert_int_equal(at(addr)[0], 5);
     assert_int_equal(device->ops->segment_free(device, addr, UNIT), 0);
     host_close(device);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host_ipc),
-        cmocka_unit_test(test_host_ipc_refuses),
-        cmocka_unit_test(test_host_after_fork),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

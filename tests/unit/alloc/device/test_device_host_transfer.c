@@ -23,13 +23,12 @@ static int copy(struct varve_device *device, uint64_t target, uint64_t source, u
     return device->ops->copy(device, target, source, bytes, VARVE_COPY_WITHIN, stream);
 }
 
-static void test_queue(void **state)
+TEST(test_queue)
 {
     struct varve_device *device = host_open(0);
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = segment(device, 4096), host = 0, event = 0;
 
-    (void)state;
     assert_int_equal(ops->host_alloc(device, 4096, &host), 0);
     assert_int_equal(ops->event_create(device, &event), 0);
     memset(at(host), 0x11, 4096);
@@ -60,13 +59,12 @@ static void test_queue(void **state)
 }
 
 /* A chain: 3 waits for 2, which waits for 1, which is blocked; whichever is asked for, all of it comes in order. */
-static void test_wait_event(void **state)
+TEST(test_wait_event)
 {
     struct varve_device *device = host_open(0);
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = segment(device, 4096), events[3];
 
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(ops->event_create(device, &events[i]), 0);
     }
@@ -102,13 +100,12 @@ static void test_wait_event(void **state)
 }
 
 /* Two records of one stream with a wait between them: who waits for the second is not let go by the first. */
-static void test_wait_between_records(void **state)
+TEST(test_wait_between_records)
 {
     struct varve_device *device = host_open(0);
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = segment(device, 4096), blocked = 0, first = 0, second = 0;
 
-    (void)state;
     assert_int_equal(ops->event_create(device, &blocked), 0);
     assert_int_equal(ops->event_create(device, &first), 0);
     assert_int_equal(ops->event_create(device, &second), 0);
@@ -152,7 +149,7 @@ static void *free_it(void *context)
 }
 
 /* Both ends of a queued copy are freed: that waits for the copy. Unmapping is refused until then. */
-static void test_freeing_waits(void **state)
+TEST(test_freeing_waits)
 {
     struct varve_device *device = host_open(0);
     const struct varve_device_ops *ops = device->ops;
@@ -160,7 +157,6 @@ static void test_freeing_waits(void **state)
                               {.device = device, .is_host = true}};
     uint64_t other = segment(device, 4096), base = 0, handle = 0;
 
-    (void)state;
     assert_int_equal(ops->host_alloc(device, 4096, &freers[1].addr), 0);
     assert_int_equal(ops->vmm_reserve(device, UNIT, NULL, &base), 0);
     assert_int_equal(ops->vmm_create(device, UNIT, &handle), 0);
@@ -191,13 +187,12 @@ static void test_freeing_waits(void **state)
     host_close(device);
 }
 
-static void test_queue_is_dropped(void **state)
+TEST(test_queue_is_dropped)
 {
     struct varve_device *device = host_open(0);
     unsigned char host[10] = {0};
     uint64_t addr = segment(device, 4096);
 
-    (void)state;
     assert_int_equal(device->ops->fill(device, addr, 1, 1, 10, BLOCKED), 0);
     assert_int_equal(varve_host_stream_block(device, BLOCKED), 0);
     assert_int_equal(
@@ -207,13 +202,12 @@ static void test_queue_is_dropped(void **state)
     assert_int_equal(host[0], 0);
 }
 
-static void test_created_streams(void **state)
+TEST(test_created_streams)
 {
     struct varve_device *device = host_open(0);
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = segment(device, 4096), stream = 0, other = 0, event = 0;
 
-    (void)state;
     assert_int_equal(ops->event_create(device, &event), 0);
     assert_int_equal(ops->stream_create(device, &stream), 0);
     assert_int_equal(varve_host_stream_block(device, stream), 0);
@@ -231,7 +225,7 @@ static void test_created_streams(void **state)
     host_close(device);
 }
 
-static void test_fork(void **state)
+TEST(test_fork)
 {
     struct varve_device *device = host_open(0);
     const struct varve_device_ops *ops = device->ops;
@@ -239,7 +233,6 @@ static void test_fork(void **state)
     int status = -1;
     pid_t child = fork();
 
-    (void)state;
     assert_true(child >= 0);
     if (child == 0) {
         uint64_t out = 0;
@@ -268,7 +261,7 @@ static uint64_t block_on(struct varve_alloc *alloc, uint64_t stream)
 
 /* A block is freed while a copy on another stream has still to read it: not before that is done does its memory serve
  * another request. */
-static void test_block_is_still_read(void **state)
+TEST(test_block_is_still_read)
 {
     struct varve_device *device = host_open(0);
     const struct varve_device_ops *ops = device->ops;
@@ -276,7 +269,6 @@ static void test_block_is_still_read(void **state)
     struct varve_alloc *alloc = NULL;
     uint64_t source, target, other;
 
-    (void)state;
     varve_alloc_options_init(&options);
     options.device = device;
     assert_int_equal(varve_alloc_open(&options, &alloc, NULL), 0);
@@ -443,12 +435,11 @@ static size_t compare(struct varve_device *device, const struct model *model, ui
     return waiting;
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
     static struct model model;
     uint64_t seed = test_first_seed(1), waited = 0;
 
-    (void)state;
     for (unsigned round = 0; round < 30; round++) {
         struct varve_device *device = host_open(0);
         uint64_t addr = segment(device, MEMORY), events[EVENTS], random = seed + round;
@@ -515,13 +506,12 @@ static void *work(void *context)
     return NULL;
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
     struct varve_device *device = host_open(0);
     struct worker workers[THREADS];
     unsigned failures = 0;
 
-    (void)state;
     for (unsigned i = 0; i < THREADS; i++) {
         workers[i] = (struct worker){.device = device, .addr = segment(device, 2 * PART)};
         assert_int_equal(device->ops->stream_create(device, &workers[i].stream), 0);
@@ -540,22 +530,4 @@ static void test_threads(void **state)
     }
     assert_int_equal(failures, 0);
     host_close(device);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_queue),
-        cmocka_unit_test(test_wait_event),
-        cmocka_unit_test(test_wait_between_records),
-        cmocka_unit_test(test_freeing_waits),
-        cmocka_unit_test(test_queue_is_dropped),
-        cmocka_unit_test(test_created_streams),
-        cmocka_unit_test(test_fork),
-        cmocka_unit_test(test_block_is_still_read),
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_threads),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,14 +119,13 @@ static void step_search(const struct device_ranges *ranges, const struct model *
           "step %zu: not the one that overlaps", step);
 }
 
-static void test_ranges_against_model(void **state)
+TEST(test_ranges_against_model)
 {
     struct model model = {.count = 0};
     struct device_ranges ranges;
     struct varve_message message = {""};
     uint64_t random = 42;
 
-    (void)state;
     device_ranges_init(&ranges, FLOOR, ALIGNMENT);
     for (size_t step = 0; step < 40000; step++) {
         bool grows = step / 5000 % 2 == 0;
@@ -148,14 +147,13 @@ static void test_ranges_against_model(void **state)
     device_ranges_close(&ranges);
 }
 
-static void test_ranges_at_the_ends(void **state)
+TEST(test_ranges_at_the_ends)
 {
     struct device_range *low = calloc(1, sizeof(*low)), *high = calloc(1, sizeof(*high));
     struct device_ranges ranges;
     struct varve_message message = {""};
     uint64_t addr = 0;
 
-    (void)state;
     assert_non_null(low);
     assert_non_null(high);
     device_ranges_init(&ranges, FLOOR, ALIGNMENT);
@@ -189,13 +187,12 @@ static unsigned depth_of(const struct device_range *tree)
 }
 
 /* Ascending addresses are the worst order for a plain search tree. */
-static void test_ranges_depth(void **state)
+TEST(test_ranges_depth)
 {
     const uint64_t count = 200000;
     struct device_ranges ranges;
     uint64_t addr = 0;
 
-    (void)state;
     device_ranges_init(&ranges, FLOOR, ALIGNMENT);
     for (uint64_t i = 0; i < count; i++) {
         struct device_range *range = calloc(1, sizeof(*range));
@@ -221,12 +218,11 @@ static void test_ranges_depth(void **state)
     device_ranges_close(&ranges);
 }
 
-static void test_slots(void **state)
+TEST(test_slots)
 {
     struct device_slots slots = {0};
     uint64_t ids[200], again = 0;
 
-    (void)state;
     for (size_t i = 0; i < 200; i++) {
         assert_non_null(slots_acquire(&slots, &ids[i]));
         assert_int_equal(slots_index(ids[i]), i);
@@ -248,16 +244,4 @@ static void test_slots(void **state)
     assert_int_equal(slots.count, 200);
     assert_int_equal(slots_check(&slots, "slots", NULL), 0);
     slots_close(&slots);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranges_against_model),
-        cmocka_unit_test(test_ranges_at_the_ends),
-        cmocka_unit_test(test_ranges_depth),
-        cmocka_unit_test(test_slots),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,12 +25,11 @@
 #define MANY 1000000U
 #endif
 
-static void test_sim_counts_up(void **state)
+TEST(test_sim_counts_up)
 {
     struct varve_device *device = sim_open(&(struct varve_sim_options){0});
     uint64_t reserved = 0;
 
-    (void)state;
     assert_int_equal(segment(device, 3 * MIB), BASE);
     assert_int_equal(segment(device, UNIT), BASE + 2 * UNIT);
     assert_int_equal(device->ops->segment_free(device, BASE, 3 * MIB), 0);
@@ -44,12 +43,11 @@ static void test_sim_counts_up(void **state)
     sim_close(device);
 }
 
-static void test_sim_reuses(void **state)
+TEST(test_sim_reuses)
 {
     struct varve_device *device = sim_open(
         &(struct varve_sim_options){.first_addr = 0x100100, .alignment = 0x1000, .reuses_addresses = true});
 
-    (void)state;
     assert_int_equal(segment(device, 0x2800), 0x101000);
     assert_int_equal(segment(device, 0x1000), 0x104000);
     assert_int_equal(device->ops->segment_free(device, 0x101000, 0x2800), 0);
@@ -90,7 +88,7 @@ static int script_place(void *context, uint64_t bytes, uint64_t stream,
     return *addr_out ? 0 : script->error;
 }
 
-static void test_sim_scripted(void **state)
+TEST(test_sim_scripted)
 {
     static const uint64_t bases[] = {0x5000, 0x2000, 0x5800, 0x4001, 0x5000, 0, UINT64_MAX - 10, 0x6000};
     struct script script = {.bases = bases, .error = VARVE_ERROR_CORRUPT};
@@ -100,7 +98,6 @@ static void test_sim_scripted(void **state)
     struct varve_message message;
     uint64_t addr = 1;
 
-    (void)state;
     assert_int_equal(ops->segment_alloc(device, 0x1000, 9, &addr), 0);
     assert_int_equal(addr, 0x5000);
     assert_true(script.bytes == 0x1000 && script.stream == 9 && !script.had_place);
@@ -127,7 +124,7 @@ static void test_sim_scripted(void **state)
     sim_close(device);
 }
 
-static void test_sim_scripted_reservations(void **state)
+TEST(test_sim_scripted_reservations)
 {
     static const uint64_t bases[] = {BASE + UNIT, BASE + 2 * UNIT, BASE + 20 * UNIT};
     struct script script = {.bases = bases};
@@ -136,7 +133,6 @@ static void test_sim_scripted_reservations(void **state)
         &(struct varve_sim_options){.reservation_address = script_place, .address_context = &script});
     uint64_t addr = 0;
 
-    (void)state;
     assert_int_equal(device->ops->vmm_reserve(device, 10 * UNIT, &place, &addr), 0);
     assert_int_equal(addr, BASE + UNIT);
     assert_true(script.had_place && script.stream == 4 && script.place.pool_id[1] == 2 &&
@@ -149,13 +145,12 @@ static void test_sim_scripted_reservations(void **state)
     sim_close(device);
 }
 
-static void test_sim_scripted_events(void **state)
+TEST(test_sim_scripted_events)
 {
     struct varve_device *device = sim_open(&(struct varve_sim_options){.events_are_scripted = true});
     const struct varve_device_ops *ops = device->ops;
     uint64_t events[4];
 
-    (void)state;
     for (size_t i = 0; i < 4; i++) {
         assert_int_equal(ops->event_create(device, &events[i]), 0);
         assert_int_equal(varve_sim_event_complete(device, events[i]), VARVE_ERROR_NOT_FOUND);
@@ -187,12 +182,11 @@ static void test_sim_scripted_events(void **state)
     sim_close(device);
 }
 
-static void test_sim_many_streams(void **state)
+TEST(test_sim_many_streams)
 {
     struct varve_device *device = sim_open(&(struct varve_sim_options){.events_are_scripted = true});
     uint64_t events[300];
 
-    (void)state;
     for (uint64_t i = 0; i < 300; i++) {
         assert_int_equal(device->ops->event_create(device, &events[i]), 0);
         assert_int_equal(device->ops->event_record(device, events[i], i * 7919 % 300), 0);
@@ -206,7 +200,7 @@ static void test_sim_many_streams(void **state)
     sim_close(device);
 }
 
-static void test_sim_memory_info(void **state)
+TEST(test_sim_memory_info)
 {
     static const struct {
         uint64_t capacity, total, free_expected, total_expected;
@@ -217,7 +211,6 @@ static void test_sim_memory_info(void **state)
         {0, MIB, 0, MIB},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct varve_device *device = sim_open(
             &(struct varve_sim_options){.capacity_bytes = cases[i].capacity, .total_bytes = cases[i].total});
@@ -232,7 +225,7 @@ static void test_sim_memory_info(void **state)
 }
 
 /* The walker must see what is wrong, or its silence says nothing. */
-static void test_sim_check_finds(void **state)
+TEST(test_sim_check_finds)
 {
     struct varve_device *device = sim_open(&(struct varve_sim_options){.capacity_bytes = 64 * MIB});
     struct sim_device *sim = sim_of(device);
@@ -240,7 +233,6 @@ static void test_sim_check_finds(void **state)
     uint64_t addr = 0, handle = 0, event = 0;
     struct device_range *mapping;
 
-    (void)state;
     assert_int_equal(segment(device, UNIT), BASE);
     assert_int_equal(device->ops->vmm_reserve(device, 4 * UNIT, NULL, &addr), 0);
     assert_int_equal(device->ops->vmm_create(device, UNIT, &handle), 0);
@@ -272,14 +264,13 @@ static void test_sim_check_finds(void **state)
 }
 
 /* Replays make hundreds of thousands of calls; the limit is what a quadratic device could never keep. */
-static void test_sim_million_segments(void **state)
+TEST(test_sim_million_segments)
 {
     const uint64_t count = MANY;
     struct varve_device *device = sim_open(&(struct varve_sim_options){.reuses_addresses = true});
     uint64_t *addrs = malloc(count * sizeof(*addrs));
     uint64_t seed = 5;
 
-    (void)state;
     assert_non_null(addrs);
     for (uint64_t i = 0; i < count; i++) {
         addrs[i] = segment(device, UNIT);
@@ -321,13 +312,12 @@ static void *work(void *context)
 }
 
 /* Several allocators on one device, or one that lets its lock go while it asks for a segment. */
-static void test_sim_threads(void **state)
+TEST(test_sim_threads)
 {
     struct varve_device *device =
         sim_open(&(struct varve_sim_options){.has_latency = true, .events_are_scripted = true});
     struct worker workers[4];
 
-    (void)state;
     for (size_t i = 0; i < 4; i++) {
         workers[i] = (struct worker){.device = device};
         assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
@@ -343,17 +333,4 @@ static void test_sim_threads(void **state)
     assert_int_equal(varve_sim_calls(device, VARVE_DEVICE_SEGMENT_FREE), 8000);
     assert_int_equal(varve_sim_clock_ns(device), 8000 * (27000 + 23000));
     sim_close(device);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sim_counts_up),        cmocka_unit_test(test_sim_reuses),
-        cmocka_unit_test(test_sim_scripted),         cmocka_unit_test(test_sim_scripted_reservations),
-        cmocka_unit_test(test_sim_scripted_events),  cmocka_unit_test(test_sim_many_streams),
-        cmocka_unit_test(test_sim_memory_info),      cmocka_unit_test(test_sim_check_finds),
-        cmocka_unit_test(test_sim_million_segments), cmocka_unit_test(test_sim_threads),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

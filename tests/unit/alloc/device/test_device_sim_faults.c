@@ -10,14 +10,13 @@
 
 #define BASE 0x7f0000000000U
 
-static void test_sim_faults(void **state)
+TEST(test_sim_faults)
 {
     struct varve_device *device = sim_open(&(struct varve_sim_options){0});
     const struct varve_device_ops *ops = device->ops;
     static const int expected[] = {0, VARVE_ERROR_NO_MEMORY, VARVE_ERROR_NO_MEMORY, VARVE_ERROR_IO, 0};
     uint64_t addr = 0;
 
-    (void)state;
     segment(device, UNIT);
     assert_int_equal(varve_sim_fail(device, VARVE_DEVICE_SEGMENT_ALLOC, 2, 2, VARVE_ERROR_NO_MEMORY), 0);
     assert_int_equal(varve_sim_fail(device, VARVE_DEVICE_SEGMENT_ALLOC, 3, 2, VARVE_ERROR_IO), 0);
@@ -35,13 +34,12 @@ static void test_sim_faults(void **state)
 }
 
 /* Each call that can be scripted: it fails once, changes nothing, and works when it is made again. */
-static void test_sim_fault_of_each_call(void **state)
+TEST(test_sim_fault_of_each_call)
 {
     struct varve_device *device = sim_open(&(struct varve_sim_options){0});
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0, base = 0, handle = 0, event = 0, stream = 0, host = 0;
 
-    (void)state;
     for (unsigned call = 0; call < VARVE_DEVICE_CALL_LIMIT; call++) {
         assert_int_equal(varve_sim_fail(device, (enum varve_device_call)call, 1, 1, VARVE_ERROR_FULL), 0);
     }
@@ -76,13 +74,12 @@ static void test_sim_fault_of_each_call(void **state)
     sim_close(device);
 }
 
-static void test_sim_fault_limits(void **state)
+TEST(test_sim_fault_limits)
 {
     struct varve_device *device = sim_open(&(struct varve_sim_options){0});
     const enum varve_device_call call = VARVE_DEVICE_VMM_CREATE;
     uint64_t handle = 0;
 
-    (void)state;
     assert_int_equal(varve_sim_fail(device, call, 0, 1, VARVE_ERROR_IO), VARVE_ERROR_INVALID);
     assert_int_equal(varve_sim_fail(device, call, 1, 0, VARVE_ERROR_IO), VARVE_ERROR_INVALID);
     assert_int_equal(varve_sim_fail(device, call, 1, 1, 0), VARVE_ERROR_INVALID);
@@ -101,7 +98,7 @@ static void test_sim_fault_limits(void **state)
     sim_close(device);
 }
 
-static void test_sim_costs(void **state)
+TEST(test_sim_costs)
 {
     static const struct {
         enum varve_device_call call;
@@ -127,7 +124,6 @@ static void test_sim_costs(void **state)
         {VARVE_DEVICE_FREE_ASYNC, 20000 * MIB, 360},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         int64_t difference = (int64_t)(sim_cost_ns(cases[i].call, cases[i].bytes) - cases[i].ns);
 
@@ -143,14 +139,13 @@ static void test_sim_costs(void **state)
     }
 }
 
-static void test_sim_clock(void **state)
+TEST(test_sim_clock)
 {
     struct varve_device *device =
         sim_open(&(struct varve_sim_options){.has_latency = true, .capacity_bytes = 8 * MIB});
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = 0, handle = 0;
 
-    (void)state;
     assert_int_equal(varve_sim_clock_ns(device), 0);
     segment(device, UNIT);
     assert_int_equal(varve_sim_clock_ns(device), 27000);
@@ -175,14 +170,13 @@ static void test_sim_clock(void **state)
 }
 
 /* A pool that grows costs what mapping costs; one that has the memory, next to nothing. */
-static void test_sim_pool_costs(void **state)
+TEST(test_sim_pool_costs)
 {
     struct varve_device *device =
         sim_open(&(struct varve_sim_options){.has_latency = true, .capacity_bytes = 8 * MIB});
     const struct varve_device_ops *ops = device->ops;
     uint64_t addrs[4], now = 5700 + 450 + 17000 + 250;
 
-    (void)state;
     assert_int_equal(ops->alloc_async(device, 512, 0, &addrs[0]), 0);
     assert_int_equal(varve_sim_clock_ns(device), now);
     assert_int_equal(varve_sim_used(device), UNIT);
@@ -203,15 +197,4 @@ static void test_sim_pool_costs(void **state)
     assert_int_equal(ops->pool_trim(device, UINT64_MAX), 0);
     assert_int_equal(varve_sim_used(device), UNIT);
     sim_close(device);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sim_faults),       cmocka_unit_test(test_sim_fault_of_each_call),
-        cmocka_unit_test(test_sim_fault_limits), cmocka_unit_test(test_sim_costs),
-        cmocka_unit_test(test_sim_clock),        cmocka_unit_test(test_sim_pool_costs),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

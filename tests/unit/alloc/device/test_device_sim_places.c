@@ -42,13 +42,12 @@ static void find_bases(uint64_t *end_out, uint64_t *own_out)
     device->ops->close(device);
 }
 
-static void test_recorded_addresses(void **state)
+TEST(test_recorded_addresses)
 {
     struct varve_device *device = open_device();
     uint64_t end, own, given[CALLS];
     size_t allocations = 0;
 
-    (void)state;
     find_bases(&end, &own);
     for (size_t i = 0; i < CALLS; i++) {
         const struct cuda_address *call = &cuda_addresses[i];
@@ -68,13 +67,12 @@ static void test_recorded_addresses(void **state)
 }
 
 /* The device refuses what overlaps, so it is enough that nothing is refused; what is given back is given out again. */
-static void test_nothing_overlaps(void **state)
+TEST(test_nothing_overlaps)
 {
     struct varve_device *device = open_device();
     uint64_t random = 11, live[64], sizes[64], lowest = UINT64_MAX, first = 0;
     size_t count = 0;
 
-    (void)state;
     for (unsigned step = 0; step < 20000; step++) {
         if (count == 64 || (count > 0 && random_below(&random, 2) == 0)) {
             size_t i = (size_t)random_below(&random, count);
@@ -94,13 +92,4 @@ static void test_nothing_overlaps(void **state)
     assert_int_equal(varve_sim_check(device, NULL), 0);
     assert_true(first - lowest < 64 * 4 * 234 * MIB); /* not ever further down */
     device->ops->close(device);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded_addresses),
-        cmocka_unit_test(test_nothing_overlaps),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@ static uint64_t took(struct varve_device *device)
     return ns;
 }
 
-static void test_clock(void **state)
+TEST(test_clock)
 {
     struct varve_device *device = sim_open(&(struct varve_sim_options){.has_latency = true});
     const struct varve_device_ops *ops = device->ops;
@@ -37,7 +37,6 @@ static void test_clock(void **state)
                                  .row_bytes = 550,
                                  .rows = 100000};
 
-    (void)state;
     took(device);
     assert_int_equal(copy(device, addr, HOST, 55000000, VARVE_COPY_HOST_TO_DEVICE), 0);
     assert_int_equal(took(device), 2000 + 1000000);
@@ -67,7 +66,7 @@ static void test_clock(void **state)
     sim_close(device);
 }
 
-static void test_faults(void **state)
+TEST(test_faults)
 {
     struct varve_device *device = sim_open(&(struct varve_sim_options){0});
     const struct varve_device_ops *ops = device->ops;
@@ -75,7 +74,6 @@ static void test_faults(void **state)
     uint64_t addr = segment(device, MIB), stream = 0;
     struct varve_copy_2d rows = {VARVE_COPY_WITHIN, addr, 64, addr + 32, 64, 32, 10};
 
-    (void)state;
     assert_int_equal(varve_sim_fail(device, VARVE_DEVICE_COPY, 2, 1, VARVE_ERROR_IO), 0);
     assert_int_equal(varve_sim_fail(device, VARVE_DEVICE_FILL, 1, 2, VARVE_ERROR_BUSY), 0);
     assert_int_equal(varve_sim_fail(device, VARVE_DEVICE_HOST_ALLOC, 1, 1, VARVE_ERROR_NO_MEMORY), 0);
@@ -101,13 +99,12 @@ static void test_faults(void **state)
 }
 
 /* Two segments side by side are two; a range of the pool is as good as a segment. */
-static void test_ranges(void **state)
+TEST(test_ranges)
 {
     struct varve_device *device = sim_open(&(struct varve_sim_options){.alignment = 4096});
     const struct varve_device_ops *ops = device->ops;
     uint64_t first = segment(device, 4096), second = segment(device, 4096), pooled = 0;
 
-    (void)state;
     assert_int_equal(second, first + 4096);
     assert_int_equal(ops->fill(device, first, 0, 1, 4096, 0), 0);
     assert_int_equal(ops->fill(device, second, 0, 1, 4096, 0), 0);
@@ -121,13 +118,12 @@ static void test_ranges(void **state)
     sim_close(device);
 }
 
-static void test_streams(void **state)
+TEST(test_streams)
 {
     struct varve_device *device = sim_open(&(struct varve_sim_options){.events_are_scripted = true});
     const struct varve_device_ops *ops = device->ops;
     uint64_t addr = segment(device, 4096), stream = 0, event = 0, joined = 0;
 
-    (void)state;
     assert_int_equal(ops->join_stream(device, &joined), 0);
     assert_int_equal(ops->stream_create(device, &stream), 0);
     assert_true(stream != joined);
@@ -143,16 +139,4 @@ static void test_streams(void **state)
     assert_int_equal(ops->event_record(device, event, stream), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(ops->fill(device, addr, 0, 1, 1, joined), 0);
     sim_close(device);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clock),
-        cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_streams),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,9 +35,8 @@ static int prepare(void **state)
     return replacement != NULL ? 0 : -1;
 }
 
-static void test_interface(void **state)
+TEST(test_interface)
 {
-    (void)state;
     assert_int_equal(replacement->version, VARVE_REPLACEMENT_VERSION);
 }
 
@@ -58,11 +57,10 @@ static void fill(char *block, size_t bytes)
     }
 }
 
-static void test_serves(void **state)
+TEST(test_serves)
 {
     uint64_t a, b, addr = 1;
 
-    (void)state;
     assert_int_equal(replacement->free(0x1000), -1); /* before anything was allocated */
     a = take(1000);
     b = take(3 * MIB);
@@ -83,11 +81,10 @@ static void test_serves(void **state)
     assert_int_equal(replacement->free(b), 0);
 }
 
-static void test_ranges(void **state)
+TEST(test_ranges)
 {
     uint64_t a = take(1000), b = take(30 * MIB), base = 0, bytes = 0;
 
-    (void)state;
     assert_int_equal(replacement->range(a, &base, &bytes), 1);
     assert_int_equal(base, a);
     assert_int_equal(bytes, 1000);
@@ -102,11 +99,10 @@ static void test_ranges(void **state)
 }
 
 /* Whatever was there is nobody's; a new beginning. */
-static void test_reset(void **state)
+TEST(test_reset)
 {
     uint64_t a = take(1000), base, bytes;
 
-    (void)state;
     replacement->forget(0);
     replacement->forget(0);
     replacement->forget(-1);
@@ -116,13 +112,12 @@ static void test_reset(void **state)
     assert_int_equal(replacement->free(a), 0);
 }
 
-static void test_fork(void **state)
+TEST(test_fork)
 {
     uint64_t a = take(1000), addr;
     int status = -1;
     pid_t pid;
 
-    (void)state;
     pid = fork();
     if (pid == 0) {
         _exit(replacement->alloc(0, 512, 0, &addr) == 3 && replacement->free(a) == -1 ? 0 : 1);
@@ -132,12 +127,4 @@ static void test_fork(void **state)
     assert_int_equal(replacement->free(a), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_interface), cmocka_unit_test(test_serves), cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_reset),     cmocka_unit_test(test_fork),
-    };
-
-    return cmocka_run_group_tests(tests, prepare, NULL);
-}
+TEST_FILE(prepare, NULL)

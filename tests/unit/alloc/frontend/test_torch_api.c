@@ -68,14 +68,13 @@ static void stats_text(int device, char text[TEXT])
     assert_int_equal(varve_torch_stats(device, write_figure, text), VARVE_OK);
 }
 
-static void test_figures(void **state)
+TEST(test_figures)
 {
     static char reported[TEXT], own[TEXT];
     struct varve_alloc_stats stats;
     int64_t figures[4];
     uint64_t a, b;
 
-    (void)state;
     stats_text(0, reported);
     assert_false(varve_torch_is_open(0));
     assert_non_null(strstr(reported, "max_split_size=41943040\n"));
@@ -108,12 +107,11 @@ static void test_figures(void **state)
 }
 
 /* The method that takes the place of PyTorch's own: its only way to fail is to change nothing. */
-static void test_cache_info_method(void **state)
+TEST(test_cache_info_method)
 {
     size_t largest = 0;
     uint64_t a;
 
-    (void)state;
     varve_torch_empty_cache(0, 0, 0);
     varve_torch_cache_info_method(NULL, 0, &largest);
     assert_int_equal(largest, 1024 * MIB);
@@ -136,12 +134,11 @@ static void test_cache_info_method(void **state)
     check(0);
 }
 
-static void test_fraction(void **state)
+TEST(test_fraction)
 {
     struct varve_message message;
     uint64_t addr, largest;
 
-    (void)state;
     varve_torch_empty_cache(0, 0, 0);
     assert_true(varve_torch_get_memory_fraction(1) == 1.0);
     assert_false(varve_torch_is_open(1));
@@ -160,12 +157,11 @@ static void test_fraction(void **state)
     assert_int_equal(largest, 1024 * MIB - 320 * MIB);
 }
 
-static void test_settings(void **state)
+TEST(test_settings)
 {
     struct varve_torch_settings settings;
     uint64_t addr;
 
-    (void)state;
     assert_int_equal(varve_torch_get_settings(&settings), VARVE_OK);
     assert_string_equal(settings.text, "max_split_size_mb:40,roundup_power2_divisions:4");
     assert_string_equal(settings.policy, "pytorch");
@@ -221,13 +217,12 @@ static void observe(void *context, int device, uint64_t alloc_bytes, uint64_t to
     give(take(512, device), device);
 }
 
-static void test_observers(void **state)
+TEST(test_observers)
 {
     unsigned contexts[9] = {0};
     struct varve_message message;
     uint64_t addr;
 
-    (void)state;
     for (int i = 0; i < 8; i++) {
         assert_int_equal(varve_torch_add_oom_observer(observe, &contexts[i]), VARVE_OK);
     }
@@ -252,13 +247,4 @@ static void test_observers(void **state)
     assert_int_equal(heard.calls, 2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_figures),   cmocka_unit_test(test_cache_info_method),
-        cmocka_unit_test(test_fraction),  cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_observers),
-    };
-
-    return cmocka_run_group_tests(tests, prepare, NULL);
-}
+TEST_FILE(prepare, NULL)

@@ -37,11 +37,10 @@ static void read_well(struct frontend_config *setup)
     }
 }
 
-static void test_defaults(void **state)
+TEST_WITH(test_defaults, clear, NULL)
 {
     struct frontend_config setup;
 
-    (void)state;
     read_well(&setup);
     assert_int_equal(setup.kind, FRONTEND_DEVICE_CUDA);
     assert_string_equal(setup.policy, "pytorch");
@@ -49,11 +48,10 @@ static void test_defaults(void **state)
     assert_true(setup.alloc.max_split_size == VARVE_ALLOC_UNLIMITED);
 }
 
-static void test_all_set(void **state)
+TEST_WITH(test_all_set, clear, NULL)
 {
     struct frontend_config setup;
 
-    (void)state;
     setenv("VARVE_TORCH_DEVICE", "host", 1);
     setenv("VARVE_TORCH_LIMIT", "4096", 1);
     setenv("VARVE_TORCH_POLICY", "first-fit", 1);
@@ -85,9 +83,8 @@ static void refuse(const char *name, const char *value, const char *reason)
     }
 }
 
-static void test_nonsense(void **state)
+TEST_WITH(test_nonsense, clear, NULL)
 {
-    (void)state;
     refuse("VARVE_TORCH_DEVICE", "gpu", "'gpu' is no device");
     refuse("VARVE_TORCH_LIMIT", "-1", "no number of bytes");
     refuse("VARVE_TORCH_LIMIT", "12x", "no number of bytes");
@@ -97,12 +94,11 @@ static void test_nonsense(void **state)
 }
 
 /* Every request fails in the words of the first; once is enough. */
-static void test_first_request_says_so(void **state)
+TEST_WITH(test_first_request_says_so, clear, NULL)
 {
     struct varve_message message = {""};
     uint64_t addr;
 
-    (void)state;
     setenv("VARVE_TORCH_DEVICE", "sim", 1);
     setenv("VARVE_TORCH_POLICY", "last-fit", 1);
     assert_int_equal(torch_allocate(512, 0, 0, &addr, &message), VARVE_ERROR_NOT_FOUND);
@@ -111,14 +107,4 @@ static void test_first_request_says_so(void **state)
     assert_false(varve_torch_is_open(0));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_defaults, clear),
-        cmocka_unit_test_setup(test_all_set, clear),
-        cmocka_unit_test_setup(test_nonsense, clear),
-        cmocka_unit_test_setup(test_first_request_says_so, clear),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, clear);
-}
+TEST_FILE(NULL, clear)

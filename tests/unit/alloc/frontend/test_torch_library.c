@@ -56,6 +56,9 @@ static void *open_library(const char *path)
 static int prepare(void **state)
 {
     (void)state;
+    if (access(LIBRARY, F_OK) != 0) {
+        skip_file("there is no libvarve-torch.so: it needs a C++ compiler");
+    }
     setenv("VARVE_TORCH_DEVICE", "host", 1);
     setenv("VARVE_TORCH_LIMIT", "268435456", 1);
     unsetenv("PYTORCH_CUDA_ALLOC_CONF");
@@ -83,12 +86,11 @@ static void give(void *addr)
 }
 
 /* The memory is real: what is written is there. */
-static void test_serves(void **state)
+TEST(test_serves)
 {
     char text[TEXT];
     char *addr = take(1000, 0, text);
 
-    (void)state;
     assert_string_equal(text, "");
     assert_non_null(addr);
     memset(addr, 7, 1000);
@@ -100,11 +102,10 @@ static void test_serves(void **state)
     assert_string_equal(text, "");
 }
 
-static void test_without_pytorch(void **state)
+TEST(test_without_pytorch)
 {
     char text[TEXT];
 
-    (void)state;
     assert_null(take((size_t)1 << 40, 0, text));
     assert_non_null(
         strstr(text, "St13runtime_error: CUDA out of memory. Tried to allocate 1.00 TiB on GPU 0."));
@@ -113,13 +114,12 @@ static void test_without_pytorch(void **state)
 }
 
 /* A library of PyTorch's name at some place, seen by nobody: as Python loads it. */
-static void test_with_pytorch(void **state)
+TEST(test_with_pytorch)
 {
     char folder[] = "/tmp/varve-unit-XXXXXX", path[64], command[256], text[TEXT];
     int (*alive)(void);
     void *c10;
 
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof(path), "%s/libc10.so", folder);
     snprintf(command, sizeof(command), "cp '%s/programs/lib_torch_c10.so' '%s'", VARVE_BUILD_DIR, path);
@@ -146,7 +146,7 @@ static void test_with_pytorch(void **state)
 
 #define STREAMS 6
 
-static void test_filters(void **state)
+TEST(test_filters)
 {
     int (*capture)(void *begin, void *end, void *alloc, uint64_t pool, unsigned count, void **addrs,
                    unsigned *asked_out, char *text, size_t size);
@@ -160,7 +160,6 @@ static void test_filters(void **state)
     uint64_t pooled = 0;
     char text[TEXT];
 
-    (void)state;
     set_function(&capture, torch.caller, "caller_capture");
     set_function(&release, torch.caller, "caller_release");
     set_function(&use_count, torch.handle, "varve_torch_pool_use_count");
@@ -190,12 +189,11 @@ static void test_filters(void **state)
     assert_int_equal(use_count(0, 31, 0), 0);
 }
 
-static void test_begin_twice(void **state)
+TEST(test_begin_twice)
 {
     int (*begin_twice)(void *begin, void *end, uint64_t pool, char *text, size_t size);
     char text[TEXT] = "";
 
-    (void)state;
     set_function(&begin_twice, torch.caller, "caller_begin_twice");
     assert_int_equal(begin_twice(entry("varve_torch_begin_allocate_to_pool"),
                                  entry("varve_torch_end_allocate_to_pool"), 32, text, TEXT),
@@ -203,17 +201,4 @@ static void test_begin_twice(void **state)
     assert_non_null(strstr(text, "pool (32, 0)"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_serves),       cmocka_unit_test(test_without_pytorch),
-        cmocka_unit_test(test_filters),      cmocka_unit_test(test_begin_twice),
-        cmocka_unit_test(test_with_pytorch),
-    };
-
-    if (access(LIBRARY, F_OK) != 0) {
-        puts("skipped: there is no libvarve-torch.so: it needs a C++ compiler");
-        return 77;
-    }
-    return cmocka_run_group_tests(tests, prepare, NULL);
-}
+TEST_FILE(prepare, NULL)

@@ -153,32 +153,18 @@ static void run(unsigned records, unsigned stacks, struct expectation expectatio
     session_end(&session);
 }
 
-static void test_recorded(void **state)
+TEST(test_recorded)
 {
-    (void)state;
     run(VARVE_RECORDS_TORCH, SESSION_STACKS_NONE, (struct expectation){.is_wanted = true});
 }
 
-static void test_recorded_with_stacks(void **state)
+TEST(test_recorded_with_stacks)
 {
-    (void)state;
     run(VARVE_RECORDS_TORCH | VARVE_RECORDS_CUDA, SESSION_STACKS_NATIVE,
         (struct expectation){.is_wanted = true, .has_stacks = true});
 }
 
-static void test_unwanted(void **state)
+TEST(test_unwanted)
 {
-    (void)state;
     run(VARVE_RECORDS_CUDA, SESSION_STACKS_NATIVE, (struct expectation){.is_wanted = false});
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded),
-        cmocka_unit_test(test_recorded_with_stacks),
-        cmocka_unit_test(test_unwanted),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

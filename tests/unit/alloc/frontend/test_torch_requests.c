@@ -68,9 +68,8 @@ static void check_all(void)
     }
 }
 
-static void test_first_use_opens(void **state)
+TEST(test_first_use_opens)
 {
-    (void)state;
     uint64_t addr;
 
     varve_torch_init(2);
@@ -90,9 +89,8 @@ static void test_first_use_opens(void **state)
 }
 
 /* Nothing happens, to nobody. */
-static void test_frees_of_strangers(void **state)
+TEST(test_frees_of_strangers)
 {
-    (void)state;
     uint64_t addr = take(3 * MIB, 0, 0);
 
     give(0, 0);
@@ -108,13 +106,12 @@ static void test_frees_of_strangers(void **state)
     check_all();
 }
 
-static void test_no_such_device(void **state)
+TEST(test_no_such_device)
 {
     static const int numbers[] = {-1, VARVE_TORCH_DEVICES, 1 << 30};
     struct varve_message message = {""};
     uint64_t addr = 1;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         assert_int_equal(torch_allocate(512, numbers[i], 0, &addr, &message), VARVE_ERROR_INVALID);
         assert_int_equal(addr, 0);
@@ -122,14 +119,13 @@ static void test_no_such_device(void **state)
     }
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     struct varve_message message = {""};
     uint64_t addr = 1, held = take(600 * MIB, 0, 0);
     char text[1024];
     int error = torch_allocate(700 * MIB, 0, 0, &addr, &message);
 
-    (void)state;
     assert_int_equal(error, VARVE_ERROR_NO_MEMORY);
     assert_int_equal(addr, 0);
     torch_failure_text(error, 700 * MIB, 0, &message, text, sizeof(text));
@@ -144,14 +140,13 @@ static void test_out_of_memory(void **state)
 }
 
 /* 2^60 bytes are not a matter of memory. */
-static void test_absurd_size(void **state)
+TEST(test_absurd_size)
 {
     struct varve_message message = {""};
     uint64_t addr;
     char text[1024];
     int error = torch_allocate(UINT64_C(1) << 60, 0, 0, &addr, &message);
 
-    (void)state;
     assert_int_equal(error, VARVE_ERROR_INVALID);
     torch_failure_text(error, UINT64_C(1) << 60, 0, &message, text, sizeof(text));
     assert_null(strstr(text, "out of memory"));
@@ -159,14 +154,13 @@ static void test_absurd_size(void **state)
 }
 
 /* Only an address is known: the device that it belongs to is found. */
-static void test_by_address_alone(void **state)
+TEST(test_by_address_alone)
 {
     struct varve_message message = {""};
     uint64_t first = take(30 * MIB, 0, 0), second = take(40 * MIB, 1, 0);
     uint64_t inside = take(2 * MIB, 1, 0);
     size_t bytes = 1;
 
-    (void)state;
     assert_int_equal((uintptr_t)varve_torch_base_alloc((void *)(uintptr_t)second, &bytes), second);
     assert_int_equal(bytes, 40 * MIB);
     assert_int_equal((uintptr_t)varve_torch_base_alloc((void *)(uintptr_t)inside, &bytes), inside);
@@ -185,12 +179,11 @@ static void test_by_address_alone(void **state)
     check_all();
 }
 
-static void test_reset_gives_back(void **state)
+TEST(test_reset_gives_back)
 {
     int64_t figures[4];
     uint64_t kept = take(MIB, 1, 0);
 
-    (void)state;
     varve_torch_reset();
     assert_int_equal(varve_torch_memory(0, figures), VARVE_OK);
     assert_int_equal(figures[2], 0);
@@ -212,14 +205,13 @@ static bool takes_stream_9(void *context, uint64_t stream)
     return stream == 9;
 }
 
-static void test_pools(void **state)
+TEST(test_pools)
 {
     const struct varve_pool_id pool = {3, 0};
     struct varve_message message = {""};
     unsigned calls = 0;
     uint64_t inside, outside;
 
-    (void)state;
     assert_int_equal(torch_pool_end(0, pool, &message), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(torch_pool_begin(0, pool, takes_stream_9, &calls, &message), VARVE_OK);
     assert_int_equal(torch_pool_begin(0, pool, NULL, NULL, &message), VARVE_ERROR_BUSY);
@@ -242,12 +234,11 @@ static void test_pools(void **state)
     check_all();
 }
 
-static void test_references(void **state)
+TEST(test_references)
 {
     const struct varve_pool_id pool = {0, 4};
     struct varve_message message = {""};
 
-    (void)state;
     assert_int_equal(varve_torch_pool_use_count(0, 0, 4), 0);
     assert_int_equal(varve_torch_drop_pool(0, 0, 4), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(varve_torch_take_pool(0, 0, 4), VARVE_OK);
@@ -266,13 +257,12 @@ static void test_references(void **state)
 
 /* While it is allocated to, a pool loses its last reference and gets one again: it may not go, and is not
  * listed twice when that one is dropped. */
-static void test_reference_after_the_last(void **state)
+TEST(test_reference_after_the_last)
 {
     const struct varve_pool_id pool = {0, 6};
     struct varve_message message = {""};
     int64_t before[4], kept[4], left[4];
 
-    (void)state;
     varve_torch_reset();
     assert_int_equal(varve_torch_memory(0, before), VARVE_OK);
     assert_int_equal(torch_pool_begin(0, pool, NULL, NULL, &message), VARVE_OK);
@@ -332,11 +322,10 @@ static void *run_thread(void *number)
     return NULL;
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
     pthread_t threads[THREADS];
 
-    (void)state;
     for (uintptr_t i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, run_thread, (void *)i), 0);
     }
@@ -376,14 +365,13 @@ static int child_of_fork(uint64_t addr)
 }
 
 /* The lock is held when the process forks, as it may be by any thread. */
-static void test_fork(void **state)
+TEST(test_fork)
 {
     struct frontend_device *device = registry_find(0);
     uint64_t addr = take(MIB, 0, 0);
     int status = -1;
     pid_t pid;
 
-    (void)state;
     varve_alloc_free_mutex_lock(device->alloc);
     pid = fork();
     if (pid == 0) {
@@ -396,16 +384,4 @@ static void test_fork(void **state)
     check_all();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_use_opens),  cmocka_unit_test(test_frees_of_strangers),
-        cmocka_unit_test(test_no_such_device),   cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_absurd_size),      cmocka_unit_test(test_by_address_alone),
-        cmocka_unit_test(test_reset_gives_back), cmocka_unit_test(test_pools),
-        cmocka_unit_test(test_references),       cmocka_unit_test(test_reference_after_the_last),
-        cmocka_unit_test(test_threads),          cmocka_unit_test(test_fork),
-    };
-
-    return cmocka_run_group_tests(tests, prepare, NULL);
-}
+TEST_FILE(prepare, NULL)

@@ -77,7 +77,7 @@ static void compare_with_allocator(const struct varve_torch_snapshot *all, int d
     varve_alloc_snapshot_free(&own);
 }
 
-static void test_equals_allocators(void **state)
+TEST(test_equals_allocators)
 {
     struct varve_torch_snapshot all, one;
     struct varve_message message;
@@ -85,7 +85,6 @@ static void test_equals_allocators(void **state)
     uint64_t a = take_on(1000, 0, 0), b = take_on(3 * MIB, 0, 0), c = take_on(30 * MIB, 2, 5);
     uint64_t d;
 
-    (void)state;
     assert_int_equal(torch_pool_begin(2, (struct varve_pool_id){7, 1}, NULL, NULL, &message), VARVE_OK);
     d = take_on(MIB, 2, 5);
     assert_int_equal(torch_pool_end(2, (struct varve_pool_id){7, 1}, &message), VARVE_OK);
@@ -138,13 +137,12 @@ static void expect_history(int device, const char *expected)
     assert_string_equal(text, expected);
 }
 
-static void test_history(void **state)
+TEST(test_history)
 {
     const struct varve_pool_id pool = {9, 0};
     struct varve_message message;
     uint64_t a, b, addr;
 
-    (void)state;
     assert_false(varve_torch_history_is_on());
     assert_int_equal(varve_torch_history(UINT64_MAX, 0), VARVE_OK);
     assert_true(varve_torch_history_is_on());
@@ -183,12 +181,11 @@ static void test_history(void **state)
 }
 
 /* The last ones stay, however the ring lies. */
-static void test_history_is_a_ring(void **state)
+TEST(test_history_is_a_ring)
 {
     struct varve_torch_snapshot snapshot;
     uint64_t addrs[3000];
 
-    (void)state;
     for (uint64_t limit = 1; limit <= 2500; limit = limit * 3 + 1) {
         assert_int_equal(varve_torch_history(limit, 1), VARVE_OK);
         give(take_on(4 * MIB, 3, 0), 3);
@@ -216,13 +213,4 @@ static void test_history_is_a_ring(void **state)
     assert_int_equal(varve_torch_history(0, 1), VARVE_OK);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equals_allocators),
-        cmocka_unit_test(test_history),
-        cmocka_unit_test(test_history_is_a_ring),
-    };
-
-    return cmocka_run_group_tests(tests, prepare, NULL);
-}
+TEST_FILE(prepare, NULL)

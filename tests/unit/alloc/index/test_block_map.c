@@ -94,23 +94,20 @@ static void run(uint64_t seed, unsigned blocks, unsigned steps, unsigned check_e
     map_is_sound(steps);
 }
 
-static void test_random_small(void **state)
+TEST_WITH(test_random_small, setup, teardown)
 {
-    (void)state;
     run(11, 40, 4000, 1);
 }
 
-static void test_random_large(void **state)
+TEST_WITH(test_random_large, setup, teardown)
 {
-    (void)state;
     run(12, BLOCKS, 200000, 2000);
 }
 
 /* Entries that all hash close together, so that runs are long, wrap around the end and removals must mend
  * them: addresses are picked by where a map of the least size puts them. */
-static void test_random_crowded(void **state)
+TEST_WITH(test_random_crowded, setup, teardown)
 {
-    (void)state;
     random_state = 13;
     struct block_map probe = {0};
     unsigned blocks = 0;
@@ -134,9 +131,8 @@ static void test_random_crowded(void **state)
     }
 }
 
-static void test_address_zero_and_empty(void **state)
+TEST_WITH(test_address_zero_and_empty, setup, teardown)
 {
-    (void)state;
     struct block *zero = &world->blocks[0];
     struct block *other = &world->blocks[1];
     other->addr = 512;
@@ -169,9 +165,8 @@ static uint64_t longest_run(const struct block_map *map)
     return longest;
 }
 
-static void test_strides_make_no_long_runs(void **state)
+TEST(test_strides_make_no_long_runs)
 {
-    (void)state;
     const unsigned count = 1U << 15;
     struct block_slab slab = {0};
     static const uint64_t odd[] = {1, 3, 5, 127, 257, 1000, 4095, 6700417};
@@ -204,9 +199,8 @@ static void test_strides_make_no_long_runs(void **state)
     block_slab_close(&slab);
 }
 
-static void test_reserve_and_no_memory(void **state)
+TEST_WITH(test_reserve_and_no_memory, setup, teardown)
 {
-    (void)state;
     struct rlimit before = mappings_refuse();
     int code = block_map_reserve(&world->map);
     mappings_allow(before);
@@ -235,9 +229,8 @@ static void test_reserve_and_no_memory(void **state)
     map_is_sound(put);
 }
 
-static void test_check_sees_damage(void **state)
+TEST_WITH(test_check_sees_damage, setup, teardown)
 {
-    (void)state;
     struct varve_message message;
     for (unsigned i = 0; i < 100; i++) {
         world->blocks[i].addr = UINT64_C(512) * (i + 1);
@@ -267,18 +260,4 @@ static void test_check_sees_damage(void **state)
     world->map.slots[i] = world->map.slots[far];
     world->map.slots[far] = (struct block_map_slot){0};
     map_is_sound(1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_random_small, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_random_large, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_random_crowded, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_address_zero_and_empty, setup, teardown),
-        cmocka_unit_test(test_strides_make_no_long_runs),
-        cmocka_unit_test_setup_teardown(test_reserve_and_no_memory, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_check_sees_damage, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

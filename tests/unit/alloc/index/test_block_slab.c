@@ -31,9 +31,8 @@ static void stamp(struct block *block, uint64_t number)
 }
 
 /* The bits by name are those of enum block_state. */
-static void test_state_bits(void **state)
+TEST(test_state_bits)
 {
-    (void)state;
     assert_int_equal((struct block){.is_allocated = true}.state, BLOCK_ALLOCATED);
     assert_int_equal((struct block){.is_mapped = true}.state, BLOCK_MAPPED);
     assert_int_equal((struct block){.is_free = true}.state, BLOCK_FREE);
@@ -43,12 +42,11 @@ static void test_state_bits(void **state)
 }
 
 /* A part of a block takes over what is fixed for a segment, whatever its descriptor was before. */
-static void test_parts(void **state)
+TEST(test_parts)
 {
     struct block_slab slab = {0};
     struct block *whole = block_slab_acquire(&slab), *front;
 
-    (void)state;
     front = block_slab_acquire(&slab);
     if (whole == NULL || front == NULL) {
         fail_msg("no memory");
@@ -85,9 +83,8 @@ static void test_parts(void **state)
     block_slab_close(&slab);
 }
 
-static void test_take_and_give(void **state)
+TEST(test_take_and_give)
 {
-    (void)state;
     struct block_slab slab = {0};
     slab_is_sound(&slab);
     struct block *first = block_slab_acquire(&slab);
@@ -112,9 +109,8 @@ static void test_take_and_give(void **state)
 
 #define LIVE_MAX 40000U
 
-static void test_random(void **state)
+TEST(test_random)
 {
-    (void)state;
     struct block_slab slab = {0};
     static struct block *live[LIVE_MAX];
     static uint64_t stamps[LIVE_MAX];
@@ -155,9 +151,8 @@ static void test_random(void **state)
     block_slab_close(&slab);
 }
 
-static void test_reserve_makes_takes_certain(void **state)
+TEST(test_reserve_makes_takes_certain)
 {
-    (void)state;
     static const uint64_t counts[] = {1, 2, 8191, 8192, 8193, 20000, 3, 100000, 0};
     struct block_slab slab = {0};
     uint64_t taken = 0;
@@ -178,9 +173,8 @@ static void test_reserve_makes_takes_certain(void **state)
     block_slab_close(&slab);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
-    (void)state;
     struct block_slab slab = {0};
     struct rlimit before = mappings_refuse();
     struct block *block = block_slab_acquire(&slab);
@@ -210,9 +204,8 @@ static void test_no_memory(void **state)
     block_slab_close(&slab);
 }
 
-static void test_check_sees_damage(void **state)
+TEST(test_check_sees_damage)
 {
-    (void)state;
     struct block_slab slab = {0};
     struct varve_message message;
     struct block *first = block_slab_acquire(&slab);
@@ -237,9 +230,8 @@ static void test_check_sees_damage(void **state)
     block_slab_close(&slab);
 }
 
-static void test_pages(void **state)
+TEST(test_pages)
 {
-    (void)state;
     unsigned char *pages = pages_map(UINT64_C(8) << 20);
     assert_non_null(pages);
     for (uint64_t i = 0; i < UINT64_C(8) << 20; i += 4096) {
@@ -249,19 +241,4 @@ static void test_pages(void **state)
     pages_unmap(pages, UINT64_C(8) << 20);
     pages_unmap(NULL, 0);
     assert_null(pages_map(UINT64_MAX));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_take_and_give),
-        cmocka_unit_test(test_state_bits),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_reserve_makes_takes_certain),
-        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_check_sees_damage),
-        cmocka_unit_test(test_pages),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

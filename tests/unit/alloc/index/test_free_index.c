@@ -236,32 +236,28 @@ static void run(const struct run *run)
     assert_null(free_index_first(&model->index));
 }
 
-static void test_random_one_stream(void **state)
+TEST_WITH(test_random_one_stream, setup, teardown)
 {
-    (void)state;
     for (unsigned sizes = SIZES_EQUAL; sizes <= SIZES_ALL_KINDS; sizes++) {
         run(&(struct run){100 + sizes, 5000, 80, 1, 1, (enum sizes)sizes});
     }
 }
 
-static void test_random_few_streams(void **state)
+TEST_WITH(test_random_few_streams, setup, teardown)
 {
-    (void)state;
     for (unsigned sizes = SIZES_EQUAL; sizes <= SIZES_ALL_KINDS; sizes++) {
         run(&(struct run){200 + sizes, 2000, 100, 6, 1, (enum sizes)sizes});
     }
 }
 
-static void test_random_many_streams(void **state)
+TEST_WITH(test_random_many_streams, setup, teardown)
 {
-    (void)state;
     run(&(struct run){300, 20000, 900, 400, 500, SIZES_FEW});
     run(&(struct run){301, 20000, 900, 400, 500, SIZES_ALL_KINDS});
 }
 
-static void test_random_long(void **state)
+TEST_WITH(test_random_long, setup, teardown)
 {
-    (void)state;
     run(&(struct run){400, 100000, 700, 3, 500, SIZES_ALL_KINDS});
     run(&(struct run){401, 100000, 700, 1, 500, SIZES_EQUAL});
 }
@@ -274,9 +270,8 @@ static void damage_is_seen(void)
     assert_int_equal(free_index_check(&model->index, &message), VARVE_ERROR_CORRUPT);
 }
 
-static void test_check_sees_damage(void **state)
+TEST_WITH(test_check_sees_damage, setup, teardown)
 {
-    (void)state;
     random_state = 600;
     model->stream_count = 2;
     model->streams[1] = 7;
@@ -331,16 +326,4 @@ static void test_check_sees_damage(void **state)
     damage_is_seen();
     bins->position ^= 1;
     all_as_expected(1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_random_one_stream, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_random_few_streams, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_random_many_streams, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_random_long, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_check_sees_damage, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

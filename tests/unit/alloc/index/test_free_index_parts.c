@@ -43,9 +43,8 @@ static unsigned depth_of(const struct block *block)
 }
 
 /* 2 ln n is what a random tree has at its typical node, some 50 for the deepest of 10^5. */
-static void test_trees_stay_flat(void **state)
+TEST_WITH(test_trees_stay_flat, NULL, teardown)
 {
-    (void)state;
     enum { COUNT = 100000 };
     struct block_slab slab = {0};
     struct stream_bins *bins = free_index_bins(&free_blocks, made_up_pool(0), 0);
@@ -81,9 +80,8 @@ static void test_trees_stay_flat(void **state)
 }
 
 /* Bins rise with sizes and never leave the table; one multiple of 512 each up to 32 KiB. */
-static void test_bins(void **state)
+TEST(test_bins)
 {
-    (void)state;
     assert_int_equal(index_bin_of(0), 0);
     for (uint64_t units = 0; units < 64; units++) {
         assert_int_equal(index_bin_of(units * 512), units);
@@ -104,9 +102,8 @@ static void test_bins(void **state)
 
 /* ---- streams ---- */
 
-static void test_streams_stay_where_they_are(void **state)
+TEST_WITH(test_streams_stay_where_they_are, NULL, teardown)
 {
-    (void)state;
     enum { COUNT = 1500 }; /* more than the first table of streams has room for */
     static struct stream_bins *all_bins[COUNT];
     static uint64_t handles[COUNT];
@@ -129,9 +126,8 @@ static void test_streams_stay_where_they_are(void **state)
     index_is_sound();
 }
 
-static void test_no_memory(void **state)
+TEST_WITH(test_no_memory, NULL, teardown)
 {
-    (void)state;
     unsigned refused = 0;
     struct stream_bins *last = NULL;
     for (uint64_t handle = 0; handle < 600; handle++) {
@@ -151,15 +147,4 @@ static void test_no_memory(void **state)
         last = bins;
     }
     assert_true(refused >= 600 / INDEX_CHUNK_STREAMS); /* once per chunk */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_trees_stay_flat, teardown),
-        cmocka_unit_test(test_bins),
-        cmocka_unit_test_teardown(test_streams_stay_where_they_are, teardown),
-        cmocka_unit_test_teardown(test_no_memory, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

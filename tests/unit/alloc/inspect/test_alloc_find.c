@@ -8,7 +8,7 @@
 
 /* ---- sizes of segments ---- */
 
-static void test_sizes_of_segments(void **state)
+TEST_WITH(test_sizes_of_segments, rig_setup, rig_teardown)
 {
     static const struct {
         uint64_t request, segment, block;
@@ -42,7 +42,7 @@ static void test_sizes_of_segments(void **state)
 /* ---- what is cut off ---- */
 
 /* A remainder of a large block stays one only if it is above 1 MiB. */
-static void test_split_of_large_blocks(void **state)
+TEST_WITH(test_split_of_large_blocks, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t addr;
@@ -59,7 +59,7 @@ static void test_split_of_large_blocks(void **state)
 }
 
 /* In a small segment any remainder stays. */
-static void test_split_of_small_blocks(void **state)
+TEST_WITH(test_split_of_small_blocks, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -74,7 +74,7 @@ static void test_split_of_small_blocks(void **state)
 }
 
 /* The request is below max_split_size, its segment is not: what counts is the request. */
-static void test_split_looks_at_the_request(void **state)
+TEST_WITH(test_split_looks_at_the_request, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t addr;
@@ -87,7 +87,7 @@ static void test_split_looks_at_the_request(void **state)
 }
 
 /* One of exactly max_split_size is oversize: it keeps all of a larger block. */
-static void test_oversize_is_not_split(void **state)
+TEST_WITH(test_oversize_is_not_split, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t addr;
@@ -104,7 +104,7 @@ static void test_oversize_is_not_split(void **state)
 
 /* ---- which block serves ---- */
 
-static void test_best_fit_then_lowest_address(void **state)
+TEST_WITH(test_best_fit_then_lowest_address, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t sizes[] = {36, 32, 32, 34}, addr[4];
@@ -122,7 +122,7 @@ static void test_best_fit_then_lowest_address(void **state)
     assert_int_equal(take(rig, 36 * MIB), addr[0]);
 }
 
-static void test_streams_do_not_share(void **state)
+TEST_WITH(test_streams_do_not_share, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -136,7 +136,7 @@ static void test_streams_do_not_share(void **state)
 }
 
 /* A large request never takes a small pool's block, nor the other way round. */
-static void test_pools_do_not_share(void **state)
+TEST_WITH(test_pools_do_not_share, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -150,7 +150,7 @@ static void test_pools_do_not_share(void **state)
 }
 
 /* An oversize block is not for a smaller request, even if nothing else is there. */
-static void test_oversize_block_is_kept(void **state)
+TEST_WITH(test_oversize_block_is_kept, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -164,7 +164,7 @@ static void test_oversize_block_is_kept(void **state)
 }
 
 /* The search ends with the first block that fits: a forbidden one hides what comes after it. */
-static void test_waste_is_bounded(void **state)
+TEST_WITH(test_waste_is_bounded, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -183,7 +183,7 @@ static void test_waste_is_bounded(void **state)
     assert_int_not_equal(take(rig, 20 * MIB), a); /* exactly max_split_size: the rule holds for it */
 }
 
-static void test_waste_follows_its_option(void **state)
+TEST_WITH(test_waste_follows_its_option, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -197,7 +197,7 @@ static void test_waste_follows_its_option(void **state)
 
 /* ---- pieces become one ---- */
 
-static void test_merge_in_all_orders(void **state)
+TEST_WITH(test_merge_in_all_orders, rig_setup, rig_teardown)
 {
     static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
 
@@ -221,7 +221,7 @@ static void test_merge_in_all_orders(void **state)
 }
 
 /* Both neighbours are absorbed, and the statistics move once by the net change. */
-static void test_merge_of_both_sides(void **state)
+TEST_WITH(test_merge_of_both_sides, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct varve_alloc_stats before, after;
@@ -254,7 +254,7 @@ static void test_merge_of_both_sides(void **state)
 
 /* The freed block survives a merge, the remainder of a split is the old block: their sizes of the past say so.
  */
-static void test_requested_of_free_blocks(void **state)
+TEST_WITH(test_requested_of_free_blocks, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -276,7 +276,7 @@ static void test_requested_of_free_blocks(void **state)
 
 /* ---- the other policy ---- */
 
-static void test_first_fit_by_address(void **state)
+TEST_WITH(test_first_fit_by_address, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a, b;
@@ -291,7 +291,7 @@ static void test_first_fit_by_address(void **state)
     assert_int_equal(take(rig, 512), a + 32 * MIB); /* one pool for all sizes */
 }
 
-static void test_first_fit_retries_too(void **state)
+TEST_WITH(test_first_fit_retries_too, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     uint64_t a;
@@ -305,20 +305,4 @@ static void test_first_fit_retries_too(void **state)
                 "segment_alloc after_retry 40M\n"
                 "oom_retry release_cached 40M freed 30M served\n"
                 "alloc after_retry 40M\n");
-}
-
-int main(void)
-{
-#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_sizes_of_segments),        RIG_TEST(test_split_of_large_blocks),
-        RIG_TEST(test_split_of_small_blocks),    RIG_TEST(test_split_looks_at_the_request),
-        RIG_TEST(test_oversize_is_not_split),    RIG_TEST(test_best_fit_then_lowest_address),
-        RIG_TEST(test_streams_do_not_share),     RIG_TEST(test_pools_do_not_share),
-        RIG_TEST(test_oversize_block_is_kept),   RIG_TEST(test_waste_is_bounded),
-        RIG_TEST(test_waste_follows_its_option), RIG_TEST(test_merge_in_all_orders),
-        RIG_TEST(test_merge_of_both_sides),      RIG_TEST(test_requested_of_free_blocks),
-        RIG_TEST(test_first_fit_by_address),     RIG_TEST(test_first_fit_retries_too),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ static uint64_t broken_prepare(struct rig *rig, const char *config, struct dupli
     return b;
 }
 
-static void test_accounting(void **state)
+TEST_WITH(test_accounting, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct duplicate duplicate;
@@ -88,7 +88,7 @@ static void test_accounting(void **state)
 }
 
 /* What a user reads: the request, where the memory is, and an end that was not cut off. */
-static void test_message(void **state)
+TEST_WITH(test_message, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct duplicate duplicate;
@@ -109,7 +109,7 @@ static void test_message(void **state)
     assert_int_equal(varve_alloc_raw_alloc(rig->alloc, 17 * MIB, &blocker, NULL), VARVE_ERROR_NO_MEMORY);
 }
 
-static void test_advice_other_stream(void **state)
+TEST_WITH(test_advice_other_stream, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct duplicate duplicate;
@@ -119,7 +119,7 @@ static void test_advice_other_stream(void **state)
     assert_non_null(strstr(duplicate.oom.advice, "another stream"));
 }
 
-static void test_advice_expandable(void **state)
+TEST_WITH(test_advice_expandable, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct duplicate duplicate;
@@ -129,7 +129,7 @@ static void test_advice_expandable(void **state)
     assert_non_null(strstr(duplicate.oom.advice, "expandable_segments"));
 }
 
-static void test_advice_limit(void **state)
+TEST_WITH(test_advice_limit, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct duplicate duplicate;
@@ -142,7 +142,7 @@ static void test_advice_limit(void **state)
 }
 
 /* In a capture nobody is waited for, so what is pending stays so. */
-static void test_advice_pending(void **state)
+TEST_WITH(test_advice_pending, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct duplicate duplicate = {.rig = rig};
@@ -191,7 +191,7 @@ static void helper_call(void *context, const struct varve_alloc_oom *oom)
     duplicate->calls += result == NULL;
 }
 
-static void test_observers_have_no_lock(void **state)
+TEST_WITH(test_observers_have_no_lock, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct duplicate first = {.rig = rig}, second = {.rig = rig};
@@ -211,7 +211,7 @@ static void test_observers_have_no_lock(void **state)
 
 /* A device that lacks memory for its resource table while events are asked for: no request has failed for lack of
  * memory, nobody gets it. */
-static void test_trouble_with_events_is_no_oom(void **state)
+TEST_WITH(test_trouble_with_events_is_no_oom, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct duplicate duplicate = {.rig = rig};
@@ -231,20 +231,4 @@ static void test_trouble_with_events_is_no_oom(void **state)
     assert_int_not_equal(take(rig, 512), a);
     varve_sim_stream_complete(rig->device, 7);
     assert_int_equal(take(rig, 512), a);
-}
-
-int main(void)
-{
-#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_accounting),
-        RIG_TEST(test_message),
-        RIG_TEST(test_advice_other_stream),
-        RIG_TEST(test_advice_expandable),
-        RIG_TEST(test_advice_limit),
-        RIG_TEST(test_advice_pending),
-        RIG_TEST(test_observers_have_no_lock),
-        RIG_TEST(test_trouble_with_events_is_no_oom),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,23 +148,23 @@ static void restored(struct rig *rig, const char *config)
     varve_alloc_snapshot_free(&script.snapshot);
 }
 
-static void test_restored(void **state)
+TEST_WITH(test_restored, rig_setup, rig_teardown)
 {
     restored(*state, NULL);
 }
 
-static void test_restored_with_oversize_blocks(void **state)
+TEST_WITH(test_restored_with_oversize_blocks, rig_setup, rig_teardown)
 {
     restored(*state, "max_split_size_mb:20");
 }
 
-static void test_restored_expandable(void **state)
+TEST_WITH(test_restored_expandable, rig_setup, rig_teardown)
 {
     restored(*state, "expandable_segments:True");
 }
 
 /* Ranges with a hole between them are one reservation again, and the hole can be filled. */
-static void test_restored_hole(void **state)
+TEST_WITH(test_restored_hole, rig_setup, rig_teardown)
 {
     struct rig *rig = *state, *again = rig + 1;
     struct script script = {.next = 0};
@@ -190,7 +190,7 @@ static void test_restored_hole(void **state)
 }
 
 /* The state was reached somehow: a limit does not stand in its way, but counts afterwards. */
-static void test_restored_beyond_the_limit(void **state)
+TEST_WITH(test_restored_beyond_the_limit, rig_setup, rig_teardown)
 {
     struct rig *rig = *state, *again = rig + 1;
     struct script script = {.next = 0};
@@ -207,7 +207,7 @@ static void test_restored_beyond_the_limit(void **state)
     varve_alloc_snapshot_free(&script.snapshot);
 }
 
-static void test_restored_from_nothing(void **state)
+TEST_WITH(test_restored_from_nothing, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct script script = {.next = 0};
@@ -219,7 +219,7 @@ static void test_restored_from_nothing(void **state)
 }
 
 /* A free part of a segment, of a size that is never split under these settings: it can't be released. */
-static void test_split_oversize_block(void **state)
+TEST_WITH(test_split_oversize_block, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct varve_segment_info segment = {
@@ -283,7 +283,7 @@ static int restore_spoilt(struct rig *rig, struct spoilt *spoilt, uint64_t shift
     return error;
 }
 
-static void test_sound_state_is_accepted(void **state)
+TEST_WITH(test_sound_state_is_accepted, rig_setup, rig_teardown)
 {
     struct spoilt spoilt = sound();
 
@@ -299,7 +299,7 @@ static void test_sound_state_is_accepted(void **state)
         }                                                                \
     } while (0)
 
-static void test_blocks_that_do_not_tile(void **state)
+TEST_WITH(test_blocks_that_do_not_tile, rig_setup, rig_teardown)
 {
     ASSERT_REFUSED(spoilt.blocks[0].addr += 512);
     ASSERT_REFUSED(spoilt.blocks[2].addr -= 512);
@@ -313,7 +313,7 @@ static void test_blocks_that_do_not_tile(void **state)
     ASSERT_REFUSED(spoilt.segment.addr += 2 * MIB);
 }
 
-static void test_impossible_sizes(void **state)
+TEST_WITH(test_impossible_sizes, rig_setup, rig_teardown)
 {
     ASSERT_REFUSED(
         (spoilt.segment.bytes = spoilt.blocks[0].bytes = UINT64_C(1) << 62, spoilt.segment.block_count = 1));
@@ -325,13 +325,13 @@ static void test_impossible_sizes(void **state)
     ASSERT_REFUSED(spoilt.blocks[0].requested = UINT64_C(1) << 63);
 }
 
-static void test_odd_sizes(void **state)
+TEST_WITH(test_odd_sizes, rig_setup, rig_teardown)
 {
     ASSERT_REFUSED(
         (spoilt.blocks[0].bytes -= 100, spoilt.blocks[1].bytes += 100, spoilt.blocks[1].addr -= 100));
 }
 
-static void test_counts_that_lie(void **state)
+TEST_WITH(test_counts_that_lie, rig_setup, rig_teardown)
 {
     ASSERT_REFUSED(spoilt.segment.block_count = 0);
     ASSERT_REFUSED(spoilt.segment.block_count = 3);
@@ -342,7 +342,7 @@ static void test_counts_that_lie(void **state)
 }
 
 /* They become one block. */
-static void test_free_neighbours(void **state)
+TEST_WITH(test_free_neighbours, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct spoilt spoilt = sound();
@@ -365,13 +365,13 @@ static void test_free_neighbours(void **state)
     varve_alloc_snapshot_free(&got);
 }
 
-static void test_expandable_range_of_an_odd_size(void **state)
+TEST_WITH(test_expandable_range_of_an_odd_size, rig_setup, rig_teardown)
 {
     ASSERT_REFUSED((spoilt.segment.is_expandable = true, spoilt.segment.bytes -= 512 * KIB,
                     spoilt.segment.block_count = 3));
 }
 
-static void test_other_addresses(void **state)
+TEST_WITH(test_other_addresses, rig_setup, rig_teardown)
 {
     struct spoilt spoilt = sound();
 
@@ -380,7 +380,7 @@ static void test_other_addresses(void **state)
     assert_int_equal(restore_spoilt(*state, &spoilt, 2 * MIB), VARVE_ERROR_INVALID);
 }
 
-static void test_device_without_memory(void **state)
+TEST_WITH(test_device_without_memory, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct spoilt spoilt = sound();
@@ -393,7 +393,7 @@ static void test_device_without_memory(void **state)
     assert_string_not_equal(rig->message.text, "");
 }
 
-static void test_not_fresh(void **state)
+TEST_WITH(test_not_fresh, rig_setup, rig_teardown)
 {
     struct rig *rig = *state;
     struct script script = {.next = 0};
@@ -411,29 +411,4 @@ static void test_not_fresh(void **state)
     free(before);
     free(after);
     varve_alloc_snapshot_free(&snapshot);
-}
-
-int main(void)
-{
-#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_restored),
-        RIG_TEST(test_restored_with_oversize_blocks),
-        RIG_TEST(test_restored_expandable),
-        RIG_TEST(test_restored_hole),
-        RIG_TEST(test_restored_beyond_the_limit),
-        RIG_TEST(test_restored_from_nothing),
-        RIG_TEST(test_sound_state_is_accepted),
-        RIG_TEST(test_blocks_that_do_not_tile),
-        RIG_TEST(test_impossible_sizes),
-        RIG_TEST(test_split_oversize_block),
-        RIG_TEST(test_odd_sizes),
-        RIG_TEST(test_counts_that_lie),
-        RIG_TEST(test_free_neighbours),
-        RIG_TEST(test_expandable_range_of_an_odd_size),
-        RIG_TEST(test_other_addresses),
-        RIG_TEST(test_device_without_memory),
-        RIG_TEST(test_not_fresh),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,10 +3,6 @@
  * Statistics: the keys and their order, that each key shows the figure of its name, how figures move, and
  * what the two resets leave. The moves are compared with a model that keeps every single change.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "alloc/core/state/counters.h"
@@ -79,12 +75,11 @@ static void fill(struct varve_alloc_stats *stats)
     memcpy(stats, numbers, sizeof(*stats));
 }
 
-static void test_keys_are_sorted(void **state)
+TEST(test_keys_are_sorted)
 {
     struct varve_alloc_stats stats;
     struct taken taken;
 
-    (void)state;
     fill(&stats);
     taken = take_all(&stats);
     assert_int_equal(taken.count, KEYS);
@@ -97,12 +92,11 @@ static void test_keys_are_sorted(void **state)
     }
 }
 
-static void test_each_key_shows_its_figure(void **state)
+TEST(test_each_key_shows_its_figure)
 {
     struct varve_alloc_stats stats;
     struct taken taken;
 
-    (void)state;
     fill(&stats);
     taken = take_all(&stats);
 #define CHECK_ARRAY(name)                                                               \
@@ -149,7 +143,7 @@ static int64_t peak_of(const int64_t *changes, size_t first, size_t end)
     return peak;
 }
 
-static void test_moves_add_up(void **state)
+TEST(test_moves_add_up)
 {
     static int64_t changes[VARVE_ALLOC_STAT_POOLS][MOVES];
     struct alloc_counters counters;
@@ -157,7 +151,6 @@ static void test_moves_add_up(void **state)
     size_t accumulated_from = 0, peak_from = 0;
     uint64_t random = 5;
 
-    (void)state;
     memset(&counters, 0, sizeof(counters));
     memset(changes, 0, sizeof(changes));
     for (size_t i = 0; i < MOVES; i++) {
@@ -241,7 +234,7 @@ static void plain_reset(struct plain plain[VARVE_ALLOC_STAT_POOLS], bool is_peak
     }
 }
 
-static void test_blocks(void **state)
+TEST(test_blocks)
 {
     enum { ALLOCATION, ALLOCATED, ACTIVE, ACTIVE_BYTES, REQUESTED, FIGURES };
     static struct plain plain[FIGURES][VARVE_ALLOC_STAT_POOLS];
@@ -251,7 +244,6 @@ static void test_blocks(void **state)
     size_t used_count = 0, waiting_count = 0;
     uint64_t random = 6;
 
-    (void)state;
     memset(&counters, 0, sizeof(counters));
     for (size_t i = 0; i < MOVES; i++) {
         uint64_t what = random_below(&random, i / 500 % 2 ? 12 : 6); /* at times nothing waits for long */
@@ -304,11 +296,10 @@ static void test_blocks(void **state)
     }
 }
 
-static void test_no_net_change_moves_nothing(void **state)
+TEST(test_no_net_change_moves_nothing)
 {
     struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS], before[VARVE_ALLOC_STAT_POOLS];
 
-    (void)state;
     memset(stats, 0, sizeof(stats));
     stat_change(stats, true, 7);
     memcpy(before, stats, sizeof(stats));
@@ -319,13 +310,12 @@ static void test_no_net_change_moves_nothing(void **state)
 
 /* ---- Resets ---- */
 
-static void test_reset_accumulated(void **state)
+TEST(test_reset_accumulated)
 {
     struct alloc_counters counters;
     struct varve_alloc_stats stats, before, read;
     struct taken old, new;
 
-    (void)state;
     fill(&stats);
     counters_write(&counters, &stats);
     stats_read(&counters, &before);
@@ -344,13 +334,12 @@ static void test_reset_accumulated(void **state)
     }
 }
 
-static void test_reset_peak(void **state)
+TEST(test_reset_peak)
 {
     struct alloc_counters counters;
     struct varve_alloc_stats stats, before, stats_after;
     struct taken old, new;
 
-    (void)state;
     fill(&stats);
     counters_write(&counters, &stats);
     stats_read(&counters, &before);
@@ -366,19 +355,4 @@ static void test_reset_peak(void **state)
             fail_msg("%s is %jd", new.keys[i], (intmax_t) new.values[i]);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys_are_sorted),
-        cmocka_unit_test(test_each_key_shows_its_figure),
-        cmocka_unit_test(test_moves_add_up),
-        cmocka_unit_test(test_no_net_change_moves_nothing),
-        cmocka_unit_test(test_reset_accumulated),
-        cmocka_unit_test(test_reset_peak),
-        cmocka_unit_test(test_blocks),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

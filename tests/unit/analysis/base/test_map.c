@@ -7,14 +7,13 @@
 
 #define KEYS 300
 
-static void test_like_an_array(void **state)
+TEST(test_like_an_array)
 {
     struct map map = {0};
     uint64_t values[KEYS] = {0}; /* 0: not there */
     uint64_t seed = 5;
     size_t count = 0;
 
-    (void)state;
     for (size_t i = 0; i < 200000; i++) {
         size_t key;
         uint64_t addr;
@@ -40,26 +39,15 @@ static void test_like_an_array(void **state)
     map_free(&map);
 }
 
-static void test_no_key(void **state)
+TEST(test_no_key)
 {
     struct map map = {0};
     uint64_t value;
 
-    (void)state;
     assert_null(map_find(&map, 1));
     assert_false(map_remove(&map, 1, &value));
     map_put(&map, 0, 3);
     assert_null(map_find(&map, UINT64_MAX));
     assert_int_equal(*map_find(&map, 0), 3);
     map_free(&map);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_like_an_array),
-        cmocka_unit_test(test_no_key),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

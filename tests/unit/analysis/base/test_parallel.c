@@ -3,10 +3,6 @@
  * Every piece of work is done once, on however many threads, also where there is none.
  * Runs threads: that is what it is about.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "analysis/base/parallel.h"
@@ -22,11 +18,10 @@ static void count(void *context, size_t index)
     __atomic_fetch_add(&times[index], 1, __ATOMIC_RELAXED);
 }
 
-static void test_each_once(void **state)
+TEST(test_each_once)
 {
     static const unsigned threads[] = {0, 1, 2, 7, 5000};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(threads) / sizeof(threads[0]); i++) {
         unsigned times[PIECES] = {0};
 
@@ -38,17 +33,9 @@ static void test_each_once(void **state)
     }
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
-    (void)state;
     assert_true(parallel_threads(0) >= 1);
     assert_int_equal(parallel_threads(3), 3);
     assert_true(parallel_threads(UINT32_MAX) < 10000); /* not as many as the machine has room for */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_once), cmocka_unit_test(test_threads)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `varve advise`: what it refuses, and that an answer of a small trace has every part. What it advises: tests/conformance/test_advise.py. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -38,9 +34,8 @@ static void expect(struct command_outcome outcome, const char *const *words)
     command_outcome_free(&outcome);
 }
 
-static void test_answer(void **state)
+TEST(test_answer)
 {
-    (void)state;
     trace_database_make("growing.db", (const char *const[]){NULL});
     sql_run("growing.db", growing);
     expect(command_run("advise", "growing.db", NULL),
@@ -57,9 +52,8 @@ static void test_answer(void **state)
            (const char *const[]){"100 MiB: fits as it is\n", "headroom", "retries", NULL});
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     command_refused(command_run("advise", "small.db", NULL), "no GPU part",
                     "no events of a caching allocator");
     command_refused(command_run("advise", "nosuch.pickle", NULL), "no file", "nosuch.pickle");
@@ -69,12 +63,4 @@ static void test_refusals(void **state)
     command_refused(command_run("advise", "--capacity", "much", "growing.db", NULL), "no size", "--capacity");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answer),
-        cmocka_unit_test(test_refusals),
-    };
-
-    return cmocka_run_group_tests(tests, test_folder_small_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_small_setup, test_folder_teardown)

@@ -3,10 +3,6 @@
  * `varve bound` as a command: its figures for small files that were worked out by hand, the placement that it writes, which it reads
  * again, and what it refuses. Figures of recorded histories are compared by tests/conformance/test_bound.py.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -42,9 +38,8 @@ static void expect_in(char *text, const char *words)
     free(text);
 }
 
-static void test_file(void **state)
+TEST(test_file)
 {
-    (void)state;
     file_make("three.csv", three);
     expect_in(answer(command_run("bound", "--json", "three.csv", NULL)),
               "{\"buffers\":3,\"alignment\":1,\"load_bytes\":10,\"bound_bytes\":10,\"placement_bytes\":10,"
@@ -56,9 +51,8 @@ static void test_file(void **state)
     expect_in(answer(command_run("bound", "-q", "-j", "1", "three.csv", NULL)), "optimal: ");
 }
 
-static void test_capacity(void **state)
+TEST(test_capacity)
 {
-    (void)state;
     file_make("three.csv", three);
     expect_in(answer(command_run("bound", "--json", "--capacity", "10", "three.csv", NULL)),
               "\"capacity\":10,\"fits\":true,");
@@ -73,11 +67,10 @@ static void test_capacity(void **state)
 }
 
 /* What is written is the file with offsets, and has the same load and height when it is read again. */
-static void test_output(void **state)
+TEST(test_output)
 {
     char *text;
 
-    (void)state;
     file_make("two.csv", "size,id,upper,lower\n7,x,2,1\n3,y,9,2\n");
     free(answer(command_run("bound", "-o", "placed.csv", "two.csv", NULL)));
     text = file_read("placed.csv", NULL);
@@ -127,7 +120,7 @@ static void trace_make(const char *path)
     assert_int_equal(varve_writer_finish(writer, NULL, NULL, &message), 0);
 }
 
-static void test_trace(void **state)
+TEST(test_trace)
 {
     static const char *const nothing[] = {"nothing.sql", NULL};
     static const char figures[] =
@@ -136,7 +129,6 @@ static void test_trace(void **state)
         "\"peak_reserved\":20971520,\"bound_bytes\":3146752,\"placement_bytes\":3146752,\"optimal\":true,";
     char *text;
 
-    (void)state;
     trace_make("trace.db");
     text = answer(command_run("bound", "--json", "--device", "2", "trace.db", NULL));
     assert_int_equal(strncmp(text, "{\"device\":2,", 12), 0);
@@ -158,9 +150,8 @@ static void test_trace(void **state)
                     "no events of a caching allocator");
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     file_make("three.csv", three);
     file_make("bad.csv", HEAD "a,1,2,3\nb,4,4,1\n");
     file_make("text.txt", "nothing of the kind\n");
@@ -172,12 +163,4 @@ static void test_refused(void **state)
     command_refused(command_run("bound", "-o", ".", "three.csv", NULL), "a folder", ".");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_file),  cmocka_unit_test(test_capacity), cmocka_unit_test(test_output),
-        cmocka_unit_test(test_trace), cmocka_unit_test(test_refused),
-    };
-
-    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_setup, test_folder_teardown)

@@ -4,10 +4,6 @@
  * refuse. Figures are compared with replays by tests/conformance/test_compare.py.
  * Runs threads: plays.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -40,11 +36,10 @@ static size_t count_of(const char *text, const char *word)
     return count;
 }
 
-static void test_one_and_many(void **state)
+TEST(test_one_and_many)
 {
     static const char *const commands[] = {"compare", "frontier"};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         char *one = answer(command_run(commands[i], "--policies", "first-fit", "--json", small, NULL));
         char *many = answer(command_run(commands[i], "--policies", "first-fit,pytorch", "--conf", "",
@@ -62,14 +57,13 @@ static void test_one_and_many(void **state)
 }
 
 /* Each line has as many fields as the first. */
-static void test_csv(void **state)
+TEST(test_csv)
 {
     char *compare = answer(
         command_run("compare", "--csv", "--policies", "pytorch,none", "--memory-limit=100M", small, NULL));
     char *frontier = answer(command_run("frontier", "--csv", "--policies", "pytorch,none", small, NULL));
     char *texts[] = {compare, frontier};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         char *save = NULL;
         char *line = strtok_r(texts[i], "\r\n", &save);
@@ -85,12 +79,11 @@ static void test_csv(void **state)
     }
 }
 
-static void test_tables(void **state)
+TEST(test_tables)
 {
     char *compare = answer(command_run("compare", "--policies", "pytorch,none", small, NULL));
     char *frontier = answer(command_run("frontier", small, NULL));
 
-    (void)state;
     assert_non_null(strstr(compare, "multistream_record"));
     assert_non_null(strstr(compare, "peak reserved"));
     assert_non_null(strstr(compare, "GMLake"));
@@ -101,9 +94,8 @@ static void test_tables(void **state)
     free(frontier);
 }
 
-static void test_what_is_refused(void **state)
+TEST(test_what_is_refused)
 {
-    (void)state;
     command_refused(command_run("compare", "--policies", "nosuch", small, NULL), "unknown policy",
                     "first-fit");
     command_refused(command_run("frontier", "--policy", "nosuch", small, NULL), "unknown policy",
@@ -125,10 +117,4 @@ static void test_what_is_refused(void **state)
     command_refused(command_run("compare", small, "small.db", NULL), "one of two", "small.db");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_and_many), cmocka_unit_test(test_csv),
-                                       cmocka_unit_test(test_tables), cmocka_unit_test(test_what_is_refused)};
-
-    return cmocka_run_group_tests(tests, test_folder_small_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_small_setup, test_folder_teardown)

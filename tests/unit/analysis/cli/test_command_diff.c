@@ -3,10 +3,6 @@
  * `varve diff --events` on one trace made by hand and on copies of it with one change each: what must be equal, what
  * must not, and what is said of it. Random changes are those of test_command_diff_random.c.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -105,11 +101,10 @@ static int leave(void **state)
 
 /* ---- equal ---- */
 
-static void test_equal(void **state)
+TEST(test_equal)
 {
     struct command_outcome outcome = command_run("diff", "--events", "a.db", "a.db", NULL);
 
-    (void)state;
     expect_words(&outcome, 0, (const char *const[]){"equal: 300 events in 3 rings\n", "nothing lost", NULL},
                  "itself");
     command_outcome_free(&outcome);
@@ -122,9 +117,8 @@ static void test_equal(void **state)
 }
 
 /* Rows in another order, rings and tables numbered otherwise: the same trace. */
-static void test_renumbered(void **state)
+TEST(test_renumbered)
 {
-    (void)state;
     /* one ring after the other, the last one first */
     EXPECT_JSON(0,
                 "CREATE TEMP TABLE t AS SELECT row_number() OVER (ORDER BY thread_id DESC, seq) AS place, * "
@@ -159,11 +153,10 @@ static void test_renumbered(void **state)
 
 /* ---- missing events ---- */
 
-static void test_missing(void **state)
+TEST(test_missing)
 {
     struct command_outcome outcome;
 
-    (void)state;
     EXPECT_TEXT(1, "DELETE FROM event WHERE thread_id = 1 AND ring_seq = 1",
                 "differ: 1 event only in A, 0 only in B; of 299",
                 "1 difference\n  process 1 ring 1: 1 only in A (heap_alloc)\n");
@@ -199,9 +192,8 @@ static void test_missing(void **state)
 }
 
 /* What was missing has rows without a number: counted, never compared. */
-static void test_gap_rows(void **state)
+TEST(test_gap_rows)
 {
-    (void)state;
     EXPECT_TEXT(1,
                 "DELETE FROM event WHERE thread_id = 1 AND ring_seq BETWEEN 10 AND 15;"
                 "INSERT INTO event(seq, ts_ns, pid, tid, kind, arg, thread_id, flags) VALUES (999, 9, 500, "
@@ -224,12 +216,11 @@ static void test_gap_rows(void **state)
 
 /* ---- fields ---- */
 
-static void test_fields(void **state)
+TEST(test_fields)
 {
     static const char *const columns[] = {"ts_ns", "pid",  "tid",       "device", "dev_seq", "stream", "pool",
                                           "addr",  "size", "requested", "arg",    "cause",   "flags"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
         char sql[200];
         char field[100];
@@ -259,9 +250,8 @@ static void test_fields(void **state)
         "    flags  0           5 failed late");
 }
 
-static void test_ids(void **state)
+TEST(test_ids)
 {
-    (void)state;
     /* two allocations of one ring, seq 1 and 16, change places, without their frees (4 and 19) and with
      * them */
     EXPECT_JSON(1, "UPDATE event SET id = 17 - id WHERE seq IN (1, 16)", "\"fields\":{\"id\":2}",
@@ -283,11 +273,10 @@ static void test_ids(void **state)
 }
 
 /* Ids of other kinds are the program's own: no renumbering makes them equal. */
-static void test_own_ids(void **state)
+TEST(test_own_ids)
 {
     struct command_outcome outcome;
 
-    (void)state;
     copy_make("UPDATE event SET kind = 17 WHERE kind = 35");
     assert_int_equal(rename("b.db", "c.db"), 0);
     copy_make("UPDATE event SET kind = 17, id = id + 1000 WHERE kind = 35");
@@ -296,9 +285,8 @@ static void test_own_ids(void **state)
     command_outcome_free(&outcome);
 }
 
-static void test_callsites(void **state)
+TEST(test_callsites)
 {
-    (void)state;
     EXPECT_JSON(1, "UPDATE event SET callsite_id = 3 WHERE seq = 1", "\"fields\":{\"frames\":1}");
     EXPECT_JSON(1, "UPDATE event SET callsite_id = 3 WHERE seq = 97",
                 "\"fields\":{\"callsite_id\":1,\"frames\":1}",
@@ -332,9 +320,8 @@ static void test_callsites(void **state)
 
 /* ---- what cannot be compared ---- */
 
-static void test_unkeyed(void **state)
+TEST(test_unkeyed)
 {
-    (void)state;
     EXPECT_TEXT(1, "UPDATE event SET ring_seq = NULL WHERE seq = 10", "1 could not be compared\n",
                 "differ: 1 event only in A", "1 not compared: they have no number (ring_seq is NULL)");
     EXPECT_TEXT(1, "UPDATE event SET thread_id = 44 WHERE seq IN (10, 11)",
@@ -349,14 +336,13 @@ static void test_unkeyed(void **state)
                 "\"out_of_order\":1", "\"differences_all\":0", "\"equal\":false");
 }
 
-static void test_tables(void **state)
+TEST(test_tables)
 {
     static const char sql[] =
         "UPDATE process SET rank = 3, command_line = NULL WHERE id = 2; DELETE FROM process WHERE id = 1;"
         "UPDATE thread SET lost = 8, name = 'x' WHERE id = 2;"
         "INSERT INTO thread(id, process_id, ring, pid, tid) VALUES (9, 7, 1, 77, 78)";
 
-    (void)state;
     EXPECT_TEXT(0, sql, "equal: 300 events in 3 rings",
                 "6 differences of processes and threads (no part of the verdict without --tables)",
                 "  process 1 (pid 500): only in A\n", "  process 2: rank NULL in A, 3 in B\n",
@@ -381,23 +367,21 @@ static void test_tables(void **state)
     EXPECT_JSON(0, "DELETE FROM meta WHERE key = 'trace_id'", "\"run\":\"unknown\"");
 }
 
-static void test_limit(void **state)
+TEST(test_limit)
 {
     static const char sql[] =
         "DELETE FROM event WHERE seq % 7 = 0; UPDATE event SET size = size + 1 WHERE seq > 200";
 
-    (void)state;
     EXPECT_TEXT(1, sql, "128 differences, the first 20\n");
     expect(sql, "--limit=0", 1, (const char *const[]){"128 differences, the first 0\n", NULL});
     expect(sql, "--limit=128", 1, (const char *const[]){"128 differences\n", NULL});
 }
 
 /* Readable at 100 columns, whatever is in the traces. */
-static void test_width(void **state)
+TEST(test_width)
 {
     struct command_outcome outcome;
 
-    (void)state;
     copy_make("UPDATE symbol SET function = replace(hex(zeroblob(100)), '0', 'f'), file = "
               "replace(hex(zeroblob(100)), '0', 'g');"
               "UPDATE process SET executable = replace(hex(zeroblob(100)), '0', '/');"
@@ -421,7 +405,7 @@ static void test_width(void **state)
 
 /* ---- no answer ---- */
 
-static void test_bad_input(void **state)
+TEST(test_bad_input)
 {
     static const char *const lines[][6] = {
         {"diff", "--events", "a.db"},
@@ -435,7 +419,6 @@ static void test_bad_input(void **state)
         {"diff", "--events", "--limit=-1", "a.db", "b.db"},
     };
 
-    (void)state;
     file_write("text.db", "no database at all", 18);
     copy_make(NULL);
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
@@ -448,15 +431,4 @@ static void test_bad_input(void **state)
     EXPECT_TEXT(2, "DROP VIEW data_loss", "b.db");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal),     cmocka_unit_test(test_renumbered), cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_gap_rows),  cmocka_unit_test(test_fields),     cmocka_unit_test(test_ids),
-        cmocka_unit_test(test_own_ids),   cmocka_unit_test(test_callsites),  cmocka_unit_test(test_unkeyed),
-        cmocka_unit_test(test_tables),    cmocka_unit_test(test_limit),      cmocka_unit_test(test_width),
-        cmocka_unit_test(test_bad_input),
-    };
-
-    return cmocka_run_group_tests(tests, enter, leave);
-}
+TEST_FILE(enter, leave)

@@ -2,10 +2,6 @@
 /*
  * `varve diff --events` on half a million events, in memory that does not grow with what one side lacks.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -79,7 +75,7 @@ static long expect_large(const char *option, int status, const char *words)
 
 /* Two rings in turn; then one of them lacks nearly half of all events in one piece, which must not wait for
  * anything. */
-static void test_large(void **state)
+TEST(test_large)
 {
     char *folder = test_folder_enter();
     char words[100];
@@ -88,7 +84,6 @@ static void test_large(void **state)
     size_t count;
     long kib_equal;
 
-    (void)state;
     large_make("a_large.db");
     sql_run("a_large.db", "INSERT INTO thread(id, process_id, ring, pid, tid) VALUES (2, 1, 5, 1, 2);"
                           "UPDATE event SET thread_id = 2 WHERE seq % 2 = 0");
@@ -106,13 +101,4 @@ static void test_large(void **state)
     assert_true(expect_large("--json", 1, words) < kib_equal + (32L << 10));
     expect_large("--quiet", 1, "");
     test_folder_leave(folder);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_large),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

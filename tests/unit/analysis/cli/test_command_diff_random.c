@@ -3,10 +3,6 @@
  * `varve diff --events` on random traces with random changes: every figure against a plain comparison, which looks for
  * each event of A in all of B.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -419,14 +415,13 @@ static bool is_keyed(const struct side *side)
     return side->without_number + side->without_thread + side->out_of_order == 0;
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
     static struct side a;
     static struct side b;
-    int rounds = test_rounds(ROUNDS);
+    int rounds = test_rounds(ROUNDS / 4, ROUNDS);
     int equal = 0;
 
-    (void)state;
     for (int round = 0; round < rounds; round++) {
         struct command_outcome outcome;
         struct answer answer;
@@ -481,11 +476,4 @@ static int leave(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),
-    };
-
-    return cmocka_run_group_tests(tests, enter, leave);
-}
+TEST_FILE(enter, leave)

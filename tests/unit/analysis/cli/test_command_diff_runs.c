@@ -3,10 +3,6 @@
  * `varve diff` of two runs, and of two moments of one, made by hand: which lines are the same, what is new, gone, grown
  * and shrunk by each of the figures, the sums of domains and size classes, limits, and bad use.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -94,9 +90,8 @@ static void expect(const char *const *arguments, const char *const *words)
 #define ARGUMENTS(...) ((const char *const[]){"diff", __VA_ARGS__, NULL})
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-static void test_peak(void **state)
+TEST(test_peak)
 {
-    (void)state;
     expect(ARGUMENTS("a.db", "b.db"),
            WORDS("A  a.db", "B  b.db", "heap  at the peak        1.14 KiB  5.86 KiB",
                  "heap  allocated          1.23 KiB  5.98 KiB  +4.75 KiB                 4     5      +1\n",
@@ -107,9 +102,8 @@ static void test_peak(void **state)
                  "8.00 KiB         0 B  4.88 KiB"));
 }
 
-static void test_other_orders(void **state)
+TEST(test_other_orders)
 {
-    (void)state;
     expect(ARGUMENTS("--metric", "leaked", "a.db", "b.db"),
            WORDS("1 new, 0 gone, 1 grew, 1 shrank", "+2  new   fresh  new.c:9", "-100 B"));
     expect(ARGUMENTS("--metric=allocated", "--frames=2", "b.db", "a.db"),
@@ -125,9 +119,8 @@ static void test_other_orders(void **state)
 }
 
 /* Lines are those of the user, whatever allocates within them, and one for all stacks that lead there. */
-static void test_by(void **state)
+TEST(test_by)
 {
-    (void)state;
     make("c.db", a_sql);
     make("d.db", a_sql);
     sql_run(
@@ -152,9 +145,8 @@ static void test_by(void **state)
     expect(ARGUMENTS("c.db", "d.db"), WORDS("RSS   at its peak        4.00 KiB  2.00 KiB  -2.00 KiB"));
 }
 
-static void test_json(void **state)
+TEST(test_json)
 {
-    (void)state;
     expect(
         ARGUMENTS("--json", "a.db", "b.db"),
         WORDS(
@@ -170,9 +162,8 @@ static void test_json(void **state)
            WORDS("\"by\":\"stack\"", "\"frames\":[{\"depth\":0"));
 }
 
-static void test_moments(void **state)
+TEST(test_moments)
 {
-    (void)state;
     expect(ARGUMENTS("--from=3", "--to=9us", "a.db"),
            WORDS("A  a.db, up to event 3 at 3.00 us", "B  a.db, up to event 9 at 9.00 us", "allocated",
                  "live ", "heap, live, by line: 1 new, 0 gone",
@@ -182,7 +173,7 @@ static void test_moments(void **state)
                  "\"live_bytes\":1164,"));
 }
 
-static void test_bad_use(void **state)
+TEST(test_bad_use)
 {
     static const char *const lines[][6] = {
         {"diff", "a.db"},
@@ -202,7 +193,6 @@ static void test_bad_use(void **state)
         {"diff", "a.db", "cut.db"},
     };
 
-    (void)state;
     file_write("text.db", "no database at all", 18);
     make("damaged.db", a_sql);
     sql_run("damaged.db", "DROP TABLE symbol");
@@ -213,12 +203,4 @@ static void test_bad_use(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_peak),    cmocka_unit_test(test_other_orders), cmocka_unit_test(test_json),
-        cmocka_unit_test(test_moments), cmocka_unit_test(test_by),           cmocka_unit_test(test_bad_use),
-    };
-
-    return cmocka_run_group_tests(tests, enter, test_folder_teardown);
-}
+TEST_FILE(enter, test_folder_teardown)

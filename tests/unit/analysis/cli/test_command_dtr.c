@@ -3,10 +3,6 @@
  * `varve dtr` as a command: its JSON, the database and the drawing that it writes, and what it refuses. Figures are compared with the
  * simulator's by tests/conformance/test_dtr_model.py, the words are the golden tests'.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -52,12 +48,11 @@ static char *answer(struct command_outcome outcome)
     return outcome.out;
 }
 
-static void test_play(void **state)
+TEST(test_play)
 {
     char *json = answer(command_run("dtr", "--ratio=0.5", "--json", training, NULL));
     char *same = answer(command_run("dtr", "--budget", "120961026", "--json", training, NULL));
 
-    (void)state;
     assert_non_null(strstr(json, "\"status\":\"ok\""));
     assert_int_equal(number(json, "budget"), 120961026); /* half of 241,922,052 */
     assert_true(number(json, "clock") == 1 + number(json, "model_compute") + number(json, "remat_compute"));
@@ -73,13 +68,12 @@ static void test_play(void **state)
 }
 
 /* An end before the end is an answer. */
-static void test_failed_plays(void **state)
+TEST(test_failed_plays)
 {
     char *oom = answer(command_run("dtr", "--budget", "60M", "--json", training, NULL));
     char *thrash = answer(command_run("dtr", "--budget=75M", "--remat-limit=0.1", "--json", training, NULL));
     char *unlimited = answer(command_run("dtr", "--budget", "none", "--json", training, NULL));
 
-    (void)state;
     assert_non_null(strstr(oom, "\"status\":\"oom\""));
     assert_non_null(strstr(oom, "\"failed_op\":{\"number\":"));
     assert_true(number(oom, "lower_bound") > 60 << 20);
@@ -92,13 +86,12 @@ static void test_failed_plays(void **state)
     free(unlimited);
 }
 
-static void test_sweep(void **state)
+TEST(test_sweep)
 {
     char *one = answer(command_run("dtr", "--sweep=0.2:1:0.01", "--jobs=1", "--json", training, NULL));
     char *bytes = answer(command_run("dtr", "--sweep", "64M:96M:1M", "--json", training, NULL));
     const char *points = strstr(one, "\"points\":[");
 
-    (void)state;
     assert_non_null(points);
     assert_int_equal(count_of(points, "\"budget\":"), 81);
     assert_non_null(strstr(one, "\"bands\":[{\"status\":\"oom\""));
@@ -111,12 +104,11 @@ static void test_sweep(void **state)
     free(bytes);
 }
 
-static void test_allocator(void **state)
+TEST(test_allocator)
 {
     char *json = answer(command_run("dtr", "--ratio=0.8", "--mode", "allocator", "--heuristic", "window",
                                     "--conf", "expandable_segments:True", "--json", training, NULL));
 
-    (void)state;
     assert_non_null(strstr(json, "\"mode\":\"allocator\""));
     assert_true(number(json, "peak_reserved") <= number(json, "budget"));
     assert_true(number(json, "peak_allocated") <= number(json, "peak_reserved"));
@@ -146,9 +138,8 @@ static void check_database(const char *mode, const char *sql, double at_least)
     free(blocks);
 }
 
-static void test_database(void **state)
+TEST(test_database)
 {
-    (void)state;
     check_database("exact", "SELECT count(*) AS count FROM op WHERE cost_ns > 0", 1);
     check_database("allocator", "SELECT count(*) AS count FROM allocation", 90);
     command_refused(command_run("dtr", "--ratio=0.8", "-o", "play.db", training, NULL), "an old database",
@@ -162,13 +153,12 @@ static void write_program(const char *text)
     assert_int_equal(chmod("bin/rsvg-convert", 0700), 0);
 }
 
-static void test_plot(void **state)
+TEST(test_plot)
 {
     const char *old = getenv("PATH");
     char *path = strdup(old != NULL ? old : ""), *svg, folder[4096], own[8192];
     size_t bytes;
 
-    (void)state;
     assert_non_null(path);
     assert_non_null(getcwd(folder, sizeof(folder)));
     free(answer(command_run("dtr", "--sweep=0.2:1:0.05", "--plot", "plot.svg", training, NULL)));
@@ -198,7 +188,7 @@ static void test_plot(void **state)
     free(path);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         const char *arguments[6];
@@ -232,20 +222,10 @@ static void test_refused(void **state)
         {{"dtr", "-o", "nosuch/x.db", "--ratio=1", training}, "nosuch"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         command_refused(command_run_list(cases[i].arguments), cases[i].arguments[1], cases[i].word);
     }
     assert_int_not_equal(access("x.db", F_OK), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_play),      cmocka_unit_test(test_failed_plays), cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_allocator), cmocka_unit_test(test_database),     cmocka_unit_test(test_plot),
-        cmocka_unit_test(test_refused),
-    };
-
-    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_setup, test_folder_teardown)

@@ -4,10 +4,6 @@
  * is what a file has; options that make no sense together, and places that are taken. What the files hold is for
  * tests/conformance/test_export_*.py.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -71,11 +67,10 @@ static void check_format(const char *script, const char *format)
     free(bytes);
 }
 
-static void test_every_database(void **state)
+TEST(test_every_database)
 {
     static const char *const formats[] = {"speedscope", "folded", "pprof", "perfetto"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(databases) / sizeof(databases[0]); i++) {
         make(databases[i]);
         for (size_t k = 0; k < sizeof(formats) / sizeof(formats[0]); k++) {
@@ -100,12 +95,11 @@ static void check_view(const char *script, const char *view)
     command_outcome_free(&queried);
 }
 
-static void test_csv_is_the_query(void **state)
+TEST(test_csv_is_the_query)
 {
     static const char *const views[] = {"events", "allocations", "callsite_total", "timeline",
                                         "help",   "eviction",    "ladder"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(databases) / sizeof(databases[0]); i++) {
         make(databases[i]);
         for (size_t k = 0; k < sizeof(views) / sizeof(views[0]); k++) {
@@ -114,12 +108,11 @@ static void test_csv_is_the_query(void **state)
     }
 }
 
-static void test_folder(void **state)
+TEST(test_folder)
 {
     struct command_outcome outcome;
     char *text;
 
-    (void)state;
     make_small();
     outcome = command_run("export", "t.db", "--to", "csv", "-o", "tables/", NULL);
     assert_int_equal(outcome.status, 0);
@@ -133,11 +126,10 @@ static void test_folder(void **state)
 }
 
 /* Nothing is written over without --force, and a failure leaves what was there. */
-static void test_places(void **state)
+TEST(test_places)
 {
     char *text;
 
-    (void)state;
     make_small();
     file_write("mine", "mine", 4);
     command_refused(command_run("export", "t.db", "--to", "speedscope", "-o", "mine", NULL), "taken",
@@ -155,7 +147,7 @@ static void test_places(void **state)
     assert_int_equal(access("new", F_OK), -1);
 }
 
-static void test_options(void **state)
+TEST(test_options)
 {
     static const struct {
         const char *to, *option, *value, *word;
@@ -169,7 +161,6 @@ static void test_options(void **state)
         {"pdf", "--force", NULL, "pdf"},
     };
 
-    (void)state;
     make_small();
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         command_refused(command_run("export", "t.db", "--to", wrong[i].to, "-o", "new", wrong[i].option,
@@ -183,13 +174,4 @@ static void test_options(void **state)
                     "varve_runtime_new_log");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_database), cmocka_unit_test(test_csv_is_the_query),
-        cmocka_unit_test(test_folder),         cmocka_unit_test(test_places),
-        cmocka_unit_test(test_options),
-    };
-
-    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_setup, test_folder_teardown)

@@ -3,10 +3,6 @@
  * --hide and the file of the configuration folder: the user's line by other patterns, the same in reports and in SQL, against the
  * rule on random stacks; patterns that hide everything, and bad ones.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -96,9 +92,8 @@ static void expect_users(const struct scene *scene, const char *pattern, unsigne
     command_outcome_free(&outcome);
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 3; seed++) {
         struct scene scene;
 
@@ -127,12 +122,11 @@ static char *ask(const char *option, const char *pattern)
     return text;
 }
 
-static void test_file(void **state)
+TEST(test_file)
 {
     char *before = ask(NULL, NULL), *hidden, *from_file;
     char line[256], config[4096];
 
-    (void)state;
     snprintf(line, sizeof(line), "# ours\nfunction:%.*s\n", (int)strcspn(before, ","), before);
     hidden = ask("--hide", line + strlen("# ours\nfunction:"));
     free(hidden);
@@ -150,12 +144,11 @@ static void test_file(void **state)
     free(from_file);
 }
 
-static void test_everything(void **state)
+TEST(test_everything)
 {
     struct command_outcome outcome =
         command_run("report", "small.db", "--hide", "function:*", "--hide", "*/*", "--hide", "file:*", NULL);
 
-    (void)state;
     assert_int_equal(outcome.status, 0);
     assert_non_null(strstr(outcome.err, "the patterns hide every frame of all"));
     assert_true(strlen(outcome.out) > 0);
@@ -165,13 +158,4 @@ static void test_everything(void **state)
     command_refused(command_run("report", "small.db", "--hide", NULL), "no pattern", "needs a value");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_file),
-        cmocka_unit_test(test_everything),
-    };
-
-    return cmocka_run_group_tests(tests, test_folder_small_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_small_setup, test_folder_teardown)

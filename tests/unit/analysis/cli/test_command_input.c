@@ -3,10 +3,6 @@
  * Bad input of every kind, to every command that reads a database: exit status 2, nothing on standard output,
  * one line that says what is wrong, and no file made or changed.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -78,9 +74,8 @@ static void assert_refused(const char *path, const char *word, const char *other
     assert_true(folder_digest() == before);
 }
 
-static void test_missing_and_special_files(void **state)
+TEST(test_missing_and_special_files)
 {
-    (void)state;
     assert_refused("missing.db", "missing.db", "no such file");
     assert_refused("missing/trace.db", "missing/trace.db", "no such file");
     assert_int_equal(mkdir("folder", 0700), 0);
@@ -94,12 +89,11 @@ static void test_missing_and_special_files(void **state)
 }
 
 /* root may read everything, so root becomes nobody for a moment */
-static void test_not_readable(void **state)
+TEST(test_not_readable)
 {
     bool is_root = geteuid() == 0;
     struct command_outcome outcome;
 
-    (void)state;
     copy_file("small.db", "secret.db", SIZE_MAX);
     assert_int_equal(chmod("secret.db", 0), 0);
     assert_int_equal(chmod(".", 0711), 0);
@@ -113,25 +107,22 @@ static void test_not_readable(void **state)
     command_refused(outcome, "secret.db", "ermission denied");
 }
 
-static void test_no_database(void **state)
+TEST(test_no_database)
 {
-    (void)state;
     file_write("text.db", "hello, world\n", 13);
     assert_refused("text.db", "text.db", "not a trace database");
     file_write("empty.db", "", 0);
     assert_refused("empty.db", "empty.db", "empty");
 }
 
-static void test_other_tool(void **state)
+TEST(test_other_tool)
 {
-    (void)state;
     sql_run("other.db", "CREATE TABLE event(seq INTEGER PRIMARY KEY); PRAGMA application_id = 7");
     assert_refused("other.db", "another tool", "0x00000007");
 }
 
-static void test_other_schema(void **state)
+TEST(test_other_schema)
 {
-    (void)state;
     copy_file("small.db", "older.db", SIZE_MAX);
     sql_run("older.db", "PRAGMA user_version = 2");
     assert_refused("older.db", "older.db was written by an older varve (schema 2, this one reads ",
@@ -141,11 +132,10 @@ static void test_other_schema(void **state)
     assert_refused("newer.db", "newer varve", "1000");
 }
 
-static void test_truncated(void **state)
+TEST(test_truncated)
 {
     static const size_t keep[] = {16, 99, 100, 4096, 20000, 65536};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(keep) / sizeof(keep[0]); i++) {
         copy_file("small.db", "truncated.db", keep[i]);
         assert_refused("truncated.db", "truncated.db", "truncated");
@@ -153,14 +143,13 @@ static void test_truncated(void **state)
 }
 
 /* Noise in the middle: reported, or not met by what was asked; never half an answer. */
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
     size_t bytes;
     char *data = file_read("small.db", &bytes);
     uint64_t seed = 7;
     unsigned reported = 0;
 
-    (void)state;
     for (int round = 0; round < 40; round++) {
         const char *const commands[] = {"report", "info", "leaks", "peak", "timeline"};
         char *damaged = malloc(bytes);
@@ -188,11 +177,10 @@ static void test_damaged(void **state)
 }
 
 /* A database whose writer was killed: the newest pages are in a write-ahead log. */
-static void test_write_ahead_log(void **state)
+TEST(test_write_ahead_log)
 {
     sqlite3 *writer;
 
-    (void)state;
     copy_file("small.db", "writing.db", SIZE_MAX);
     assert_int_equal(sqlite3_open("writing.db", &writer), SQLITE_OK);
     assert_int_equal(
@@ -214,11 +202,10 @@ static void test_write_ahead_log(void **state)
     command_outcome_free(&outcome);
 }
 
-static void test_recording_directory(void **state)
+TEST(test_recording_directory)
 {
     int owner;
 
-    (void)state;
     assert_int_equal(mkdir("run.db.d", 0700), 0);
     file_write("run.db.d/owner", "", 0);
     assert_refused("run.db", "incomplete", "varve recover run.db.d");
@@ -238,12 +225,11 @@ static void test_recording_directory(void **state)
 }
 
 /* Cut off, and its directory is gone: what needs the totals says so, the rest reads what is there. */
-static void test_cut_off(void **state)
+TEST(test_cut_off)
 {
     static const char *const refused[] = {"report", "leaks", "peak", "timeline"};
     struct command_outcome outcome;
 
-    (void)state;
     copy_file("small.db", "cut.db", SIZE_MAX);
     sql_run("cut.db", "UPDATE meta SET value = 0 WHERE key = 'complete'");
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
@@ -260,11 +246,10 @@ static void test_cut_off(void **state)
     command_outcome_free(&outcome);
 }
 
-static void test_names_that_need_care(void **state)
+TEST(test_names_that_need_care)
 {
     static const char *const names[] = {"sp ace.db", "per%41cent?a=b#c.db", "-dash.db", "ü'\"`$.db"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct command_outcome outcome;
 
@@ -281,31 +266,12 @@ static void test_names_that_need_care(void **state)
     command_refused(outcome, "control characters", "");
 }
 
-static void test_selection(void **state)
+TEST(test_selection)
 {
-    (void)state;
     command_refused(command_run("leaks", "--domain", "hep", "small.db", NULL), "domain", "heap, mmap");
     command_refused(command_run("timeline", "--pid", "1", "small.db", NULL), "pid", "no process 1");
     command_refused(command_run("peak", "--json", "--csv", "small.db", NULL), "formats",
                     "are mutually exclusive");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_missing_and_special_files),
-        cmocka_unit_test(test_not_readable),
-        cmocka_unit_test(test_no_database),
-        cmocka_unit_test(test_other_tool),
-        cmocka_unit_test(test_other_schema),
-        cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_write_ahead_log),
-        cmocka_unit_test(test_recording_directory),
-        cmocka_unit_test(test_cut_off),
-        cmocka_unit_test(test_names_that_need_care),
-        cmocka_unit_test(test_selection),
-    };
-
-    return cmocka_run_group_tests(tests, test_folder_small_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_small_setup, test_folder_teardown)

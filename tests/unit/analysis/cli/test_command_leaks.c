@@ -4,10 +4,6 @@
  * that has filled, a queue that swings, a buffer that is made anew ever larger, and what exec replaced. What recordings give is in
  * tests/conformance/test_planted_leaks.py.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -64,9 +60,8 @@ static void expect_rows(const char *sql, const char *expected)
     command_outcome_free(&outcome);
 }
 
-static void test_score(void **state)
+TEST(test_score)
 {
-    (void)state;
     expect_rows(
         "SELECT user_function, pattern, by_bytes, score > 0.8, score < 0.2 FROM leak_line ORDER BY user_function",
         "buffer,growing,1,0,0\ncache,stopped,0,0,1\nlate,growing,0,1,0\nleak,growing,0,1,0\nqueue,mixed,1,0,1\n"
@@ -74,9 +69,8 @@ static void test_score(void **state)
 }
 
 /* The views against their definitions over the allocations themselves. */
-static void test_series(void **state)
+TEST(test_series)
 {
-    (void)state;
     expect_rows(
         "SELECT count(*) FROM leak_line l JOIN callsite c ON c.user_symbol_id = l.user_symbol_id WHERE l.live_allocations <>"
         " (SELECT count(*) FROM allocation a WHERE a.callsite_id = c.id AND a.alloc_ns <= iif(a.process_id = 1, 900000000, 1e18)"
@@ -87,7 +81,7 @@ static void test_series(void **state)
         "0\n");
 }
 
-static void test_moments(void **state)
+TEST(test_moments)
 {
     static const char *const cases[][4] = {
         {"--at=exit-of-main", "when main() returned or exit() began", "leak  a.c:1", NULL},
@@ -99,7 +93,6 @@ static void test_moments(void **state)
         {"--pid=11", "replaced by exec", "replaced  a.c:6", NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct command_outcome outcome = command_run("leaks", cases[i][0], "--top=100", "made.db", NULL);
 
@@ -114,20 +107,18 @@ static void test_moments(void **state)
 }
 
 /* Both make views anew. */
-static void test_hidden(void **state)
+TEST(test_hidden)
 {
     struct command_outcome outcome =
         command_run("leaks", "--hide", "leak", "--at=500ms", "--top=100", "made.db", NULL);
 
-    (void)state;
     assert_int_equal(outcome.status, 0);
     assert_non_null(strstr(outcome.out, "261 allocations live"));
     command_outcome_free(&outcome);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     command_refused(command_run("leaks", "--at", "noon", "made.db", NULL), "at", "--at must be");
     command_refused(command_run("leaks", "--from", "end", "made.db", NULL), "from", "--from must be");
     command_refused(command_run("leaks", "--at", "99999", "small.db", NULL), "event", "no event 99999");
@@ -145,11 +136,4 @@ static void test_refused(void **state)
                     "has no --at");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_score),  cmocka_unit_test(test_series),  cmocka_unit_test(test_moments),
-        cmocka_unit_test(test_hidden), cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, setup, test_folder_teardown);
-}
+TEST_FILE(setup, test_folder_teardown)

@@ -3,10 +3,6 @@
  * Command lines: options in every spelling, values that are out of range, misspelt names with a suggestion,
  * help and version; and that nothing is printed when the output can't be written.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -76,12 +72,11 @@ static int parse(struct values *values, struct operands *operands, const char *l
     return parse_as(false, values, operands, line);
 }
 
-static void test_spellings(void **state)
+TEST(test_spellings)
 {
     struct operands operands;
     struct values values;
 
-    (void)state;
     assert_int_equal(parse(&values, &operands, "a --flag --number 7 -t x b"), 0);
     assert_true(values.flag && values.number == 7);
     assert_string_equal(values.text, "x");
@@ -99,7 +94,7 @@ static void test_spellings(void **state)
     assert_int_equal(parse(&values, &operands, "-h"), OPTION_HELP_RESULT);
 }
 
-static void test_wrong_values(void **state)
+TEST(test_wrong_values)
 {
     static const char *const wrong[] = {
         "",
@@ -132,7 +127,6 @@ static void test_wrong_values(void **state)
     struct operands operands;
     struct values values;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         if (parse(&values, &operands, wrong[i]) >= 0) {
             fail_msg("'%s' was taken", wrong[i]);
@@ -141,12 +135,11 @@ static void test_wrong_values(void **state)
 }
 
 /* What follows the program's name is the program's, however it looks. */
-static void test_command_of_another(void **state)
+TEST(test_command_of_another)
 {
     struct operands operands;
     struct values values;
 
-    (void)state;
     assert_int_equal(parse_as(true, &values, &operands, "-f prog -t --help -- x"), 0);
     assert_true(values.flag && values.text == NULL);
     assert_string_equal(operands.rest[0], "prog");
@@ -179,12 +172,11 @@ static unsigned naive_distance(const char *a, size_t i, const char *b, size_t j)
     return best;
 }
 
-static void test_suggestions(void **state)
+TEST(test_suggestions)
 {
     static const char *const names[] = {"report", "record", "recover", "query", "leaks", "peak", NULL};
     uint64_t seed = 3;
 
-    (void)state;
     assert_string_equal(option_suggest("reprot", names), "report");
     assert_string_equal(option_suggest("leak", names), "leaks");
     assert_string_equal(option_suggest("qu", names), "query");
@@ -215,9 +207,8 @@ static void assert_says(const char *word, const char *first, const char *second)
     command_refused(command_run(first, second, NULL), first, word);
 }
 
-static void test_commands(void **state)
+TEST(test_commands)
 {
-    (void)state;
     assert_says("did you mean report?", "reprot", "x.db");
     assert_says("varve help", "frobnicate", NULL);
     assert_says("command comes first", "--json", "report");
@@ -248,11 +239,10 @@ static void test_commands(void **state)
     command_outcome_free(&outcome);
 }
 
-static void test_help(void **state)
+TEST(test_help)
 {
     struct command_outcome outcome = command_run("help", NULL);
 
-    (void)state;
     assert_int_equal(outcome.status, 0);
     for (size_t i = 0; command_table[i] != NULL; i++) {
         struct command_outcome one = command_run(command_table[i]->name, "--help", NULL);
@@ -284,11 +274,10 @@ static void test_help(void **state)
 }
 
 /* A letter means one thing in all commands, and an option that has one has it in all: -f is --force everywhere. */
-static void test_letters(void **state)
+TEST(test_letters)
 {
     const char *meanings[128] = {['h'] = "help"};
 
-    (void)state;
     for (size_t i = 0; command_table[i] != NULL; i++) {
         for (const struct option_spec *option = command_table[i]->options; option->kind != OPTION_END;
              option++) {
@@ -318,12 +307,11 @@ static void test_letters(void **state)
 }
 
 /* The manual has each command in a section of its own with its options, each policy, and nothing left to fill in. */
-static void test_manual(void **state)
+TEST(test_manual)
 {
     struct command_outcome outcome = command_run("help", "--man", NULL);
     const char *page = outcome.out;
 
-    (void)state;
     assert_int_equal(outcome.status, 0);
     assert_null(strstr(page, "\n@"));
     for (size_t i = 0; command_table[i] != NULL; i++) {
@@ -353,7 +341,7 @@ static void test_manual(void **state)
     command_refused(command_run("help", "--man", "report", NULL), "help", "report is one too many");
 }
 
-static void test_output_that_fails(void **state)
+TEST(test_output_that_fails)
 {
     char *argv[] = {(char[]){"varve"}, (char[]){"help"}, NULL};
     FILE *full = fopen("/dev/full", "we");
@@ -361,7 +349,6 @@ static void test_output_that_fails(void **state)
     size_t bytes;
     FILE *err = open_memstream(&text, &bytes);
 
-    (void)state;
     assert_non_null(full);
     assert_non_null(err);
     assert_int_equal(varve_command_run(2, argv, full, err), 2);
@@ -371,15 +358,14 @@ static void test_output_that_fails(void **state)
     free(text);
 }
 
-static void test_missing_preload(void **state)
+TEST(test_missing_preload)
 {
-    (void)state;
     assert_int_equal(setenv("VARVE_PRELOAD", "/nonexistent/libvarve_preload.so", 1), 0);
     assert_says("/nonexistent/libvarve_preload.so", "record", "true");
     assert_int_equal(unsetenv("VARVE_PRELOAD"), 0);
 }
 
-static void test_doctor(void **state)
+TEST(test_doctor)
 {
     static const char *const keys[] = {
         "kernel",   "clock",   "shared_memory", "disk",        "sqlite",      "python",
@@ -388,7 +374,6 @@ static void test_doctor(void **state)
     struct command_outcome text = command_run("doctor", NULL);
     struct command_outcome json = command_run("doctor", "--json", NULL);
 
-    (void)state;
     assert_int_equal(text.status, 0);
     assert_int_equal(json.status, 0);
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
@@ -400,23 +385,4 @@ static void test_doctor(void **state)
     }
     command_outcome_free(&text);
     command_outcome_free(&json);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spellings),
-        cmocka_unit_test(test_wrong_values),
-        cmocka_unit_test(test_command_of_another),
-        cmocka_unit_test(test_suggestions),
-        cmocka_unit_test(test_commands),
-        cmocka_unit_test(test_help),
-        cmocka_unit_test(test_letters),
-        cmocka_unit_test(test_manual),
-        cmocka_unit_test(test_output_that_fails),
-        cmocka_unit_test(test_missing_preload),
-        cmocka_unit_test(test_doctor),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

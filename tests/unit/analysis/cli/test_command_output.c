@@ -3,10 +3,6 @@
  * How answers are written: figures for people, tables, CSV, JSON of any bytes, files; and the steps of the timeline
  * against a naive model.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -30,9 +26,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-static void test_figures(void **state)
+TEST(test_figures)
 {
-    (void)state;
     assert_string_equal(format_count(0).text, "0");
     assert_string_equal(format_count(999).text, "999");
     assert_string_equal(format_count(-1000).text, "-1,000");
@@ -54,12 +49,11 @@ static void test_figures(void **state)
     assert_string_equal(format_time_utc(1767225600).text, "2026-01-01 00:00:00 UTC");
 }
 
-static void test_cutting(void **state)
+TEST(test_cutting)
 {
     char buffer[64];
     char small[6];
 
-    (void)state;
     format_tail(buffer, sizeof(buffer), "abcdef", 6);
     assert_string_equal(buffer, "abcdef");
     format_tail(buffer, sizeof(buffer), "abcdef", 4);
@@ -79,11 +73,10 @@ static void test_cutting(void **state)
 
 /* JSON of random bytes: what comes out is valid UTF-8 with no bare control character, and the valid parts
  * stay. */
-static void test_json_of_any_bytes(void **state)
+TEST(test_json_of_any_bytes)
 {
     uint64_t seed = 11;
 
-    (void)state;
     assert_non_null(setlocale(LC_CTYPE, "C.UTF-8")); /* for mbstowcs, the judge */
     for (int round = 0; round < 2000; round++) {
         char bytes[40];
@@ -116,11 +109,10 @@ static void test_json_of_any_bytes(void **state)
     }
 }
 
-static void test_csv_of_any_bytes(void **state)
+TEST(test_csv_of_any_bytes)
 {
     uint64_t seed = 13;
 
-    (void)state;
     for (int round = 0; round < 2000; round++) {
         static const char alphabet[] = "a\",\n\rb";
         char bytes[12];
@@ -154,7 +146,7 @@ static void test_csv_of_any_bytes(void **state)
     }
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
     static const struct table_column columns[] = {{"name", false}, {"n", true}, {"last", false}};
     static const char *const cells[] = {"a", "1", "x", "löng name", "12345", ""};
@@ -163,7 +155,6 @@ static void test_table(void **state)
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
 
-    (void)state;
     assert_non_null(out);
     table_init(&table, columns, 3);
     table.indent = "> ";
@@ -251,9 +242,8 @@ static void check_timeline(uint64_t first)
     assert_int_equal(remove("timeline.db"), 0);
 }
 
-static void test_timeline_steps(void **state)
+TEST(test_timeline_steps)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 12; seed++) {
         check_timeline(seed);
     }
@@ -288,13 +278,12 @@ static void expect_file(const char *path, long bytes)
 }
 
 /* A file of an answer is there whole, or what was there before is. */
-static void test_file(void **state)
+TEST(test_file)
 {
     static const size_t sizes[] = {0, 100, 1 << 20};
     struct varve_message message = {""};
     struct rlimit before, small;
 
-    (void)state;
     assert_int_equal(output_file("out", false, write_bytes, &sizes[1], &message), VARVE_OK);
     expect_file("out", 100);
     assert_int_equal(output_file("out", false, write_bytes, &sizes[2], &message), VARVE_ERROR_INVALID);
@@ -315,17 +304,4 @@ static void test_file(void **state)
     assert_int_equal(remove("out"), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_figures),
-        cmocka_unit_test(test_cutting),
-        cmocka_unit_test(test_json_of_any_bytes),
-        cmocka_unit_test(test_csv_of_any_bytes),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_timeline_steps),
-        cmocka_unit_test(test_file),
-    };
-
-    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_setup, test_folder_teardown)

@@ -3,10 +3,6 @@
  * Databases that lack a part: each table, view and index is dropped in turn, and every command is run about what is left.
  * It answers, or refuses with one line that names the part; nothing in between.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -116,18 +112,16 @@ static void drop_each(const char *script, int first_with_json)
     remove("whole.db");
 }
 
-static void test_each_part(void **state)
+TEST(test_each_part)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(scripts) / sizeof(scripts[0]); i++) {
         drop_each(scripts[i], (int)i);
     }
 }
 
 /* One line, with the name of what is missing. */
-static void test_what_is_said(void **state)
+TEST(test_what_is_said)
 {
-    (void)state;
     remove(DATABASE);
     trace_database_make(DATABASE, (const char *const[]){"small.sql", NULL});
     sql_run(DATABASE, "DROP TABLE oom");
@@ -137,12 +131,4 @@ static void test_what_is_said(void **state)
     command_refused(command_run("peak", DATABASE, NULL), "peak", "no rows in domain");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_part),
-        cmocka_unit_test(test_what_is_said),
-    };
-
-    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_setup, test_folder_teardown)

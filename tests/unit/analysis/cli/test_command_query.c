@@ -3,10 +3,6 @@
  * `varve query`: SQL that could write is refused before anything runs, wrong SQL gives one line, and the
  * three formats give back every value.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -28,7 +24,7 @@ static void assert_query(const char *option, const char *sql, const char *expect
     command_outcome_free(&outcome);
 }
 
-static void test_writing_is_refused(void **state)
+TEST(test_writing_is_refused)
 {
     static const char *const writing[] = {
         "DELETE FROM event",
@@ -69,7 +65,6 @@ static void test_writing_is_refused(void **state)
     char *before = file_read("small.db", &bytes);
     struct stat status;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(writing) / sizeof(writing[0]); i++) {
         command_refused(command_run("query", "small.db", writing[i], NULL), writing[i], "refused");
     }
@@ -84,9 +79,8 @@ static void test_writing_is_refused(void **state)
     assert_int_not_equal(stat("other.db", &status), 0);
 }
 
-static void test_reading_is_allowed(void **state)
+TEST(test_reading_is_allowed)
 {
-    (void)state;
     assert_query("--no-header", "PRAGMA user_version", "4\n");
     assert_query("--no-header", "SELECT name FROM pragma_table_info('meta') ORDER BY 1 LIMIT 1", "key\n");
     assert_query("--no-header", "SELECT sum(value) FROM json_each('[1, 2, 39]')", "42\n");
@@ -98,7 +92,7 @@ static void test_reading_is_allowed(void **state)
                  "15\n");
 }
 
-static void test_wrong_sql(void **state)
+TEST(test_wrong_sql)
 {
     static const char *const wrong[][2] = {
         {"SELEC 1", "SELEC"},
@@ -114,7 +108,6 @@ static void test_wrong_sql(void **state)
         {"SELECT 1; SELEC 2", "SELEC"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         static const char *const options[] = {"--csv", "--json", "--null=-"};
 
@@ -125,13 +118,12 @@ static void test_wrong_sql(void **state)
     }
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
     static const char sql[] =
         "SELECT 9223372036854775807 AS big, -1.5 AS r, NULL AS n, x'00ff' AS b, '' AS e, "
         "'a\"b,c' AS t, CAST(x'41ff42' AS TEXT) AS bad, char(10, 27) AS control, 1 AS big";
 
-    (void)state;
     assert_query(
         "--json", sql,
         "[{\"big\":9223372036854775807,\"r\":-1.5,\"n\":null,\"b\":\"00ff\",\"e\":\"\",\"t\":\"a\\\"b,c\","
@@ -144,16 +136,15 @@ static void test_values(void **state)
                  "  n  x  c   seven\nnil  x   ?      7\n");
 }
 
-static void test_several_statements(void **state)
+TEST(test_several_statements)
 {
-    (void)state;
     assert_query("--csv", "SELECT 1 AS a; -- a remark\nSELECT 2 AS b WHERE 0;; SELECT 3 AS c;",
                  "a\n1\n\nb\n\nc\n3\n");
     assert_query("--json", "SELECT 1 AS a; SELECT 2 AS b WHERE 0; /* the end */", "[{\"a\":1}\n]\n[]\n");
 }
 
 /* More rows than a table is aligned by: all of them arrive, in order. */
-static void test_many_rows(void **state)
+TEST(test_many_rows)
 {
     static const char sql[] =
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12345) "
@@ -161,7 +152,6 @@ static void test_many_rows(void **state)
     struct command_outcome outcome = command_run("query", "--no-header", "small.db", sql, NULL);
     int64_t expected = 0;
 
-    (void)state;
     assert_int_equal(outcome.status, 0);
     for (const char *line = outcome.out; *line != '\0'; line += strcspn(line, "\n") + 1) {
         int64_t number;
@@ -176,11 +166,10 @@ static void test_many_rows(void **state)
     command_outcome_free(&outcome);
 }
 
-static void test_standard_input(void **state)
+TEST(test_standard_input)
 {
     static const char sql[] = "SELECT count(*) AS n\nFROM event;\n-- the end\n";
 
-    (void)state;
     file_write("question.sql", sql, strlen(sql));
     assert_non_null(freopen("question.sql", "re", stdin));
     assert_query("--csv", "-", "n\n266\n");
@@ -206,9 +195,8 @@ static void assert_said(struct command_outcome outcome, int status, const char *
 
 #define SAID(status, outcome, ...) assert_said(outcome, status, (const char *const[]){__VA_ARGS__, NULL})
 
-static void test_misspelt(void **state)
+TEST(test_misspelt)
 {
-    (void)state;
     SAID(2, command_run("query", "small.db", "SELECT * FROM callsit_total", NULL),
          "no such table: callsit_total", "did you mean callsite_total?");
     SAID(2, command_run("query", "small.db", "SELECT t.user_funtion FROM callsite_total t", NULL),
@@ -222,9 +210,8 @@ static void test_misspelt(void **state)
          "usage: varve query [OPTIONS] DB SQL");
 }
 
-static void test_schema(void **state)
+TEST(test_schema)
 {
-    (void)state;
     SAID(0, command_run("query", "--schema", "small.db", NULL), "views\n", "\ntables\n",
          "  peak_time             when the most bytes were live, per domain and device\n");
     SAID(0, command_run("query", "--schema", "small.db", "PEAK", NULL),
@@ -244,9 +231,8 @@ static void test_schema(void **state)
     SAID(2, command_run("query", "--schema", "--examples", "small.db", NULL), "mutually exclusive");
 }
 
-static void test_vertical(void **state)
+TEST(test_vertical)
 {
-    (void)state;
     assert_query("--vertical",
                  "SELECT 1 AS a, NULL AS longer, char(10, 27) || 'x' AS c UNION ALL SELECT 2, x'ff', 'y'",
                  "row 1\n  a       1\n  longer  NULL\n  c        ?x\n\n"
@@ -255,11 +241,10 @@ static void test_vertical(void **state)
 }
 
 /* What it prints is SQL that it takes. */
-static void test_examples(void **state)
+TEST(test_examples)
 {
     struct command_outcome outcome = command_run("query", "--examples", "small.db", NULL);
 
-    (void)state;
     assert_int_equal(outcome.status, 0);
     assert_non_null(strstr(outcome.out, "\n-- 10. "));
     SAID(0, command_run("query", "--csv", "small.db", outcome.out, NULL), "user_function,", "up_to_bytes,",
@@ -269,21 +254,4 @@ static void test_examples(void **state)
          "unexpected argument 'SELECT 1'");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_writing_is_refused),
-        cmocka_unit_test(test_reading_is_allowed),
-        cmocka_unit_test(test_wrong_sql),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_several_statements),
-        cmocka_unit_test(test_many_rows),
-        cmocka_unit_test(test_standard_input),
-        cmocka_unit_test(test_misspelt),
-        cmocka_unit_test(test_schema),
-        cmocka_unit_test(test_vertical),
-        cmocka_unit_test(test_examples),
-    };
-
-    return cmocka_run_group_tests(tests, test_folder_small_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_small_setup, test_folder_teardown)

@@ -5,10 +5,6 @@
  */
 #include "support/derive/blocks_model.h"
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -137,12 +133,11 @@ static void expect_views(const char *path)
     command_outcome_free(&views);
 }
 
-static void test_states(void **state)
+TEST(test_states)
 {
     static struct history history;
     char *folder = test_folder_enter();
 
-    (void)state;
     for (int silent = 0; silent < 2; silent++) {
         history_make(&history, "trace.db", silent);
         if (!silent) { /* whose expandable segments, side by side and without numbers, cannot be distinguished */
@@ -184,13 +179,12 @@ static void expect_refusal(const char *at, const char *words)
     command_outcome_free(&outcome);
 }
 
-static void test_bad_input(void **state)
+TEST(test_bad_input)
 {
     static struct history history;
     struct command_outcome outcome;
     char *folder = test_folder_enter();
 
-    (void)state;
     history_make(&history, "trace.db", false);
     for (int i = 0; i < history.moment_count; i++) {
         free(history.moments[i].blocks);
@@ -219,12 +213,11 @@ static void test_bad_input(void **state)
 }
 
 /* Requests that no allocator can have had: no block is looked for behind the last one. */
-static void test_damaged_requests(void **state)
+TEST(test_damaged_requests)
 {
     static const char *const requests[] = {"0", "-1", "4611686018427387904", "9223372036854775807"};
     char *folder = test_folder_enter();
 
-    (void)state;
     trace_database_make("oom.db", (const char *const[]){"blocks.sql", NULL});
     for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
         struct command_outcome outcome;
@@ -237,15 +230,4 @@ static void test_damaged_requests(void **state)
         command_outcome_free(&outcome);
     }
     test_folder_leave(folder);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_damaged_requests),
-        cmocka_unit_test(test_states),
-        cmocka_unit_test(test_bad_input),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

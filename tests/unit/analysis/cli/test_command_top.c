@@ -2,19 +2,14 @@
 /*
  * `varve top` of what is no recording: one line each. What it shows of recordings is in tests/conformance/test_top.py.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
 
 #include <sys/stat.h>
 
-static void test_no_recordings(void **state)
+TEST(test_no_recordings)
 {
-    (void)state;
     command_refused(command_run("top", "nothing.db", NULL), "no file",
                     "no recording nothing.db is under way");
     command_refused(command_run("top", "small.db", NULL), "a finished database", "varve report");
@@ -25,9 +20,8 @@ static void test_no_recordings(void **state)
     command_refused(command_run("top", "small.db", NULL), "an empty folder", "not a recording directory");
 }
 
-static void test_options(void **state)
+TEST(test_options)
 {
-    (void)state;
     command_refused(command_run("top", "--every", "0.2", "small.db", NULL), "more often than figures come",
                     "--every");
     command_refused(command_run("top", "--sort", "size", "small.db", NULL), "no order", "--sort");
@@ -35,12 +29,4 @@ static void test_options(void **state)
     command_refused(command_run("top", "a", "b", NULL), "two recordings", "b");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_recordings),
-        cmocka_unit_test(test_options),
-    };
-
-    return cmocka_run_group_tests(tests, test_folder_small_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_small_setup, test_folder_teardown)

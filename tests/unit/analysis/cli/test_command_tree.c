@@ -3,10 +3,6 @@
  * `varve tree` and `varve flamegraph`: text, JSON, folded stacks and SVG of a small trace, sums of all that is printed, files
  * that exist, names that hold anything, and databases that are empty, lack call sites, or are malformed.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -87,9 +83,8 @@ static void expect_words(char *text, const char *const *words)
 
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-static void test_text(void **state)
+TEST(test_text)
 {
-    (void)state;
     expect(ANSWER("tree", "t.db"), "heap, at the peak: 1000 B in 7 allocations, 6.00 us after the start\n"
                                    "\n"
                                    "     bytes    share allocations  function, callees below\n"
@@ -102,9 +97,8 @@ static void test_text(void **state)
                                    "     100 B   10.0 %           1    └ work  work.c:4\n");
 }
 
-static void test_options(void **state)
+TEST(test_options)
 {
-    (void)state;
     expect(ANSWER("tree", "--inverted", "--min-share=15%", "t.db"),
            "heap, at the peak: 1000 B in 7 allocations, 6.00 us after the start\n"
            "\n"
@@ -134,9 +128,8 @@ static void test_options(void **state)
     expect(ANSWER("tree", "--domain=mmap", "t.db"), "mmap, at the peak: 0 B in 0 allocations\n");
 }
 
-static void test_json(void **state)
+TEST(test_json)
 {
-    (void)state;
     expect_words(
         ANSWER("tree", "--json", "t.db"),
         WORDS("{\"database\":\"t.db\",\"domain\":\"heap\",\"metric\":\"peak\",\"order\":\"bytes\",",
@@ -147,12 +140,11 @@ static void test_json(void **state)
     expect_words(ANSWER("tree", "--json", "--metric=temporary", "t.db"), WORDS("\"bytes\":null"));
 }
 
-static void test_folded(void **state)
+TEST(test_folded)
 {
     char *text;
     size_t bytes;
 
-    (void)state;
     expect(ANSWER("flamegraph", "--folded", "t.db"),
            "begin (a);main (main.c:14);load (load.c:7) 600\n"
            "begin (a);main (main.c:12);work (work.c:3) 300\n"
@@ -166,11 +158,10 @@ static void test_folded(void **state)
     expect_words(text, WORDS("begin (a);main (main.c:14);load (load.c:7) 600\n"));
 }
 
-static void test_svg(void **state)
+TEST(test_svg)
 {
     char *text;
 
-    (void)state;
     expect(ANSWER("flamegraph", "-o", "t.svg", "t.db"), "");
     expect_words(
         file_read("t.svg", NULL),
@@ -186,11 +177,10 @@ static void test_svg(void **state)
 }
 
 /* A name of 1 MB, one with control characters, one with what XML and folded stacks have a meaning for. */
-static void test_names(void **state)
+TEST(test_names)
 {
     char *text;
 
-    (void)state;
     make(
         "names.db", small_sql,
         "UPDATE symbol SET function = 'a' || char(27) || '[2J;' || char(10) || '<b>&\"]]>' || char(0x9b) || char(0xffff) "
@@ -210,9 +200,8 @@ static void test_names(void **state)
 }
 
 /* Stacks without a name are a line for each module. */
-static void test_unnamed(void **state)
+TEST(test_unnamed)
 {
-    (void)state;
     make("unnamed.db", small_sql,
          "UPDATE symbol SET function = NULL, file = NULL, line = NULL, user_rank = 2");
     expect(ANSWER("tree", "unnamed.db"),
@@ -222,9 +211,8 @@ static void test_unnamed(void **state)
            "    1000 B  100.0 %           7  unresolved code in a\n");
 }
 
-static void test_nothing(void **state)
+TEST(test_nothing)
 {
-    (void)state;
     make("empty.db", "INSERT INTO meta VALUES ('complete', 1);",
          "INSERT OR IGNORE INTO domain(code, name, meaning) VALUES (1, 'heap', '')");
     expect(ANSWER("tree", "empty.db"), "heap, at the peak: 0 B in 0 allocations\n");
@@ -240,7 +228,7 @@ static void test_nothing(void **state)
 }
 
 /* Rows that no recording writes: each is answered, or refused with a line. */
-static void test_malformed(void **state)
+TEST(test_malformed)
 {
     static const char *const damage[] = {
         "UPDATE stack_node_row SET parent_lag = 0",
@@ -265,7 +253,6 @@ static void test_malformed(void **state)
     };
     char path[32];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(damage) / sizeof(damage[0]); i++) {
         snprintf(path, sizeof(path), "damage%zu.db", i);
         make(path, small_sql, damage[i]);
@@ -283,7 +270,7 @@ static void test_malformed(void **state)
     assert_null(fopen("no.svg", "r"));
 }
 
-static void test_bad_use(void **state)
+TEST(test_bad_use)
 {
     static const char *const lines[][6] = {
         {"tree", "--min-share=-1", "t.db"},
@@ -299,20 +286,9 @@ static void test_bad_use(void **state)
         {"flamegraph", "-o", "t.db", "t.db"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
         command_refused(command_run_list(lines[i]), lines[i][0], "");
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),    cmocka_unit_test(test_options), cmocka_unit_test(test_json),
-        cmocka_unit_test(test_folded),  cmocka_unit_test(test_svg),     cmocka_unit_test(test_names),
-        cmocka_unit_test(test_unnamed), cmocka_unit_test(test_nothing), cmocka_unit_test(test_malformed),
-        cmocka_unit_test(test_bad_use),
-    };
-
-    return cmocka_run_group_tests(tests, enter, test_folder_teardown);
-}
+TEST_FILE(enter, test_folder_teardown)

@@ -3,10 +3,6 @@
  * `varve doctor`, its lines on GPUs: device nodes of every kind in a folder made for it, drivers that start,
  * refuse, crash and hang (programs/cuda/lib_doctor_cuda.c in libcuda's place), PyTorch and CUPTI here and there.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -96,13 +92,12 @@ static void check_as_nobody(struct doctor_lines *lines)
     free(text);
 }
 
-static void test_nodes(void **state)
+TEST(test_nodes)
 {
     static const char module[] =
         "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\n";
     struct doctor_lines lines = {.count = 0};
 
-    (void)state;
     doctor_check_gpu_nodes(&lines, folder, "module");
     assert_int_equal(lines.count, 1);
     assert_int_equal(line_of(&lines, "gpu")->state, DOCTOR_MISSING);
@@ -127,11 +122,10 @@ static void test_nodes(void **state)
     assert_string_equal(lines.items[0].found, "2 device nodes, kernel module 580.65.06");
 }
 
-static void test_no_right(void **state)
+TEST(test_no_right)
 {
     static const char *const names[] = {"nvidiactl", "nvidia-uvm", "nvidia11"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct doctor_lines lines = {.count = 0};
 
@@ -185,7 +179,7 @@ static void assert_driver(const char *fake, const char *const *words)
     }
 }
 
-static void test_drivers(void **state)
+TEST(test_drivers)
 {
     static const char *const ok[] = {
         "{\"key\":\"cuda\",\"state\":\"ok\",\"found\":\"driver for CUDA 13.0, 10 devices, ",
@@ -210,7 +204,6 @@ static void test_drivers(void **state)
         NULL};
     char path[8192];
 
-    (void)state;
     snprintf(path, sizeof(path), "%s/programs/lib_doctor_cuda.so", VARVE_BUILD_DIR);
     assert_int_equal(symlink(path, "libcuda.so.1"), 0);
     assert_driver("ok", ok);
@@ -260,7 +253,7 @@ static struct doctor_line pytorch_line(int driver, char *where, size_t bytes)
     return *line_of(&lines, "pytorch");
 }
 
-static void test_pytorch(void **state)
+TEST(test_pytorch)
 {
     const char *given = getenv("PATH");
     char *before = strdup(given != NULL ? given : "/usr/bin:/bin");
@@ -269,7 +262,6 @@ static void test_pytorch(void **state)
     char path[8192];
     char where[4096];
 
-    (void)state;
     assert_int_equal(mkdir("packages", 0755), 0);
     assert_int_equal(mkdir("packages/torch", 0755), 0);
     snprintf(path, sizeof(path), "%s/bin:%s", folder, before);
@@ -310,13 +302,12 @@ static struct doctor_line cupti_line(const char *packages)
     return *line_of(&lines, "cupti");
 }
 
-static void test_cupti(void **state)
+TEST(test_cupti)
 {
     struct doctor_line line;
     char library[8192];
     char packages[8192];
 
-    (void)state;
     snprintf(library, sizeof(library), "%s/programs/lib_doctor_cuda.so", VARVE_BUILD_DIR);
     assert_int_equal(symlink(library, "libcupti.so.13"), 0);
     assert_int_equal(setenv("LD_LIBRARY_PATH", folder, 1), 0);
@@ -339,12 +330,4 @@ static void test_cupti(void **state)
     assert_has(line.found, "lib_doctor_cuda.so");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nodes),   cmocka_unit_test(test_no_right), cmocka_unit_test(test_drivers),
-        cmocka_unit_test(test_pytorch), cmocka_unit_test(test_cupti),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_FILE(setup, teardown)

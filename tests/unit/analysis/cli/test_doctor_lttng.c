@@ -3,10 +3,6 @@
  * `varve doctor`, its lines on LTTng, with scripts in the place of lttng and lttng-sessiond: a daemon that answers, one that
  * does not, none; sessions of recorders that are gone. LTTng itself is not asked.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -68,9 +64,8 @@ static void expect(const char *text, bool is_there)
     command_outcome_free(&outcome);
 }
 
-static void test_daemon(void **state)
+TEST(test_daemon)
 {
-    (void)state;
     lttng_is("echo 'Error: none' >&2; exit 1");
     expect("{\"key\":\"lttng_tools\",\"state\":\"ok\",\"found\":\"LTTng 2.99.7, ", true);
     expect("{\"key\":\"lttng_daemon\",\"state\":\"ok\",\"found\":\"none runs; ", true);
@@ -81,12 +76,11 @@ static void test_daemon(void **state)
            true);
 }
 
-static void test_sessions(void **state)
+TEST(test_sessions)
 {
     char list[1024];
     pid_t gone = fork();
 
-    (void)state;
     if (gone == 0) {
         _exit(0);
     }
@@ -107,12 +101,11 @@ static void test_sessions(void **state)
 }
 
 /* Sessions are made by liblttng-ctl: the program lttng only shows them. */
-static void test_tools_missing(void **state)
+TEST(test_tools_missing)
 {
     const char *given = getenv("PATH");
     char *path = strdup(given != NULL ? given : "");
 
-    (void)state;
     assert_int_equal(setenv("PATH", folder, 1), 0);
     unlink("lttng");
     expect("{\"key\":\"lttng_tools\",\"state\":\"ok\",\"found\":\"LTTng 2.99.7, ", true);
@@ -126,13 +119,4 @@ static void test_tools_missing(void **state)
     free(path);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_daemon),
-        cmocka_unit_test(test_sessions),
-        cmocka_unit_test(test_tools_missing),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_FILE(setup, teardown)

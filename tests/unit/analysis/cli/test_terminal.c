@@ -2,10 +2,6 @@
 /*
  * Columns and colour: of a terminal that is made for it, and of what is none; styles pass, escape sequences of the text do not.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "analysis/base/memory.h"
@@ -81,12 +77,11 @@ static void print_sample(struct terminal_pair *pair, char *got, size_t bytes)
     }
 }
 
-static void test_terminal(void **state)
+TEST(test_terminal)
 {
     struct terminal_pair pair = make_terminal(72);
     char got[1000];
 
-    (void)state;
     setenv("TERM", "xterm", 1);
     unsetenv("NO_COLOR");
     terminal_begin(pair.out);
@@ -100,13 +95,12 @@ static void test_terminal(void **state)
     close_terminal(&pair);
 }
 
-static void test_no_colour(void **state)
+TEST(test_no_colour)
 {
     static const struct {
         const char *name, *value;
     } settings[] = {{"NO_COLOR", "1"}, {"TERM", "dumb"}};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct terminal_pair pair = make_terminal(300);
         char got[1000];
@@ -122,11 +116,10 @@ static void test_no_colour(void **state)
     }
 }
 
-static void test_no_terminal(void **state)
+TEST(test_no_terminal)
 {
     FILE *out = tmpfile();
 
-    (void)state;
     assert_non_null(out);
     setenv("TERM", "xterm", 1);
     unsetenv("NO_COLOR");
@@ -141,7 +134,7 @@ static void test_no_terminal(void **state)
 }
 
 /* Each line that goes on keeps the indent of the first one. */
-static void test_fold(void **state)
+TEST(test_fold)
 {
     char got[1000] = "";
     char *text;
@@ -149,7 +142,6 @@ static void test_fold(void **state)
     FILE *out = tmpfile();
     FILE *collected = memory_stream(&text, &bytes);
 
-    (void)state;
     assert_non_null(out);
     terminal_begin(out);
     terminal_set_columns(60);
@@ -173,11 +165,10 @@ static void test_fold(void **state)
 }
 
 /* The window says nothing: the environment does. */
-static void test_environment(void **state)
+TEST(test_environment)
 {
     struct terminal_pair pair = make_terminal(0);
 
-    (void)state;
     setenv("COLUMNS", "132", 1);
     terminal_begin(pair.out);
     assert_int_equal(terminal_columns(), 132);
@@ -195,11 +186,10 @@ static void assert_function(const char *name, size_t columns, const char *expect
     assert_string_equal(cut, expected);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     char cut[200];
 
-    (void)state;
     assert_function("std::vector<int>::at(unsigned long)", 40, "std::vector<int>::at(unsigned long)");
     assert_function("std::vector<std::pair<int, long> >::at(unsigned long)", 30, "std::vector<…>::at(…)");
     assert_function("std::ostream& operator<< <char>(std::ostream&, char)", 40,
@@ -222,26 +212,13 @@ static void test_names(void **state)
 }
 
 /* Names from recorded programs may be this long: they are walked through once. */
-static void test_long_path(void **state)
+TEST(test_long_path)
 {
     static char path[1 << 20];
     char cut[100];
 
-    (void)state;
     memset(path, '/', sizeof(path) - 2);
     path[sizeof(path) - 2] = 'x';
     format_path(cut, sizeof(cut), path, 5);
     assert_string_equal(cut, "…///x");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_terminal),    cmocka_unit_test(test_no_colour),
-        cmocka_unit_test(test_no_terminal), cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_fold),        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_long_path),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

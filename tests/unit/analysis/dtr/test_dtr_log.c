@@ -3,10 +3,6 @@
  * Operator logs: what each instruction becomes in the schedule, and what is refused, with the line and the reason. Logs are written
  * with ' for ", schedules are compared as text.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 #include <stdio.h>
 
@@ -121,9 +117,8 @@ static void expect_schedule(const char *text, const char *expected)
     dtr_log_free(log);
 }
 
-static void test_schedules(void **state)
+TEST(test_schedules)
 {
-    (void)state;
     expect_schedule(START CONSTANT("x1", "4096") CALL("mm.default", "'x2','x3'", "'x1','x1'", "5")
                         OUTPUT("x2", "128", "-1") OUTPUT("x3", "0", "-1") RELEASE("x2"),
                     "constant 0=4096; !0; mm.default(0,0) 1=128 2=0; -1|!0; !2");
@@ -137,9 +132,8 @@ static void test_schedules(void **state)
                     "f 0=64; #BACKWARD; #; f(0) 1=64|!0; !1");
 }
 
-static void test_handles(void **state)
+TEST(test_handles)
 {
-    (void)state;
     /* the end condition asks for values, by all names that mean them, in the order in which these were defined */
     expect_schedule(MAKE("a", "") MAKE("b", "") COPY("c", "a") RELEASE("a"),
                     "f 0=64; f 1=64; +0; -0|!0; !1; !0");
@@ -150,9 +144,8 @@ static void test_handles(void **state)
     expect_schedule(RELEASE("z") MAKE("a", ""), "f 0=64|!0");
 }
 
-static void test_mutations(void **state)
+TEST(test_mutations)
 {
-    (void)state;
     /* the handle moves, its copies keep the old value */
     expect_schedule(MAKE("a", "") COPY("b", "a") MUTATE("m_", "'a'", "0") MAKE("c", "'a','b'"),
                     "f 0=64; +0; m_(0) 1=64; -0; f(1,0) 2=64|!1; !0; !2");
@@ -165,11 +158,10 @@ static void test_mutations(void **state)
     expect_schedule(MAKE("a", "") MUTATE("m_", "'a','a'", "0,1"), "f 0=64; m_(0,0) 1=64 2=64; -0; -1|!2");
 }
 
-static void test_start(void **state)
+TEST(test_start)
 {
     struct dtr_log *log;
 
-    (void)state;
     /* before it anything may stand, also half an operator */
     expect_schedule(CONSTANT("x1", "1") MARK("BACKWARD") RELEASE("x1") START MAKE("x1", ""), "f 0=64|!0");
     expect_schedule("}\n" START MAKE("a", ""), "f 0=64|!0");
@@ -189,13 +181,12 @@ static void test_start(void **state)
     dtr_log_free(log);
 }
 
-static void test_counts(void **state)
+TEST(test_counts)
 {
     struct dtr_log *log =
         read_good(CONSTANT("w", "3") MAKE("a", "'w'") MAKE("b", "'w'") MUTATE("m_", "'a'", "0") COPY("c", "a")
                       COPY("d", "a") COPY_FROM("d", "b") RELEASE("c") RELEASE("u") PIN("a"));
 
-    (void)state;
     assert_false(log->has_start);
     assert_int_equal(log->constants, 1);
     assert_true(log->ops[0].is_constant && !log->ops[1].is_constant);
@@ -213,11 +204,10 @@ static void test_counts(void **state)
 }
 
 /* One way of writing is what loggers do; others that say the same are read too. */
-static void test_json(void **state)
+TEST(test_json)
 {
     struct dtr_log *log;
 
-    (void)state;
     expect_schedule(
         "\r\n \t{ 'TIME' : 7 ,'NAME':'f','more':['x',''],'RESULT' :[ 'a' , 'b' ],\t'else':[-1,0],"
         "'INSTRUCTION':'CALL' ,'ARGS':[ ] } \r\n\n" OUTPUT(
@@ -368,9 +358,8 @@ static const struct {
     {MAKE("a", "") MUTATE("m", "'a','a'", "0,1,0"), "p: line 4: 'MUTATE' has input 0 twice"},
 };
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
         struct varve_message message = {""};
         struct dtr_log *log;
@@ -382,14 +371,13 @@ static void test_errors(void **state)
     }
 }
 
-static void test_nul_bytes(void **state)
+TEST(test_nul_bytes)
 {
     static const char in_text[] = "{\"INSTRUCTION\":\"PIN\",\"NAME\":\"a\0b\"}\n";
     static const char zeros[100] = {0};
     struct varve_message message = {""};
     struct dtr_log *log;
 
-    (void)state;
     assert_int_equal(read_bytes(in_text, sizeof(in_text) - 1, &log, &message), VARVE_ERROR_FORMAT);
     assert_string_equal(message.text, "p: line 1: at byte 31: a NUL byte");
     assert_int_equal(read_bytes(zeros, sizeof(zeros), &log, &message), VARVE_ERROR_FORMAT);
@@ -399,13 +387,12 @@ static void test_nul_bytes(void **state)
 }
 
 /* An operator whose line is longer than a stream's window, on both sides of lines that are not. */
-static void test_long_lines(void **state)
+TEST(test_long_lines)
 {
     static const struct {
         size_t name_bytes;
     } cases[] = {{10}, {INPUT_STREAM_WINDOW_BYTES / 2 - 100}, {INPUT_STREAM_WINDOW_BYTES}, {3 << 20}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char *name = calloc(1, cases[i].name_bytes + 1);
         char *text;
@@ -428,14 +415,13 @@ static void test_long_lines(void **state)
     }
 }
 
-static void test_endless_line(void **state)
+TEST(test_endless_line)
 {
     const size_t bytes = ((size_t)64 << 20) + 5;
     char *text = malloc(bytes);
     struct varve_message message = {""};
     struct dtr_log *log;
 
-    (void)state;
     assert_non_null(text);
     memset(text, ' ', bytes);
     text[0] = '\n';
@@ -444,7 +430,7 @@ static void test_endless_line(void **state)
     free(text);
 }
 
-static void test_files(void **state)
+TEST(test_files)
 {
     static const char text[] = "{\"INSTRUCTION\":\"CONSTANT\",\"NAME\":\"a\"}\n"
                                "{\"INSTRUCTION\":\"MEMORY\",\"NAME\":\"a\",\"MEMORY\":\"8\"}\n";
@@ -452,7 +438,6 @@ static void test_files(void **state)
     struct varve_message message = {""};
     struct dtr_log *log;
 
-    (void)state;
     file_write("a.log", text, sizeof(text) - 1);
     assert_int_equal(dtr_log_read("a.log", NULL, &log, &message), VARVE_OK);
     assert_int_equal(log->bytes, 8);
@@ -475,13 +460,12 @@ static const char whole[] =
             RELEASE("u") PIN("c") MARK("BACKWARD") MAKE("e", "'w','d'") RELEASE("d");
 
 /* Cut or with a byte changed, it ends in a message of one line or in a log in which all numbers are right. */
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
     char *text = strdup(whole);
     const size_t bytes = strlen(text);
     uint64_t seed = test_first_seed(5);
 
-    (void)state;
     for (size_t i = 0; i < bytes; i++) {
         text[i] = text[i] == '\'' ? '"' : text[i];
     }
@@ -499,18 +483,4 @@ static void test_damaged(void **state)
         text[at] = before;
     }
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_schedules),  cmocka_unit_test(test_handles),
-        cmocka_unit_test(test_mutations),  cmocka_unit_test(test_start),
-        cmocka_unit_test(test_counts),     cmocka_unit_test(test_json),
-        cmocka_unit_test(test_errors),     cmocka_unit_test(test_nul_bytes),
-        cmocka_unit_test(test_long_lines), cmocka_unit_test(test_endless_line),
-        cmocka_unit_test(test_files),      cmocka_unit_test(test_damaged),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,10 +3,6 @@
  * Plays of a log: what a log needs at least, sweeps against single plays, where neighbours part, and the allocator mode. Figures are
  * compared with the simulator's by tests/conformance/test_dtr_model.py. Runs threads: sweeps do.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "analysis/dtr/describe.h"
@@ -79,14 +75,13 @@ static const char small_log[] =
     "{\"INSTRUCTION\":\"MEMORY\",\"MEMORY\":\"5\",\"NAME\":\"h\"}\n"
     "{\"ALIAS\":\"-1\",\"INSTRUCTION\":\"ALIAS\",\"NAME\":\"h\"}\n";
 
-static void test_describe(void **state)
+TEST(test_describe)
 {
     struct dtr_description description;
     struct dtr_options options = options_of("dtr");
     struct dtr_result result;
     struct dtr_log *log;
 
-    (void)state;
     file_write("small.log", small_log, sizeof(small_log) - 1);
     log = read_log("small.log");
     dtr_describe(log, VARVE_REMAT_DEALLOC_EAGER, &description);
@@ -111,13 +106,12 @@ static void test_describe(void **state)
 }
 
 /* Whatever is chosen: nothing reaches the end below the bound. */
-static void test_bound(void **state)
+TEST(test_bound)
 {
     static const char *const heuristics[] = {"dtr", "dtr-eq", "dtr-local", "lru", "size", "random"};
     uint64_t random = test_first_seed(1);
     struct dtr_log *log = read_log(TRAINING);
 
-    (void)state;
     for (int i = 0; i < 60; i++) {
         enum varve_remat_dealloc dealloc = (enum varve_remat_dealloc)(random_next(&random) % 3);
         struct dtr_options options =
@@ -159,14 +153,13 @@ static struct dtr_sweep make_sweep(const struct dtr_log *log, const struct dtr_o
     return sweep;
 }
 
-static void test_points(void **state)
+TEST(test_points)
 {
     struct dtr_log *log = read_log(TRAINING);
     struct dtr_options options = options_of("dtr");
     struct dtr_sweep sweep;
     size_t works = 0;
 
-    (void)state;
     options.remat_limit_ns = log->cost_ns;
     sweep = make_sweep(log, &options, 5);
     for (size_t i = 0; i < POINTS; i++) {
@@ -184,14 +177,13 @@ static void test_points(void **state)
     dtr_log_free(log);
 }
 
-static void test_bands(void **state)
+TEST(test_bands)
 {
     struct dtr_log *log = read_log(TRAINING);
     struct dtr_options options = options_of("dtr-eq");
     struct dtr_sweep sweep;
     size_t next = 0;
 
-    (void)state;
     options.remat_limit_ns = log->cost_ns / 2;
     sweep = make_sweep(log, &options, 2);
     assert_true(sweep.band_count >= 3);
@@ -238,14 +230,13 @@ static void check_decision(const struct dtr_decision *decision, const struct cho
     }
 }
 
-static void test_partings(void **state)
+TEST(test_partings)
 {
     struct dtr_log *log = read_log(TRAINING);
     struct dtr_options options = options_of("dtr-eq");
     struct dtr_sweep sweep;
     struct chosen *chosen = calloc(2, sizeof(*chosen));
 
-    (void)state;
     assert_non_null(chosen);
     options.remat_limit_ns = log->cost_ns / 2;
     sweep = make_sweep(log, &options, 2);
@@ -273,14 +264,13 @@ static void test_partings(void **state)
     dtr_log_free(log);
 }
 
-static void test_bisection(void **state)
+TEST(test_bisection)
 {
     struct dtr_log *log = read_log(TRAINING);
     struct dtr_options options = options_of("dtr-eq");
     struct dtr_point fails = {.budget = log->bytes / 20}, works = {.budget = log->bytes};
     struct varve_message message = {""};
 
-    (void)state;
     assert_int_equal(dtr_sweep_bisect(log, &options, 1, &fails, &works, &message), VARVE_OK);
     assert_int_equal(works.budget, fails.budget + 1);
     options.budget = works.budget;
@@ -292,7 +282,7 @@ static void test_bisection(void **state)
 
 /* ---- allocator mode ---- */
 
-static void test_allocator(void **state)
+TEST(test_allocator)
 {
     static const char *const heuristics[] = {"dtr-eq", "window", "free-neighbours", "lru"};
     struct dtr_log *log = read_log(TRAINING);
@@ -301,7 +291,6 @@ static void test_allocator(void **state)
     uint64_t peak = baseline_of(log).counters.max_used_bytes;
     struct dtr_result exact = play(log, &options), blocks;
 
-    (void)state;
     varve_alloc_config_init(&allocator.config);
     options.allocator = &allocator;
     blocks = play(log, &options);
@@ -325,7 +314,7 @@ static void test_allocator(void **state)
 }
 
 /* What does not go together is an error, of a sweep's threads, too. */
-static void test_impossible(void **state)
+TEST(test_impossible)
 {
     struct dtr_log *log = read_log(TRAINING);
     struct dtr_options options = options_of("window");
@@ -333,7 +322,6 @@ static void test_impossible(void **state)
     struct dtr_result result;
     struct dtr_sweep sweep;
 
-    (void)state;
     assert_int_equal(dtr_play(log, &options, &result, &message), VARVE_ERROR_INVALID);
     assert_non_null(strstr(message.text, "window"));
     assert_int_equal(dtr_sweep_make(log, &options, 4, make_points(0, log->bytes), POINTS, &sweep, &message),
@@ -342,13 +330,4 @@ static void test_impossible(void **state)
     dtr_log_free(log);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_describe),  cmocka_unit_test(test_bound),      cmocka_unit_test(test_points),
-        cmocka_unit_test(test_bands),     cmocka_unit_test(test_partings),   cmocka_unit_test(test_bisection),
-        cmocka_unit_test(test_allocator), cmocka_unit_test(test_impossible),
-    };
-
-    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_setup, test_folder_teardown)

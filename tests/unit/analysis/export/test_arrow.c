@@ -258,12 +258,11 @@ static void make_random(uint64_t *random)
     sqlite3_close(sqlite);
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
     static const int64_t sizes[] = {1, 7, 8, 9, 64, 299, 300, 301, 65536};
     uint64_t random = test_first_seed(7);
 
-    (void)state;
     for (int round = 0; round < 4; round++) {
         make_random(&random);
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -286,13 +285,12 @@ static void test_random(void **state)
 }
 
 /* Parts by the key are the whole, once. */
-static void test_parts(void **state)
+TEST(test_parts)
 {
     uint64_t random = test_first_seed(7);
     char *whole = NULL;
     int error;
 
-    (void)state;
     make_random(&random);
     whole = rows_by_sqlite("SELECT key, i FROM t ORDER BY key", "ll");
     for (int round = 0; round < 20; round++) {
@@ -335,9 +333,8 @@ static void expect_text(const char *sql, const char *types, const char *formats,
 }
 
 /* The types of a statement's columns are those that its first batch needs. */
-static void test_inferred(void **state)
+TEST(test_inferred)
 {
-    (void)state;
     expect_text("SELECT 1 UNION ALL SELECT NULL UNION ALL SELECT 2.5", NULL, "g", " 1\n NULL\n 2.5\n");
     expect_text("SELECT NULL UNION ALL SELECT 1 UNION ALL SELECT 'x' UNION ALL SELECT 2", NULL, "u",
                 " NULL\n '1'\n 'x'\n '2'\n");
@@ -349,14 +346,13 @@ static void test_inferred(void **state)
     expect_text("SELECT seq, addr FROM event", NULL, "ll", "");
 }
 
-static void test_texts(void **state)
+TEST(test_texts)
 {
     struct reading reading;
     struct ArrowArray batch;
     static const char expected[] = "a\xEF\xBF\xBDz\0\xC3\xA9";
     const int32_t *offsets;
 
-    (void)state;
     open_stream(&reading,
                 (struct varve_query_options){
                     .sql = "SELECT CAST(x'61ff7a00c3a9' AS TEXT), CAST(zeroblob(3000000) AS TEXT), ''"});
@@ -384,11 +380,10 @@ static void refused(struct varve_query_options options, int error, const char *w
     assert_null(reading.stream.release);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct varve_query_value value = {.type = VARVE_QUERY_INTEGER, .integer = 1};
 
-    (void)state;
     refused((struct varve_query_options){.sql = "DELETE FROM meta"}, VARVE_ERROR_PERMISSION, "read-only");
     refused((struct varve_query_options){.sql = "SELECT 1; SELECT 2"}, VARVE_ERROR_INVALID, "one statement");
     refused((struct varve_query_options){.sql = "  ; "}, VARVE_ERROR_INVALID, "one statement");
@@ -417,7 +412,7 @@ static void test_refused(void **state)
         VARVE_ERROR_DATABASE, "computing");
 }
 
-static void test_parameters(void **state)
+TEST(test_parameters)
 {
     struct varve_query_value values[] = {{.type = VARVE_QUERY_INTEGER, .integer = INT64_MIN},
                                          {.type = VARVE_QUERY_REAL, .real = 0.5},
@@ -427,7 +422,6 @@ static void test_parameters(void **state)
     char *found;
     int error;
 
-    (void)state;
     open_stream(&reading, (struct varve_query_options){
                               .sql = "SELECT ?, ?, ?, ?", .parameters = values, .parameter_count = 4});
     found = read_all(&reading, 64, &error);
@@ -437,13 +431,12 @@ static void test_parameters(void **state)
 }
 
 /* A later batch can't change the type: the stream ends there, and says at which row. */
-static void test_late_conflict(void **state)
+TEST(test_late_conflict)
 {
     struct reading reading;
     char *found;
     int error;
 
-    (void)state;
     open_stream(&reading,
                 (struct varve_query_options){.sql = "SELECT 1 AS a UNION ALL SELECT 2 UNION ALL SELECT 'x'",
                                              .batch_rows = 2});
@@ -457,12 +450,11 @@ static void test_late_conflict(void **state)
 }
 
 /* A consumer may stop at any time. */
-static void test_left_early(void **state)
+TEST(test_left_early)
 {
     struct reading reading;
     struct ArrowArray batch;
 
-    (void)state;
     open_stream(&reading, (struct varve_query_options){.sql = "SELECT * FROM event_kind", .batch_rows = 1});
     close_stream(&reading);
     open_stream(&reading, (struct varve_query_options){.sql = "SELECT * FROM event_kind", .batch_rows = 1});
@@ -483,14 +475,4 @@ static int setup(void **state)
     return result;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_inferred),      cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_parameters),
-        cmocka_unit_test(test_late_conflict), cmocka_unit_test(test_left_early),
-        cmocka_unit_test(test_parts),         cmocka_unit_test(test_random),
-    };
-
-    return cmocka_run_group_tests(tests, setup, test_folder_teardown);
-}
+TEST_FILE(setup, test_folder_teardown)

@@ -6,10 +6,6 @@
 #include "analysis/export/protobuf/lanes.h"
 #include "analysis/export/protobuf/track_writer.h"
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/random.h"
@@ -169,12 +165,11 @@ static void check(struct slice *slices, bool nests)
     free(written.bytes);
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
     uint64_t random = test_first_seed(1);
     struct slice slices[SLICES];
 
-    (void)state;
     for (int i = 0; i < ROUNDS; i++) {
         make_slices(slices, &random);
         check(slices, false);
@@ -183,14 +178,13 @@ static void test_random(void **state)
 }
 
 /* Slices that do nest need one track. */
-static void test_nested(void **state)
+TEST(test_nested)
 {
     struct slice slices[SLICES];
     struct written written;
     Perfetto__Protos__Trace *trace;
     size_t tracks = 0;
 
-    (void)state;
     for (int i = 0; i < SLICES; i++) {
         slices[i] = (struct slice){.begin = i / 4 * 10 + i % 4, .end = i / 4 * 10 + 10 - i % 4};
     }
@@ -204,14 +198,4 @@ static void test_nested(void **state)
     perfetto__protos__trace__free_unpacked(trace, NULL);
     free(written.bytes);
     check(slices, true);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_nested),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

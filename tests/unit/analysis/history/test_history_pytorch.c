@@ -157,9 +157,8 @@ static void assert_history(const struct made *made, const char *expected)
 
 /* ---- tests ---- */
 
-static void test_random(void **state)
+TEST(test_random)
 {
-    (void)state;
     for (int number = 1; number <= 24; number++) {
         struct made made = {0};
         char arguments[60];
@@ -214,9 +213,8 @@ static const struct {
      "device 1 0\ne 0 4096 512 0 7\n" SETTINGS_UNKNOWN},
 };
 
-static void test_shapes(void **state)
+TEST(test_shapes)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         FILE *pipe = python_open(shapes[i].made, "");
         struct made made = {0};
@@ -229,12 +227,3 @@ static void test_shapes(void **state)
 }
 
 /* Runs threads: files are read ahead by one. */
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_shapes),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

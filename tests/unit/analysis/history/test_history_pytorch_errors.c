@@ -17,13 +17,12 @@ static const char plain[] =
     "for protocol in range(2, 6): pack(d, b'', protocol)\n";
 
 /* Cut or with a byte changed, it ends in a message of one line or in a history. */
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
     FILE *pipe = python_open(plain, "");
     struct made made = {0};
     uint64_t seed = 3;
 
-    (void)state;
     while (python_next(pipe, &made)) {
         for (int i = 0; i < 1500; i++) {
             struct varve_message message = {""};
@@ -46,14 +45,13 @@ static void test_damaged(void **state)
 }
 
 /* Keys that mean nothing here are kept once, however many there are. */
-static void test_many_keys(void **state)
+TEST(test_many_keys)
 {
     FILE *pipe = python_open("pack({**snapshot(), **{'k%d' % i: i for i in range(5000)}})\n", "");
     struct made made = {0};
     struct varve_message message = {""};
     struct history *history = NULL;
 
-    (void)state;
     assert_true(python_next(pipe, &made));
     assert_int_equal(read_bytes(made.data, made.bytes, &history, &message), VARVE_OK);
     assert_true(history_text_bytes(history, history->rests.root) > 5000 * 10);
@@ -152,9 +150,8 @@ static const struct {
      ": opcode STACK_GLOBAL, which makes Python run code or look outside the file, is refused"},
 };
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
         FILE *pipe = python_open(errors[i].made, "");
         struct varve_message message = {""};
@@ -177,7 +174,7 @@ static void test_errors(void **state)
 }
 
 /* The byte is that of the opcode that pushed the wrong value. */
-static void test_offset(void **state)
+TEST(test_offset)
 {
     static const char data[] = "\x80\x04}(\x8c\x0d"
                                "device_traces]]}(\x8c\x06"
@@ -187,20 +184,7 @@ static void test_offset(void **state)
     struct varve_message message = {""};
     struct history *history;
 
-    (void)state;
     assert_int_equal(read_bytes(data, sizeof(data) - 1, &history, &message), VARVE_ERROR_FORMAT);
     assert_string_equal(message.text,
                         "p: at byte 44: event 0 of device 0: 'size' is None, not a number of bytes");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_many_keys),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_offset),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

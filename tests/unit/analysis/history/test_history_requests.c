@@ -86,7 +86,7 @@ static void expect(const char *path, const char *want)
     history_free(history);
 }
 
-static void test_driver(void **state)
+TEST(test_driver)
 {
     static const struct call calls[] = {
         {VARVE_KIND_DEV_ALLOC, 0x1000, 100, DEVICE_MEMORY, 0, 0, 0},
@@ -99,7 +99,6 @@ static void test_driver(void **state)
         {VARVE_KIND_DEV_FREE, 0x7777, 0, DEVICE_MEMORY, 0, 0, 0}, /* of nothing */
     };
 
-    (void)state;
     write_calls("driver.db", calls, sizeof(calls) / sizeof(calls[0]), NULL);
     expect("driver.db", "0 alloc 1000 100 0 0\n"
                         "0 alloc 3000 300 abc0 2\n"
@@ -112,7 +111,7 @@ static void test_driver(void **state)
                         "2 alloc 9000 900 0 3\n");
 }
 
-static void test_blocks(void **state)
+TEST(test_blocks)
 {
     static const struct call calls[] = {
         {VARVE_KIND_ALLOC, 0x1000, 100, 0, 1, 1, 0},
@@ -123,7 +122,6 @@ static void test_blocks(void **state)
         {VARVE_KIND_FREE_COMPLETED, 0x1000, 100, 0, 1, 1, 0},
     };
 
-    (void)state;
     write_calls("blocks.db", calls, sizeof(calls) / sizeof(calls[0]), "block");
     expect("blocks.db", "1 alloc 1000 100 1 0\n"
                         "1 oom 0 7000 0 2\n"
@@ -143,13 +141,12 @@ static void refuse(const char *path, const char *word)
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct call heap[] = {{VARVE_KIND_HEAP_ALLOC, 0x1000, 100, 0, 0, 0, 0}};
     static const struct call two[] = {{VARVE_KIND_DEV_ALLOC, 0x1000, 100, DEVICE_MEMORY, 0, 0, 5},
                                       {VARVE_KIND_DEV_ALLOC, 0x1000, 100, DEVICE_MEMORY, 0, 0, 6}};
 
-    (void)state;
     write_calls("heap.db", heap, 1, NULL);
     refuse("heap.db", "no events of a caching allocator");
     write_calls("two.db", two, 2, NULL);
@@ -157,7 +154,7 @@ static void test_refused(void **state)
 }
 
 /* There is nothing that could come out again, and that is said, not tried. */
-static void test_replay(void **state)
+TEST(test_replay)
 {
     static const struct call calls[] = {{VARVE_KIND_DEV_ALLOC, 0x1000, 100, DEVICE_MEMORY, 0, 0, 0}};
     struct varve_message message = {""};
@@ -165,7 +162,6 @@ static void test_replay(void **state)
     struct replay_result result;
     struct history *history;
 
-    (void)state;
     write_calls("one.db", calls, 1, NULL);
     assert_int_equal(history_read_database("one.db", &history, NULL, &message), VARVE_OK);
     assert_int_equal(replay_run(history, &options, &result, &message), VARVE_ERROR_UNSUPPORTED);
@@ -177,14 +173,4 @@ static void test_replay(void **state)
     history_free(history);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_driver),
-        cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_replay),
-    };
-
-    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_setup, test_folder_teardown)

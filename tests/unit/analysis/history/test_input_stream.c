@@ -3,10 +3,6 @@
  * The input stream: every format gives the bytes that were packed, whatever the portions in which they are
  * taken; every cut, flipped byte and appended byte is an error of one line. xz, gzip and zstd do the packing.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "analysis/history/input/stream.h"
@@ -123,12 +119,11 @@ static void assert_text(const char *text, const char *part)
     assert_null(strchr(text, '\n'));
 }
 
-static void test_formats(void **state)
+TEST(test_formats)
 {
     static const size_t sizes[] = {1, 2, 5, 6, 7, 1000, 131072, 262144, DATA_BYTES};
     unsigned char *out = malloc(DATA_BYTES);
 
-    (void)state;
     for (enum format format = 0; format < FORMAT_LIMIT; format++) {
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
             struct varve_message message = {""};
@@ -143,11 +138,10 @@ static void test_formats(void **state)
     free(out);
 }
 
-static void test_members(void **state)
+TEST(test_members)
 {
     unsigned char *out = malloc(DATA_BYTES);
 
-    (void)state;
     for (enum format format = FORMAT_XZ; format < FORMAT_LIMIT; format++) {
         struct varve_message message = {""};
         size_t bytes = pack(format, data, 200000, packed);
@@ -166,12 +160,11 @@ static void test_members(void **state)
     free(out);
 }
 
-static void test_damage(void **state)
+TEST(test_damage)
 {
     static const char garbage[] = "garbage behind";
     unsigned char *out = malloc(DATA_BYTES * 2);
 
-    (void)state;
     for (enum format format = FORMAT_XZ; format < FORMAT_LIMIT; format++) {
         size_t bytes = pack(format, data, 20000, packed);
         struct varve_message message = {""};
@@ -214,7 +207,7 @@ static void assert_open_fails(const char *path, int error, const char *part)
     assert_text(message.text, part);
 }
 
-static void test_files(void **state)
+TEST(test_files)
 {
     char folder[] = "/tmp/varve-input-XXXXXX", path[64];
     unsigned char *out = malloc(DATA_BYTES);
@@ -224,7 +217,6 @@ static void test_files(void **state)
     bool is_root = geteuid() == 0;
     FILE *file;
 
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof(path), "%s/misnamed.gz", folder);
     assert_open_fails(path, VARVE_ERROR_NOT_FOUND, "No such file");
@@ -271,7 +263,7 @@ static void *write_slowly(void *context)
     return NULL;
 }
 
-static void test_pipe(void **state)
+TEST(test_pipe)
 {
     char folder[] = "/tmp/varve-input-XXXXXX", path[64];
     unsigned char out[200];
@@ -280,7 +272,6 @@ static void test_pipe(void **state)
     pthread_t writer;
     int error;
 
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof(path), "%s/pipe", folder);
     assert_int_equal(mkfifo(path, 0600), 0);
@@ -296,12 +287,4 @@ static void test_pipe(void **state)
     rmdir(folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formats), cmocka_unit_test(test_members), cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_files),   cmocka_unit_test(test_pipe),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_FILE(setup, teardown)

@@ -148,11 +148,10 @@ static void expect_lifetimes(struct model *model)
     history_lifetimes_free(&made);
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
     uint64_t random = test_first_seed(3);
 
-    (void)state;
     for (int round = 0; round < 100; round++) {
         struct model model = {.history = history_new(), .random = random_next(&random)};
 
@@ -172,13 +171,12 @@ static void test_random(void **state)
 }
 
 /* Named pools go by their names; an address that comes again without a free ends the block that was there. */
-static void test_named(void **state)
+TEST(test_named)
 {
     struct history *history = history_new();
     struct history_device *device = history_device(history, 0);
     struct history_lifetimes made;
 
-    (void)state;
     history->pool_count = 2;
     history->pool_ids[1][0] = 5;
     for (uint8_t pool = 0; pool < 3; pool++) {
@@ -195,14 +193,4 @@ static void test_named(void **state)
     assert_int_equal(made.pools[made.items[2].pool][0], 5);
     history_lifetimes_free(&made);
     history_free(history);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_named),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,10 +4,6 @@
  * whatever would run code is refused by name; and small hostile files end in one line, not in memory or in a
  * crash.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "analysis/history/pickle/decoder.h"
@@ -116,9 +112,8 @@ static void assert_fails(const char *data, size_t bytes, const char *expected)
 
 /* ---- tests ---- */
 
-static void test_scalars(void **state)
+TEST(test_scalars)
 {
-    (void)state;
     ASSERT_VALUE("N.", "N");
     ASSERT_VALUE("\x88.", "T");
     ASSERT_VALUE("J\xff\xff\xff\xff.", "-1");
@@ -137,9 +132,8 @@ static void test_scalars(void **state)
     ASSERT_VALUE("\x96\x03\x00\x00\x00\x00\x00\x00\x00xyz.", "bytes");
 }
 
-static void test_containers(void **state)
+TEST(test_containers)
 {
-    (void)state;
     ASSERT_VALUE("].", "[]");
     ASSERT_VALUE("](K\x01K\x02"
                  "eK\x03"
@@ -157,9 +151,8 @@ static void test_containers(void **state)
                  "N"); /* POP takes the mark */
 }
 
-static void test_memo(void **state)
+TEST(test_memo)
 {
-    (void)state;
     ASSERT_VALUE("]\x94h\x00\x86.", "([] [] )");
     ASSERT_VALUE("]q\x05K\x01"
                  "ah\x05\x86.",
@@ -188,7 +181,7 @@ static void test_memo(void **state)
     ASSERT_FAILS("q\x00N.", "p: at byte 2: BINPUT finds too few values on the stack");
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         const char *data;
@@ -212,7 +205,6 @@ static void test_refused(void **state)
     };
     char data[40], expected[200];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         snprintf(expected, sizeof(expected),
                  "p: at byte 3: opcode %s, which makes Python run code or look outside the file, is refused",
@@ -223,7 +215,7 @@ static void test_refused(void **state)
 }
 
 /* What protocols 0 and 1 have and later ones do not, and sets. */
-static void test_unsupported(void **state)
+TEST(test_unsupported)
 {
     static const struct {
         const char *data;
@@ -244,7 +236,6 @@ static void test_unsupported(void **state)
     };
     char data[40], expected[200];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(old) / sizeof(old[0]); i++) {
         snprintf(data, sizeof(data), PROTO "%s", old[i].data);
         snprintf(
@@ -264,9 +255,8 @@ static void test_unsupported(void **state)
     ASSERT_FAILS("(\x91.", "p: at byte 3: opcode FROZENSET is of a set, and no snapshot has sets");
 }
 
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
-    (void)state;
     ASSERT_BEGIN_FAILS("\x80\x06N.", "p: at byte 0: pickle protocol 6; this reads 2 to 5");
     ASSERT_BEGIN_FAILS("\x80\x01N.", "p: at byte 0: pickle protocol 1; this reads 2 to 5");
     ASSERT_BEGIN_FAILS("\x80", "p: at byte 0: the data end within PROTO");
@@ -334,21 +324,19 @@ static void assert_many_fail(char opcode, size_t count, const char *expected)
     free(data);
 }
 
-static void test_large(void **state)
+TEST(test_large)
 {
-    (void)state;
     assert_many_fail('N', 5000000, "p: at byte 4194306: more than 4194304 values wait on the stack");
     assert_many_fail('(', 70000, "p: at byte 65538: nested deeper than 65536 containers");
 }
 
 /* Lists within lists, which are dropped: nothing may recurse. */
-static void test_nested(void **state)
+TEST(test_nested)
 {
     static const char tail[] = "0N.";
     const size_t nested = 3000000;
     char *data = malloc(2 + 2 * nested + sizeof(tail));
 
-    (void)state;
     assert_non_null(data);
     begin(data);
     memset(data + 2, ']', nested);
@@ -359,11 +347,10 @@ static void test_nested(void **state)
 }
 
 /* A text of PICKLE_TEXT_MAX bytes is kept, a longer one passed over. */
-static void test_long_texts(void **state)
+TEST(test_long_texts)
 {
     static const size_t counts[] = {PICKLE_TEXT_MAX, PICKLE_TEXT_MAX + 1, 2000000};
 
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         size_t count = counts[i];
         char *data = malloc(count + 8), *expected = calloc(1, count + 3);
@@ -457,24 +444,11 @@ static void compare_with_python(int number, int protocol)
     unlink(script);
 }
 
-static void test_python(void **state)
+TEST(test_python)
 {
-    (void)state;
     for (int protocol = 2; protocol <= 5; protocol++) {
         for (int number = 1; number <= 6; number++) {
             compare_with_python(number, protocol);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scalars), cmocka_unit_test(test_containers),  cmocka_unit_test(test_memo),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_unsupported), cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_large),   cmocka_unit_test(test_nested),      cmocka_unit_test(test_long_texts),
-        cmocka_unit_test(test_python),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,12 +7,11 @@
 #include "support/random.h"
 
 /* As after a full disk. */
-static void test_cut_streams(void **state)
+TEST_WITH(test_cut_streams, enter, leave)
 {
     size_t packet = make_trace("t");
     size_t bytes_left[] = {1, 40, 83, 84, 90, 84 + RECORD_BYTES, 83 + 6 * RECORD_BYTES, packet - 1};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bytes_left) / sizeof(bytes_left[0]); i++) {
         make_trace("t");
         assert_int_equal(truncate("t/c_2", (off_t)(packet * 7 + bytes_left[i])), 0);
@@ -26,7 +25,7 @@ static void test_cut_streams(void **state)
 }
 
 /* The line names the file. */
-static void test_packet_heads(void **state)
+TEST_WITH(test_packet_heads, enter, leave)
 {
     static const struct {
         size_t offset;
@@ -38,7 +37,6 @@ static void test_packet_heads(void **state)
         {56, "\0\0\0\0\0\0\0\0", 8},                 /* packet */
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         make_trace("t");
         damage_bytes("t/c_1", cases[i].offset, cases[i].bytes, cases[i].count);
@@ -49,22 +47,20 @@ static void test_packet_heads(void **state)
     refuse("t", "/t/c_1");
 }
 
-static void test_packet_contents(void **state)
+TEST_WITH(test_packet_contents, enter, leave)
 {
     size_t packet = make_trace("t");
     size_t event = (packet - 84) / PACKET_EVENTS;
 
-    (void)state;
     damage_bytes("t/c_2", 4 * packet + 84 + 10 * event, "\x99\x99", 2); /* no such event */
     refuse("t", "t: babeltrace2 cannot read it: ");
 }
 
-static void test_metadata(void **state)
+TEST_WITH(test_metadata, enter, leave)
 {
     char *text;
     size_t bytes;
 
-    (void)state;
     make_trace("t");
     text = file_read("t/metadata", &bytes);
     file_write("t/metadata", text, bytes / 2);
@@ -87,9 +83,8 @@ static void test_metadata(void **state)
 }
 
 /* A pipe would be waited for for ever. */
-static void test_no_files(void **state)
+TEST_WITH(test_no_files, enter, leave)
 {
-    (void)state;
     make_trace("t");
     assert_int_equal(mkfifo("t/c_3", 0600), 0);
     refuse("t", "t/c_3: is not a regular file, as all of a CTF trace are");
@@ -98,9 +93,8 @@ static void test_no_files(void **state)
     refuse("t", "are on the disk: no CTF trace");
 }
 
-static void test_empty_streams(void **state)
+TEST_WITH(test_empty_streams, enter, leave)
 {
-    (void)state;
     make_trace("t");
     file_write("t/c_3", "", 0);
     file_write("t/.hidden", "x", 1);
@@ -114,12 +108,11 @@ static void test_empty_streams(void **state)
 
 /* ---- what is needed ---- */
 
-static void test_nothing_to_read_with(void **state)
+TEST_WITH(test_nothing_to_read_with, enter, leave)
 {
     const char *variable = getenv("PATH");
     char *paths = strdup(variable != NULL ? variable : "");
 
-    (void)state;
     make_trace("t");
     setenv("PATH", "/nowhere", 1);
     refuse("t", "read by babeltrace2, which is not in PATH (apt install babeltrace2)");
@@ -166,14 +159,13 @@ static bool imports(unsigned round)
     return is_good;
 }
 
-static void test_any_damage(void **state)
+TEST_WITH(test_any_damage, enter, leave)
 {
     const char *more = getenv("VARVE_TESTS_CTF_ROUNDS");
     unsigned rounds = more != NULL ? (unsigned)strtoul(more, NULL, 10) : 60; /* a process is made for each */
     uint64_t seed = 20260;
     unsigned count = 0;
 
-    (void)state;
     for (unsigned i = 0; i < rounds; i++) {
         make_trace("t");
         do {
@@ -184,21 +176,4 @@ static void test_any_damage(void **state)
     assert_true(count < rounds / 2); /* most of the damage is noticed */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_cut_streams, enter, leave),
-        cmocka_unit_test_setup_teardown(test_packet_heads, enter, leave),
-        cmocka_unit_test_setup_teardown(test_packet_contents, enter, leave),
-        cmocka_unit_test_setup_teardown(test_metadata, enter, leave),
-        cmocka_unit_test_setup_teardown(test_no_files, enter, leave),
-        cmocka_unit_test_setup_teardown(test_empty_streams, enter, leave),
-        cmocka_unit_test_setup_teardown(test_nothing_to_read_with, enter, leave),
-        cmocka_unit_test_setup_teardown(test_any_damage, enter, leave),
-    };
-
-    if (!can_import()) {
-        return 77;
-    }
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_FILE(can_import, NULL)

@@ -28,7 +28,7 @@ static void put_record(struct ctf_writing *out, unsigned id)
 }
 
 /* Every kind by its name, from the list that the provider is made of too. */
-static void test_records(void **state)
+TEST_WITH(test_records, enter, leave)
 {
     static const struct ctf_writing_class classes[] = {
 #define CLASS(code, NAME, name, group, addr, size, requested, arg, meaning) \
@@ -44,7 +44,6 @@ static void test_records(void **state)
     size_t count = sizeof(kinds) / sizeof(kinds[0]);
     struct ctf_writing out = {0};
 
-    (void)state;
     ctf_writing_metadata("t", classes, count);
     ctf_writing_packet(&out, 0, 0);
     for (unsigned i = 0; i < count; i++) {
@@ -198,7 +197,7 @@ static void check_code(const struct varve_sink_item *items)
     assert_true(callsite->lines[0] == 3 && callsite->lines[1] == 4);
 }
 
-static void test_definitions(void **state)
+TEST_WITH(test_definitions, enter, leave)
 {
     static const enum varve_sink_item_kind kinds[] = {
         VARVE_SINK_ITEM_PROCESS,     VARVE_SINK_ITEM_PROCESS_END,  VARVE_SINK_ITEM_THREAD,
@@ -209,7 +208,6 @@ static void test_definitions(void **state)
     size_t count = sizeof(kinds) / sizeof(kinds[0]);
     struct ctf_writing out = {0};
 
-    (void)state;
     ctf_writing_metadata("t", definitions, count);
     ctf_writing_packet(&out, 0, 0);
     put_definitions(&out);
@@ -229,14 +227,4 @@ static void test_definitions(void **state)
     assert_string_equal(got.items[9].of.meta.text, "");
     assert_string_equal(got.items[10].of.meta.key, "least");
     assert_true(got.items[10].of.meta.value == INT64_MIN);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_records, enter, leave),
-        cmocka_unit_test_setup_teardown(test_definitions, enter, leave),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

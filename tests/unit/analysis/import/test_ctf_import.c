@@ -7,9 +7,8 @@
 
 /* ---- what is whole ---- */
 
-static void test_whole(void **state)
+TEST_WITH(test_whole, enter, leave)
 {
-    (void)state;
     make_trace("t");
     import("t", NULL);
     assert_int_equal(records(), 2 * EVENTS);
@@ -20,11 +19,10 @@ static void test_whole(void **state)
                      EVENTS);
 }
 
-static void test_summary(void **state)
+TEST_WITH(test_summary, enter, leave)
 {
     struct command_outcome outcome;
 
-    (void)state;
     make_trace("t");
     outcome = command_run("import", "t", "-o", "o.db", NULL);
     assert_int_equal(outcome.status, 0);
@@ -43,11 +41,10 @@ static void test_summary(void **state)
 
 /* A trace, one deeper in the same folder with the same records, and a third one.
  */
-static void test_many_traces(void **state)
+TEST_WITH(test_many_traces, enter, leave)
 {
     struct ctf_writing out = {0};
 
-    (void)state;
     assert_int_equal(mkdir("t", 0700), 0);
     assert_int_equal(mkdir("t/a", 0700), 0);
     make_trace("t/a/b");
@@ -75,11 +72,10 @@ static void take_numbers(void *context, uint32_t process, uint32_t ring, uint64_
     }
 }
 
-static void test_each_number(void **state)
+TEST_WITH(test_each_number, enter, leave)
 {
     struct varve_message message = {""};
 
-    (void)state;
     make_trace("t");
     numbers_seen[1] = numbers_seen[2] = 0;
     assert_int_equal(ctf_each_number("t", take_numbers, numbers_seen, &message), VARVE_OK);
@@ -91,12 +87,11 @@ static void test_each_number(void **state)
 
 /* ---- what LTTng lost, what is not known ---- */
 
-static void test_losses_reported(void **state)
+TEST_WITH(test_losses_reported, enter, leave)
 {
     struct ctf_writing out = {0};
     struct ctf_writing_class more[CLASSES + 1];
 
-    (void)state;
     memcpy(more, classes, sizeof(classes));
     more[CLASSES] = (struct ctf_writing_class){"varve:from_the_future", {"u32 value"}};
     ctf_writing_metadata("t", more, CLASSES + 1);
@@ -122,11 +117,10 @@ static void test_losses_reported(void **state)
 
 /* ---- what is refused ---- */
 
-static void test_not_ours(void **state)
+TEST_WITH(test_not_ours, enter, leave)
 {
     struct ctf_writing out = {0};
 
-    (void)state;
     ctf_writing_metadata("t", classes, CLASSES);
     ctf_writing_packet(&out, 0, 0);
     for (unsigned i = 0; i < 1234; i++) {
@@ -141,13 +135,12 @@ static void test_not_ours(void **state)
     refuse("missing", "missing");
 }
 
-static void test_target(void **state)
+TEST_WITH(test_target, enter, leave)
 {
     struct command_outcome outcome;
     size_t bytes;
     char *text;
 
-    (void)state;
     make_trace("t");
     file_write("o.db", "mine", 4);
     outcome = command_run("import", "t", "-o", "o.db", NULL);
@@ -176,12 +169,11 @@ static void test_target(void **state)
 }
 
 /* root may read everything, so root becomes nobody for a moment */
-static void test_not_readable(void **state)
+TEST_WITH(test_not_readable, enter, leave)
 {
     static const char *const paths[] = {"t/c_1", "t/metadata", "t"};
     bool is_root = geteuid() == 0;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
         make_trace("t");
         assert_int_equal(chmod("t", 0755), 0);
@@ -201,21 +193,4 @@ static void test_not_readable(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_whole, enter, leave),
-        cmocka_unit_test_setup_teardown(test_summary, enter, leave),
-        cmocka_unit_test_setup_teardown(test_many_traces, enter, leave),
-        cmocka_unit_test_setup_teardown(test_each_number, enter, leave),
-        cmocka_unit_test_setup_teardown(test_losses_reported, enter, leave),
-        cmocka_unit_test_setup_teardown(test_not_ours, enter, leave),
-        cmocka_unit_test_setup_teardown(test_target, enter, leave),
-        cmocka_unit_test_setup_teardown(test_not_readable, enter, leave),
-    };
-
-    if (!can_import()) {
-        return 77;
-    }
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_FILE(can_import, NULL)

@@ -5,7 +5,7 @@
  */
 #include "support/lttng/ctf_reading.h"
 
-static void test_other_fields(void **state)
+TEST_WITH(test_other_fields, enter, leave)
 {
     static const struct ctf_writing_class classes[] = {
         /* other order, widths and signs; two that are new; those that are missing are 0 */
@@ -20,7 +20,6 @@ static void test_other_fields(void **state)
     };
     struct ctf_writing out = {0};
 
-    (void)state;
     ctf_writing_metadata("t", classes, 5);
     ctf_writing_packet(&out, 0, 0);
     ctf_writing_event(&out, 0);
@@ -69,7 +68,7 @@ static void test_other_fields(void **state)
 }
 
 /* Figures that do not fit are cut, and counted. */
-static void test_clipped(void **state)
+TEST_WITH(test_clipped, enter, leave)
 {
     static const struct ctf_writing_class classes[] = {{"varve:alloc", {"u32 pool", "u64 pid", "s64 tid"}}};
     static const struct {
@@ -85,7 +84,6 @@ static void test_clipped(void **state)
     struct ctf_writing out = {0};
     unsigned clipped = 0;
 
-    (void)state;
     ctf_writing_metadata("t", classes, 1);
     ctf_writing_packet(&out, 0, 0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -108,7 +106,7 @@ static void test_clipped(void **state)
 
 /* ---- what is not ours, and what is not there ---- */
 
-static void test_other_events(void **state)
+TEST_WITH(test_other_events, enter, leave)
 {
     static const struct ctf_writing_class classes[] = {
         {"varve:alloc", {"u32 ring"}},          {"varve:alloc_v2", {"u32 ring"}},
@@ -120,7 +118,6 @@ static void test_other_events(void **state)
     struct ctf_writing out = {0};
     const struct ctf_counts *counts = &got.counts;
 
-    (void)state;
     ctf_writing_metadata("t", classes, 10);
     for (unsigned round = 0; round < 3; round++) {
         ctf_writing_packet(&out, 0, 0);
@@ -146,12 +143,11 @@ static void test_other_events(void **state)
 }
 
 /* More providers than there are places for: all are counted, the first ones by name. */
-static void test_many_providers(void **state)
+TEST_WITH(test_many_providers, enter, leave)
 {
     struct ctf_counts counts = {0};
     uint64_t named = 0;
 
-    (void)state;
     for (unsigned i = 0; i < 100; i++) {
         char name[100];
 
@@ -165,12 +161,11 @@ static void test_many_providers(void **state)
     assert_true(named >= 2 * CTF_PROVIDERS && named <= 200);
 }
 
-static void test_discarded(void **state)
+TEST_WITH(test_discarded, enter, leave)
 {
     static const struct ctf_writing_class classes[] = {{"varve:alloc", {"u32 ring"}}};
     struct ctf_writing out = {0};
 
-    (void)state;
     ctf_writing_metadata("t", classes, 1);
     for (unsigned i = 0; i < 4; i++) {
         ctf_writing_packet(&out, 0, i == 2 ? 5 : 0);
@@ -188,12 +183,11 @@ static void test_discarded(void **state)
 }
 
 /* Lost before the first packet that is there: babeltrace2 cannot know how many. */
-static void test_discarded_uncounted(void **state)
+TEST_WITH(test_discarded_uncounted, enter, leave)
 {
     static const struct ctf_writing_class classes[] = {{"varve:alloc", {"u32 ring"}}};
     struct ctf_writing out = {.discarded = 7};
 
-    (void)state;
     ctf_writing_metadata("t", classes, 1);
     ctf_writing_packet(&out, 0, 0);
     ctf_writing_event(&out, 0);
@@ -203,18 +197,4 @@ static void test_discarded_uncounted(void **state)
     read_trace("t");
     assert_int_equal(got.counts.records, 1);
     assert_true(got.counts.discarded_events >= 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_other_fields, enter, leave),
-        cmocka_unit_test_setup_teardown(test_clipped, enter, leave),
-        cmocka_unit_test_setup_teardown(test_other_events, enter, leave),
-        cmocka_unit_test_setup_teardown(test_many_providers, enter, leave),
-        cmocka_unit_test_setup_teardown(test_discarded, enter, leave),
-        cmocka_unit_test_setup_teardown(test_discarded_uncounted, enter, leave),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,11 +41,10 @@ static void expect_same(const char *text, const char *expected)
     buffer_file_free(&file);
 }
 
-static void test_columns(void **state)
+TEST(test_columns)
 {
     static const char expected[] = "id,lower,upper,size,offset\na,-1,4,10,0\nb c,3,9,20,0\n";
 
-    (void)state;
     expect_same("id,lower,upper,size\na,-1,4,10\nb c,3,9,20\n", expected);
     expect_same("size,upper,note,id,lower\r\n10,4,,a,-1\r\n\r\n 20 ,\t9,x, b c ,3", expected);
     expect_same("\nbuffer,start,end,size\na,-1,3,10\nb c,3,8,20\n\n\n", expected);
@@ -68,9 +67,8 @@ static void expect_refused(const char *text, const char *reason)
 
 #define HEAD "id,lower,upper,size\n"
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     expect_refused("\n", "b.csv: no buffers");
     expect_refused(HEAD "\n", "b.csv: no buffers");
     expect_refused("id,lower,size\n1,2,3\n",
@@ -103,7 +101,7 @@ static void test_refused(void **state)
 }
 
 /* Longer than the reader's window. */
-static void test_long(void **state)
+TEST(test_long)
 {
     struct varve_message message = {""};
     struct buffer_file file;
@@ -112,7 +110,6 @@ static void test_long(void **state)
     char *text = NULL;
     FILE *out = open_memstream(&text, &bytes);
 
-    (void)state;
     assert_non_null(out);
     fputs("id,lower,upper,size,offset\n", out);
     for (int i = 0; i < 50000; i++) {
@@ -140,9 +137,8 @@ static void expect_recognised(const char *text, size_t bytes, bool expected)
     }
 }
 
-static void test_recognise(void **state)
+TEST(test_recognise)
 {
-    (void)state;
     expect_recognised("id,lower,upper,size\n1,2,3,4\n", 29, true);
     expect_recognised("id,size", 7, true);
     expect_recognised("{\"a\":1,\"b\":2}\n", 14, false);
@@ -154,14 +150,4 @@ static void test_recognise(void **state)
     assert_false(buffer_file_recognise("."));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_columns),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_long),
-        cmocka_unit_test(test_recognise),
-    };
-
-    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_setup, test_folder_teardown)

@@ -149,11 +149,10 @@ static void expect_solved(struct placement_buffer *buffers, size_t count,
     }
 }
 
-static void test_few(void **state)
+TEST(test_few)
 {
     uint64_t random = test_first_seed(17);
 
-    (void)state;
     for (size_t round = 0; round < FEW_CASES; round++) {
         struct placement_buffer buffers[FEW_MAX];
         size_t count = random_below(&random, FEW_MAX + 1);
@@ -198,12 +197,11 @@ static void cut(struct placement_buffer *buffers, size_t count, int64_t times, u
 }
 
 /* More than the exact search takes. */
-static void test_many(void **state)
+TEST(test_many)
 {
     struct placement_buffer *buffers = malloc(MANY * sizeof(*buffers));
     uint64_t random = test_first_seed(18);
 
-    (void)state;
     assert_non_null(buffers);
     for (unsigned threads = 1; threads <= 4; threads += 3) {
         struct placement_options options = {.threads = threads, .seconds = 0.5};
@@ -224,7 +222,7 @@ static void test_many(void **state)
 }
 
 /* Where time ends before the best is found: by steps the answer is the same each time, and no worse with more of them. */
-static void test_by_steps(void **state)
+TEST(test_by_steps)
 {
     static const size_t counts[] = {300, MANY}; /* with the exact search, and without */
     struct placement_buffer *buffers = malloc(2 * MANY * sizeof(*buffers));
@@ -232,7 +230,6 @@ static void test_by_steps(void **state)
     uint64_t random = test_first_seed(20);
     size_t cut_short = 0;
 
-    (void)state;
     assert_non_null(buffers);
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         uint64_t height = UINT64_MAX;
@@ -258,12 +255,11 @@ static void test_by_steps(void **state)
     free(buffers);
 }
 
-static void test_check(void **state)
+TEST(test_check)
 {
     uint64_t random = test_first_seed(19);
     size_t valid = 0;
 
-    (void)state;
     for (size_t round = 0; round < 20000; round++) {
         struct placement_buffer buffers[8];
         size_t count = random_below(&random, 9);
@@ -284,11 +280,10 @@ static void test_check(void **state)
     assert_true(valid > 1000 && valid < 19000);
 }
 
-static void test_occupied(void **state)
+TEST(test_occupied)
 {
     uint64_t random = test_first_seed(20);
 
-    (void)state;
     for (size_t round = 0; round < 200; round++) {
         struct placement_buffer buffers[120];
         uint64_t size_min[120];
@@ -321,11 +316,10 @@ static void test_occupied(void **state)
 }
 
 /* Points keep who meets whom. */
-static void test_instance(void **state)
+TEST(test_instance)
 {
     uint64_t random = test_first_seed(21);
 
-    (void)state;
     for (size_t round = 0; round < 2000; round++) {
         struct placement_buffer buffers[12];
         size_t count = random_below(&random, 13);
@@ -367,7 +361,7 @@ static void expect_refused(const struct placement_buffer *buffers, size_t count,
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct placement_buffer ends[] = {{.lower = 0, .upper = 1, .size = 1},
                                       {.lower = 5, .upper = 5, .size = 1}};
@@ -379,7 +373,6 @@ static void test_refused(void **state)
     struct placement_result result;
     struct varve_message message = {""};
 
-    (void)state;
     expect_refused(ends, 2, 0, "buffer 1 ");
     expect_refused(large, 2, 0, "buffer 1 ");
     expect_refused(huge, 1, 0, "buffer 0 ");
@@ -389,15 +382,4 @@ static void test_refused(void **state)
     assert_true(result.height == PLACEMENT_BYTES_MAX && result.optimal);
     assert_int_equal(placement_solve(NULL, 0, &options, &result, &message), VARVE_OK);
     assert_true(result.height == 0 && result.optimal);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_few),     cmocka_unit_test(test_many),     cmocka_unit_test(test_by_steps),
-        cmocka_unit_test(test_check),   cmocka_unit_test(test_occupied), cmocka_unit_test(test_instance),
-        cmocka_unit_test(test_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,13 +102,12 @@ static bool expect_same(const struct placement_buffer *buffers, size_t count, ui
     return fits;
 }
 
-static void test_small_as_by_trying(void **state)
+TEST(test_small_as_by_trying)
 {
     uint64_t random = test_first_seed(1);
     unsigned fitted = 0;
     unsigned above_load = 0; /* did not fit, though the load did */
 
-    (void)state;
     for (unsigned i = 0; i < SMALL_CASES; i++) {
         struct placement_buffer buffers[SMALL_MAX];
         size_t count = 1 + random_below(&random, SMALL_MAX);
@@ -162,11 +161,10 @@ static size_t cut_rectangle(struct placement_buffer *buffers, size_t wanted, uin
     return count;
 }
 
-static void test_cut_rectangles(void **state)
+TEST(test_cut_rectangles)
 {
     uint64_t random = test_first_seed(1);
 
-    (void)state;
     for (unsigned i = 0; i < CUT_CASES; i++) {
         struct placement_buffer buffers[CUT_MAX];
         uint64_t unit = i % 2 == 0 ? 512 : 3;
@@ -181,23 +179,21 @@ static void test_cut_rectangles(void **state)
     }
 }
 
-static void test_time_ends(void **state)
+TEST(test_time_ends)
 {
     uint64_t random = test_first_seed(1);
     struct placement_buffer buffers[CUT_MAX];
     size_t count = cut_rectangle(buffers, CUT_MAX, 1, &random);
 
-    (void)state;
     assert_int_equal(placement_exact(buffers, count, CUT_HEIGHT, 1, &wall_clock, 0), PLACEMENT_UNDECIDED);
 }
 
-static void test_extremes(void **state)
+TEST(test_extremes)
 {
     struct placement_buffer one = {INT64_MIN, INT64_MAX, PLACEMENT_BYTES_MAX, 7};
     struct placement_buffer two[] = {{0, 2, PLACEMENT_BYTES_MAX / 2, 0},
                                      {1, 3, PLACEMENT_BYTES_MAX / 2 - 1, 0}};
 
-    (void)state;
     assert_int_equal(placement_exact(NULL, 0, 0, 0, &wall_clock, 1), PLACEMENT_FITS);
     assert_int_equal(placement_exact(&one, 1, PLACEMENT_BYTES_MAX - 1, 0, &wall_clock, 1),
                      PLACEMENT_IMPOSSIBLE);
@@ -207,16 +203,4 @@ static void test_extremes(void **state)
                      PLACEMENT_IMPOSSIBLE);
     assert_int_equal(placement_exact(two, 2, UINT64_MAX, 512, &wall_clock, 1), PLACEMENT_FITS);
     assert_placed(two, 2, UINT64_MAX, 512);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_as_by_trying),
-        cmocka_unit_test(test_cut_rectangles),
-        cmocka_unit_test(test_time_ends),
-        cmocka_unit_test(test_extremes),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,12 +123,11 @@ static void walk(struct skyline *skyline, uint64_t *random, unsigned *placed)
     }
 }
 
-static void test_random_walks(void **state)
+TEST(test_random_walks)
 {
     uint64_t random = test_first_seed(1);
     unsigned placed = 0; /* steps after which the first section was full */
 
-    (void)state;
     for (unsigned i = 0; i < SKYLINES; i++) {
         struct skyline skyline = make_random(&random);
         bool fits = true;
@@ -143,13 +142,4 @@ static void test_random_walks(void **state)
         skyline_free(&skyline);
     }
     assert_true(placed > SKYLINES);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_walks),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

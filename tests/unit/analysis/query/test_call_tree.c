@@ -3,10 +3,6 @@
  * The call tree on random stacks, with any options, against a plain list of paths: which nodes there are, what each has, and
  * that the parts of each node add up to it.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -293,11 +289,10 @@ static void check(struct model *model, struct database *database, const struct c
     call_tree_free(&tree);
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
     static struct model model;
 
-    (void)state;
     random_state = test_first_seed(1);
     for (int round = 0; round < ROUNDS; round++) {
         struct varve_message message = {""};
@@ -327,11 +322,4 @@ static void test_random(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),
-    };
-
-    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_setup, test_folder_teardown)

@@ -3,10 +3,6 @@
  * Call sites in groups: each way to group adds up to the view total, entries are what they should be, and what stands in a database
  * made by anybody neither drives the terminal nor makes a line wider than asked for.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -76,11 +72,10 @@ static void check_sums(struct database *database, enum group_by by, const char *
     groups_close(groups);
 }
 
-static void test_sums(void **state)
+TEST(test_sums)
 {
     struct database *database;
 
-    (void)state;
     trace_database_make("sums.db", scripts);
     database = open_database("sums.db");
     for (int by = 0; by < GROUP_BY_COUNT; by++) {
@@ -134,14 +129,13 @@ static void make_lines(const char *path)
         "(11, 1, 1, 1, 200000000, 0, 0, 0, 0, 0, 9), (12, 1, 1, 0, 100000000, 1, 100000000, 0, 0, 0, 0)");
 }
 
-static void test_entries(void **state)
+TEST(test_entries)
 {
     static const char file[] =
         "/srv/app/very/long/path/of/a/package/with/many/folders/data/loader/batches.py";
     struct callsite_list list;
     char name[200];
 
-    (void)state;
     make_lines("lines.db");
     list = load("lines.db", GROUP_BY_LINE, CALLSITE_BY_BYTES);
     assert_int_equal(list.callsites_all, 8);
@@ -172,11 +166,10 @@ static void test_entries(void **state)
     callsite_list_free(&list);
 }
 
-static void test_entries_of_allocations(void **state)
+TEST(test_entries_of_allocations)
 {
     struct callsite_list list;
 
-    (void)state;
     trace_database_make("entries.db", scripts);
     sql_run(
         "entries.db",
@@ -200,13 +193,12 @@ static void test_entries_of_allocations(void **state)
 }
 
 /* One process with two GPUs, whose peaks are at other moments: what is listed is live at each of them. */
-static void test_peak_of_two_devices(void **state)
+TEST(test_peak_of_two_devices)
 {
     struct database *database;
     struct groups *groups;
     struct callsite_list list;
 
-    (void)state;
     trace_database_make("devices.db", (const char *const[]){"nothing.sql", NULL});
     sql_run(
         "devices.db",
@@ -230,11 +222,10 @@ static void test_peak_of_two_devices(void **state)
 }
 
 /* Numbers of processes, threads and call sites that nobody has are one entry. */
-static void test_damaged_numbers(void **state)
+TEST(test_damaged_numbers)
 {
     struct callsite_list list;
 
-    (void)state;
     trace_database_make("numbers.db", scripts);
     sql_run("numbers.db",
             "UPDATE callsite_stat SET process_id = -1; UPDATE allocation_row SET thread_id = -1");
@@ -246,9 +237,8 @@ static void test_damaged_numbers(void **state)
     callsite_list_free(&list);
 }
 
-static void test_not_kept(void **state)
+TEST(test_not_kept)
 {
-    (void)state;
     trace_database_make("totals.db", scripts);
     sql_run("totals.db",
             "INSERT INTO meta VALUES ('keep', 'totals'); DELETE FROM allocation WHERE free_ns IS NOT NULL");
@@ -293,7 +283,7 @@ static void make_hostile(const char *path)
         "UPDATE process SET executable = '/bin/' || char(27) || replace(hex(zeroblob(300)), '0', 'p')");
 }
 
-static void test_hostile(void **state)
+TEST(test_hostile)
 {
     static const char *const widths[] = {"60", "100", "200"};
     static const char *const arguments[][4] = {
@@ -301,7 +291,6 @@ static void test_hostile(void **state)
         {"report", "--by=module"}, {"peak", "--by=process", NULL}, {"peak", "--all", NULL},
     };
 
-    (void)state;
     make_hostile("hostile.db");
     for (size_t i = 0; i < sizeof(arguments) / sizeof(arguments[0]); i++) {
         for (size_t w = 0; w < 3; w++) {
@@ -328,12 +317,11 @@ static void test_hostile(void **state)
 }
 
 /* A heap run with mappings fits on two screens, however much there is. */
-static void test_two_screens(void **state)
+TEST(test_two_screens)
 {
     struct command_outcome outcome;
     size_t lines = 0;
 
-    (void)state;
     make_lines("long.db");
     sql_run(
         "long.db",
@@ -358,18 +346,4 @@ static void test_two_screens(void **state)
     command_outcome_free(&outcome);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_entries),
-        cmocka_unit_test(test_entries_of_allocations),
-        cmocka_unit_test(test_peak_of_two_devices),
-        cmocka_unit_test(test_damaged_numbers),
-        cmocka_unit_test(test_not_kept),
-        cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_two_screens),
-    };
-
-    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_setup, test_folder_teardown)

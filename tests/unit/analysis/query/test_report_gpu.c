@@ -3,10 +3,6 @@
  * `varve report` on GPU runs from records to words: events go through the writer, which derives the tables,
  * and the report must give the figures that were put in. How it looks is seen by the golden tests.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -167,11 +163,10 @@ static void assert_says(const char *text, const char *words)
 
 /* ---- tests ---- */
 
-static void test_text(void **state)
+TEST(test_text)
 {
     char *text;
 
-    (void)state;
     write_run("run.db", false, false);
     text = report("--all");
     assert_says(text, "GPU 0 Fake ?[31mGPU, 1.00 GiB\n process 77 (rank 2)\n");
@@ -193,11 +188,10 @@ static void test_text(void **state)
     free(text);
 }
 
-static void test_json(void **state)
+TEST(test_json)
 {
     char *text;
 
-    (void)state;
     write_run("run.db", false, false);
     text = report("--json");
     assert_says(
@@ -214,11 +208,10 @@ static void test_json(void **state)
     free(text);
 }
 
-static void test_duplicate(void **state)
+TEST(test_duplicate)
 {
     char *text;
 
-    (void)state;
     write_run("run.db", true, false);
     text = report("--all");
     assert_says(text, "it recorded in 1 process (API version 130001)\n");
@@ -237,12 +230,11 @@ static void test_duplicate(void **state)
 }
 
 /* A database of before these views, and one without a GPU, have no such chapter and no error. */
-static void test_nothing(void **state)
+TEST(test_nothing)
 {
     static const char *const scripts[] = {"nothing.sql", NULL};
     char *text;
 
-    (void)state;
     assert_int_equal(remove("run.db"), 0);
     trace_database_make("run.db", scripts);
     text = report("--json");
@@ -254,14 +246,4 @@ static void test_nothing(void **state)
     free(text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_json),
-        cmocka_unit_test(test_duplicate),
-        cmocka_unit_test(test_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_setup, test_folder_teardown)

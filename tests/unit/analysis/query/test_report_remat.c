@@ -3,10 +3,6 @@
  * `varve report` on rematerialization from a planner's events to words: they become records (storage/remat_record.h), go through the
  * writer, which derives the tables, and the report must give the figures that were put in. How it looks is seen by the golden tests.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -173,12 +169,11 @@ static void assert_says(const char *text, const char *words)
 
 /* ---- tests ---- */
 
-static void test_text(void **state)
+TEST(test_text)
 {
     char *text, *chapter;
     int lines = 0;
 
-    (void)state;
     write_run("run.db", true);
     text = run_command("report", "--all", NULL);
     chapter = strstr(text, "\nRematerialization\n");
@@ -204,11 +199,10 @@ static void test_text(void **state)
     free(text);
 }
 
-static void test_json(void **state)
+TEST(test_json)
 {
     char *text;
 
-    (void)state;
     write_run("run.db", true);
     text = run_command("report", "--json", NULL);
     assert_says(
@@ -231,11 +225,10 @@ static void test_json(void **state)
 }
 
 /* What the planner said, one by one. */
-static void test_views(void **state)
+TEST(test_views)
 {
     char *text;
 
-    (void)state;
     write_run("run.db", false);
     text = run_command("query", "--csv",
                        "SELECT number, operator, size, score, clock_ns, cause FROM eviction WHERE cause IN "
@@ -256,12 +249,11 @@ static void test_views(void **state)
 }
 
 /* A database of before these tables, and one without a planner, have no such chapter and no error. */
-static void test_nothing(void **state)
+TEST(test_nothing)
 {
     static const char *const scripts[] = {"nothing.sql", NULL};
     char *text;
 
-    (void)state;
     unlink("run.db");
     trace_database_make("run.db", scripts);
     text = run_command("report", "--all", NULL);
@@ -272,14 +264,4 @@ static void test_nothing(void **state)
     free(text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_json),
-        cmocka_unit_test(test_views),
-        cmocka_unit_test(test_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_setup, test_folder_teardown)

@@ -2,10 +2,6 @@
 /*
  * Which storages the view storage_leak accuses, of what, and how surely: one rule a test, each with what lies just beyond it.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/command.h"
@@ -80,9 +76,8 @@ static void expect(const char *expected)
     expect_query("SELECT storage_id, kind, round(score, 3) FROM storage_leak ORDER BY storage_id", expected);
 }
 
-static void test_exit(void **state)
+TEST_WITH(test_exit, make, NULL)
 {
-    (void)state;
     for (int process = 1; process <= 5; process++) {
         storage(process, process, "", "");
         storage(process, 10 + process, ", destroy_seq, destroy_ns", ", 500, 500");
@@ -96,9 +91,8 @@ static void test_exit(void **state)
     expect_query("SELECT evidence FROM storage_leak", "not released before the process exited\n");
 }
 
-static void test_told(void **state)
+TEST_WITH(test_told, make, NULL)
 {
-    (void)state;
     told(2, 1, LEAK_CYCLE);
     told(2, 2, LEAK_UNTOUCHED);
     told(2, 3, "0");
@@ -114,9 +108,8 @@ static void test_told(void **state)
     expect("3,alive at the end,0.9\n5,untouched,0.9\n");
 }
 
-static void test_held(void **state)
+TEST_WITH(test_held, make, NULL)
 {
-    (void)state;
     told(2, 1, LEAK_HELD);
     view(2, 11, 1, 300);
     view(2, 12, 1, 199);
@@ -157,9 +150,8 @@ static void expect_groups(const char *expected)
         expected);
 }
 
-static void test_growth(void **state)
+TEST_WITH(test_growth, make, NULL)
 {
-    (void)state;
     sql_run(
         "t.db",
         "INSERT INTO mark(id, name, process_id, begin_seq, end_seq) VALUES (1, 'work', 2, 100, 199),"
@@ -183,9 +175,8 @@ static void test_growth(void **state)
                  "1,1,8,8\n2,1,1,0\n4,2,7,7\n");
 }
 
-static void test_growth_told(void **state)
+TEST_WITH(test_growth_told, make, NULL)
 {
-    (void)state;
     for (int i = 1; i <= 7; i++) {
         told(2, i, i % 2 ? "0" : LEAK_UNTOUCHED);
     }
@@ -198,9 +189,8 @@ static void test_growth_told(void **state)
 }
 
 /* A process may be gone from a damaged database; codes may be unknown. */
-static void test_damage(void **state)
+TEST_WITH(test_damage, make, NULL)
 {
-    (void)state;
     storage(9, 1, ", dtype, base_id, allocation_id", ", 99, 77, 78");
     told(9, 2, "255");
     expect("2,alive at the end,0.9\n");
@@ -208,11 +198,10 @@ static void test_damage(void **state)
                  "1,storage,,,1\n2,storage,,,1\n");
 }
 
-static void test_selection(void **state)
+TEST_WITH(test_selection, make, NULL)
 {
     struct command_outcome outcome;
 
-    (void)state;
     storage(1, 1, "", "");
     told(2, 2, LEAK_CYCLE);
     command_refused(command_run("leaks", "--domain", "storage", "--pid", "55", "t.db", NULL), "pid",
@@ -226,14 +215,4 @@ static void test_selection(void **state)
     command_outcome_free(&outcome);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_exit, make),        cmocka_unit_test_setup(test_told, make),
-        cmocka_unit_test_setup(test_held, make),        cmocka_unit_test_setup(test_growth, make),
-        cmocka_unit_test_setup(test_growth_told, make), cmocka_unit_test_setup(test_damage, make),
-        cmocka_unit_test_setup(test_selection, make),
-    };
-
-    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_setup, test_folder_teardown)

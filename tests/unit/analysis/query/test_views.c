@@ -166,9 +166,8 @@ static void expect_same(const char *view, const char *definition, int least)
     }
 }
 
-static void test_events(void **state)
+TEST(test_events)
 {
-    (void)state;
     expect_same(
         "SELECT seq, kind, cause, size FROM events",
         "SELECT seq, CASE kind WHEN 32 THEN 'heap_alloc' WHEN 33 THEN 'heap_free' WHEN 35 THEN 'mmap'"
@@ -177,9 +176,8 @@ static void test_events(void **state)
         EVENTS);
 }
 
-static void test_allocations(void **state)
+TEST(test_allocations)
 {
-    (void)state;
     expect_same(
         "SELECT id, domain, process_id, pid, size, callsite_id, alloc_seq, alloc_ns, free_completed_seq,"
         " free_ns, lifetime_ns FROM allocations",
@@ -204,9 +202,8 @@ static void test_allocations(void **state)
     "SELECT process_id, domain, seq, ts_ns, change, size FROM step UNION ALL" \
     " SELECT 0, domain, seq, ts_ns, change, size FROM step"
 
-static void test_timeline_and_peak(void **state)
+TEST(test_timeline_and_peak)
 {
-    (void)state;
     expect_same("SELECT 0, domain, seq, ts_ns, allocated, allocated_max, live_allocations FROM timeline",
                 "SELECT process_id, domain, seq, ts_ns, bytes, bytes, live FROM (" RUNNING(
                     ALL_STEPS) ") WHERE process_id = 0",
@@ -234,9 +231,8 @@ static void test_timeline_and_peak(void **state)
                 PROCESSES);
 }
 
-static void test_totals(void **state)
+TEST(test_totals)
 {
-    (void)state;
     expect_same(
         "SELECT 0 AS process_id, domain, allocations, frees, bytes, live_allocations, live_bytes FROM total UNION ALL"
         " SELECT process_id, domain, allocations, frees, bytes, live_allocations, live_bytes FROM total_process",
@@ -252,9 +248,8 @@ static void test_totals(void **state)
                 PROCESSES + 1);
 }
 
-static void test_call_sites(void **state)
+TEST(test_call_sites)
 {
-    (void)state;
     expect_same(
         "SELECT callsite_id, domain, allocations, frees, bytes, live_allocations, live_bytes, "
         "mean_lifetime_ns,"
@@ -275,31 +270,17 @@ static void test_call_sites(void **state)
         "SELECT id, 0, 'malloc', 16 FROM callsite UNION SELECT id, 1, 'site' || id, NULL FROM callsite", 14);
 }
 
-static void test_data_loss(void **state)
+TEST(test_data_loss)
 {
-    (void)state;
     expect_same("SELECT name, idx, source, value FROM data_loss", "SELECT 'lost', 2, 'ring', 5", 1);
 }
 
 /* Nothing of this trace is in them, but they must be queries that work. */
-static void test_views_of_allocators(void **state)
+TEST(test_views_of_allocators)
 {
-    (void)state;
     assert_int_equal(
         sqlite3_exec(db, "SELECT * FROM fragmentation; SELECT * FROM oom_retry", NULL, NULL, NULL),
         SQLITE_OK);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_events),
-        cmocka_unit_test(test_allocations),
-        cmocka_unit_test(test_timeline_and_peak),
-        cmocka_unit_test(test_totals),
-        cmocka_unit_test(test_call_sites),
-        cmocka_unit_test(test_data_loss),
-        cmocka_unit_test(test_views_of_allocators),
-    };
-    return cmocka_run_group_tests(tests, record, forget);
-}
+TEST_FILE(record, forget)

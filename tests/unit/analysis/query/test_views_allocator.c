@@ -141,9 +141,8 @@ static void expect(const char *sql, const char *rows)
     query_expect(db, sql, rows);
 }
 
-static void test_segments(void **state)
+TEST(test_segments)
 {
-    (void)state;
     expect("SELECT seq, kind, segment_id, addr, size >> 20, other_addr, other_size >> 20 FROM block_op",
            "2 4 1 16777216 12 29360128 8\n4 4 1 29360128 2 31457280 6\n");
     expect(
@@ -160,11 +159,10 @@ static void test_segments(void **state)
         "9 9000 101 101 0 callbacks 64 0 0\n10 10000 101 101 0 release_cached 64 4 0\n");
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     static const char *const views[] = {"size_total",
                                         "size_total_process WHERE process_id = 1 AND pid = 101"};
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         char sql[256];
 
@@ -179,9 +177,8 @@ static void test_sizes(void **state)
     expect("SELECT DISTINCT process_id FROM size_total_process", "1\n");
 }
 
-static void test_storages(void **state)
+TEST(test_storages)
 {
-    (void)state;
     expect(
         "SELECT id, number, process_id, pid, kind, dtype, base_id, addr, size, elements, create_seq, destroy_seq, lifetime_ns,"
         " last_use_ns, writes, reads, is_alive, callsite_id, function, module FROM storages",
@@ -205,9 +202,8 @@ static void test_storages(void **state)
 }
 
 /* A frame without a name keeps its module and its own address; lines of one module without names are one symbol. */
-static void test_call_sites(void **state)
+TEST(test_call_sites)
 {
-    (void)state;
     expect("SELECT callsite_id, depth, function, file, line, module, is_python, pc FROM frame",
            "1 0 - - - /lib/blind.so 0 16\n1 1 load train.py 7 - 1 -\n"
            "2 0 - - - /lib/blind.so 0 32\n3 0 release a.c 3 /bin/a 0 48\n");
@@ -224,18 +220,16 @@ static void test_call_sites(void **state)
 }
 
 /* An event of a free has the call site of the free, and leads to the allocation with its own. */
-static void test_frees(void **state)
+TEST(test_frees)
 {
-    (void)state;
     expect(
         "SELECT f.seq, f.kind, f.callsite_id, a.id = f.id, a.callsite_id, a.size FROM events f JOIN allocations a ON"
         " a.free_requested_seq = f.seq ORDER BY f.seq",
         "7 free_requested 3 1 1 12582912\n22 heap_free 3 1 1 100\n");
 }
 
-static void test_leaks(void **state)
+TEST(test_leaks)
 {
-    (void)state;
     expect("SELECT process_id, pid, begin_ns, end_ns, moment FROM leak_moment", "1 101 0 50000 end\n");
     expect(
         "SELECT domain, user_symbol_id, made_in, freed_in, blocks, bytes, first_ns, last_ns FROM leak_tenth ORDER BY 1, 3",
@@ -250,11 +244,4 @@ static void test_leaks(void **state)
         "0 50000 50000 1 1 0 1\n");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_segments),   cmocka_unit_test(test_sizes), cmocka_unit_test(test_storages),
-        cmocka_unit_test(test_call_sites), cmocka_unit_test(test_frees), cmocka_unit_test(test_leaks),
-    };
-    return cmocka_run_group_tests(tests, record, forget);
-}
+TEST_FILE(record, forget)

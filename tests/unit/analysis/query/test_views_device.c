@@ -163,9 +163,8 @@ static void expect(const char *sql, const char *rows)
     query_expect(db, sql, rows);
 }
 
-static void test_devices(void **state)
+TEST(test_devices)
 {
-    (void)state;
     expect("SELECT id, total_bytes >> 30, uuid FROM device",
            "0 100 GPU-aa000000-0000-0000-0100-000000000000\n"
            "1 100 GPU-bb000000-0000-0000-0100-000000000000\n");
@@ -176,9 +175,8 @@ static void test_devices(void **state)
            "1 0\n2 1\n");
 }
 
-static void test_calls(void **state)
+TEST(test_calls)
 {
-    (void)state;
     expect(
         "SELECT process_id, device, activity, function, calls, failed, total_ns, mean_ns, max_ns, bytes >> 20"
         " FROM device_call ORDER BY 1, 3, 4",
@@ -203,9 +201,8 @@ static void test_calls(void **state)
            "16 2 102 1 dev_oom cudaMalloc 214748364800 2 2000\n17 2 102 1 dev_alloc cuMemAlloc 5 201 20\n");
 }
 
-static void test_memory(void **state)
+TEST(test_memory)
 {
-    (void)state;
     expect(
         "SELECT seq, process_id, device, total >> 30, free >> 30, used >> 20, attributed >> 20, unattributed >> 20"
         " FROM device_unattributed",
@@ -233,9 +230,8 @@ static void test_memory(void **state)
            "device 3 1 3\ndevice 3 2 2\nheap - - 1\n");
 }
 
-static void test_cupti(void **state)
+TEST(test_cupti)
 {
-    (void)state;
     expect(
         "SELECT process_id, pid, device, allocations, frees, bytes >> 20, peak_bytes >> 20, failed FROM cupti_total",
         "1 101 0 2 0 21 21 0\n");
@@ -253,13 +249,12 @@ static void test_cupti(void **state)
 }
 
 /* None of them may look for its few events among all. */
-static void test_no_view_reads_all_events(void **state)
+TEST(test_no_view_reads_all_events)
 {
     static const char *const views[] = {
         "device_process", "device_call",    "device_time",         "stream_total",
         "device_failure", "device_segment", "device_unattributed", "vmm",
         "cupti_memory",   "cupti_pool",     "cupti_state",         "cupti_difference"};
-    (void)state;
     for (size_t i = 0; i < sizeof(views) / sizeof(views[0]); i++) {
         char sql[96];
         sqlite3_stmt *query;
@@ -277,14 +272,4 @@ static void test_no_view_reads_all_events(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_cupti),
-        cmocka_unit_test(test_no_view_reads_all_events),
-    };
-    return cmocka_run_group_tests(tests, record, forget);
-}
+TEST_FILE(record, forget)

@@ -138,10 +138,9 @@ static void end(struct scene *scene)
     play(scene, script, sizeof(script) / sizeof(script[0]))
 
 /* A segment without blocks is cached; then what the block does not take is quantum until a block has had it. */
-static void test_quantum_and_cached(void **state)
+TEST(test_quantum_and_cached)
 {
     struct scene scene = {.db = NULL};
-    (void)state;
     PLAY(&scene, RESERVE(0, 0, 20), ALLOC(0, 0, 6), ALLOC(0, 6, 4), REQUEST(0, 6, 4), COMPLETE(0, 6, 4),
          REQUEST(0, 0, 6), COMPLETE(0, 0, 6), ALLOC(0, 0, 2), RELEASE(0, 0, 20));
     query_expect(scene.db, LADDER,
@@ -163,10 +162,9 @@ static void test_quantum_and_cached(void **state)
 
 /* 1000 bytes are 1 KiB by the rules; the block is one of 4 KiB, given out whole. Of one that was cut the record has the larger block
  * that it was cut from; of PyTorch's own events it has nothing. */
-static void test_rounding_and_unsplit(void **state)
+TEST(test_rounding_and_unsplit)
 {
     struct scene scene = {.db = NULL};
-    (void)state;
     PLAY(&scene, RESERVE(0, 0, 20), block(VARVE_KIND_ALLOC, 0, 0, 4, 1000, 1024),
          block(VARVE_KIND_ALLOC, 0, 4, 1, 512, 16 * KIB), block(VARVE_KIND_ALLOC, 0, 5, 2, 1024, 0),
          REQUEST(0, 0, 4), COMPLETE(0, 0, 4));
@@ -178,12 +176,11 @@ static void test_rounding_and_unsplit(void **state)
 }
 
 /* The holes of a pool are external as long as that pool asked last: pool 1 asks, pool 0 fails, and so on. Quantum stays quantum. */
-static void test_pools(void **state)
+TEST(test_pools)
 {
     const struct event oom = {
         .kind = VARVE_KIND_OOM, .addr = 4 * KIB, .size = 64 * KIB, .flags = VARVE_FLAG_FAILED};
     struct scene scene = {.db = NULL};
-    (void)state;
     PLAY(&scene, RESERVE(0, 0, 10), ALLOC(0, 0, 4), ALLOC(0, 4, 4), REQUEST(0, 0, 4), COMPLETE(0, 0, 4),
          RESERVE(1, 100, 8), ALLOC(1, 100, 3), ALLOC(1, 103, 5), REQUEST(1, 100, 3), COMPLETE(1, 100, 3),
          oom);
@@ -200,10 +197,9 @@ static void test_pools(void **state)
 }
 
 /* Runs of mappings are cached by themselves; what is unmapped and mapped again is as new; a mapping between two runs joins them. */
-static void test_expandable(void **state)
+TEST(test_expandable)
 {
     struct scene scene = {.db = NULL};
-    (void)state;
     PLAY(&scene, MAP(0, 0, 10), ALLOC(0, 0, 10), MAP(0, 10, 10), ALLOC(0, 10, 2), ALLOC(0, 12, 6),
          REQUEST(0, 0, 10), COMPLETE(0, 0, 10), REQUEST(0, 10, 2), COMPLETE(0, 10, 2), UNMAP(0, 4, 6),
          MAP(0, 4, 6), UNMAP(0, 2, 10), MAP(0, 40, 5), UNMAP(0, 40, 5));
@@ -225,10 +221,9 @@ static void test_expandable(void **state)
 
 /* A block where nothing was reserved is no part of it; one that is handed out twice, or says that it is larger than its segment, is
  * what fits. */
-static void test_contradictions(void **state)
+TEST(test_contradictions)
 {
     struct scene scene = {.db = NULL};
-    (void)state;
     PLAY(&scene, ALLOC(0, 200, 4), RESERVE(0, 0, 10), ALLOC(0, 0, 4), ALLOC(0, 2, 4), ALLOC(0, 8, 5),
          REQUEST(0, 200, 4), COMPLETE(0, 200, 4), RELEASE(0, 0, 10));
     query_expect(scene.db, LADDER,
@@ -244,12 +239,11 @@ static void test_contradictions(void **state)
 }
 
 /* Two processes on one device have two allocators, each with its own sums and peak; the peaks are there without any event, too. */
-static void test_processes_and_totals(void **state)
+TEST(test_processes_and_totals)
 {
     const struct event script[] = {RESERVE(0, 0, 10), ALLOC(0, 0, 4), ALLOC(0, 4, 4),
                                    MAP(0, 0, 6),      ALLOC(0, 0, 1), UNMAP(0, 2, 4)};
     struct scene scene = {.db = NULL};
-    (void)state;
     for (int has_totals_only = 0; has_totals_only < 2; has_totals_only++) {
         play_kept(&scene, script, sizeof(script) / sizeof(script[0]), has_totals_only, 2);
         query_expect(scene.db, LADDER " WHERE seq IN (3, 6)",
@@ -263,17 +257,4 @@ static void test_processes_and_totals(void **state)
             "1 101 0 3 10 8 2\n2 102 0 5 6 1 5\n");
         end(&scene);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quantum_and_cached),
-        cmocka_unit_test(test_rounding_and_unsplit),
-        cmocka_unit_test(test_pools),
-        cmocka_unit_test(test_expandable),
-        cmocka_unit_test(test_contradictions),
-        cmocka_unit_test(test_processes_and_totals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,14 +7,13 @@
 #include "support/random.h"
 #include "support/replay.h"
 
-static void test_hits_splits_merges(void **state)
+TEST(test_hits_splits_merges)
 {
     struct scene *scene = scene_open("", 0, 0);
     uint64_t a = scene_alloc(scene, 100, 0);
     uint64_t b = scene_alloc(scene, 4000, 0);
     uint64_t c = scene_alloc(scene, 3 * MIB, 0);
 
-    (void)state;
     scene_free(scene, a);
     scene_alloc(scene, 700, 0);
     scene_free(scene, b);
@@ -27,14 +26,13 @@ static void test_hits_splits_merges(void **state)
     scene_close(scene);
 }
 
-static void test_published_offsets(void **state)
+TEST(test_published_offsets)
 {
     static const uint64_t sizes[] = {37683, 256, 256, 256, 256, 8};
     static const uint64_t offsets[] = {0, 37888, 38400, 38912, 39424, 39936};
     struct scene *scene = scene_open("", 0, 0);
     uint64_t base = 0;
 
-    (void)state;
     for (size_t i = 0; i < 6; i++) {
         uint64_t addr = scene_alloc(scene, sizes[i], 0);
 
@@ -46,14 +44,13 @@ static void test_published_offsets(void **state)
     scene_close(scene);
 }
 
-static void test_deferred_frees_in_the_order_of_the_trace(void **state)
+TEST(test_deferred_frees_in_the_order_of_the_trace)
 {
     struct scene *scene = scene_open("", 0, 0);
     uint64_t a = scene_alloc(scene, 4 * KIB, 0);
     uint64_t b = scene_alloc(scene, 4 * KIB, 0);
     uint64_t c = scene_alloc(scene, 4 * KIB, 0);
 
-    (void)state;
     /* completed by handle, that is c, b, a: not in the order of the frees */
     scene_free_used(scene, a, 903);
     scene_free_used(scene, b, 902);
@@ -68,12 +65,11 @@ static void test_deferred_frees_in_the_order_of_the_trace(void **state)
     scene_close(scene);
 }
 
-static void test_some_complete_some_wait(void **state)
+TEST(test_some_complete_some_wait)
 {
     struct scene *scene = scene_open("", 0, 0);
     uint64_t blocks[6];
 
-    (void)state;
     for (size_t i = 0; i < 6; i++) {
         blocks[i] = scene_alloc(scene, 8 * KIB, 7);
     }
@@ -93,12 +89,11 @@ static void test_some_complete_some_wait(void **state)
 }
 
 /* A completion that comes right behind its free by chance is replayed as a free at once. */
-static void test_deferred_free_that_looks_immediate(void **state)
+TEST(test_deferred_free_that_looks_immediate)
 {
     struct scene *scene = scene_open("", 0, 0);
     uint64_t a = scene_alloc(scene, 3 * MIB, 0);
 
-    (void)state;
     scene_free_used(scene, a, 900);
     scene_finish_stream(scene, 900);
     scene_alloc(scene, 2 * MIB, 0);
@@ -107,7 +102,7 @@ static void test_deferred_free_that_looks_immediate(void **state)
     scene_close(scene);
 }
 
-static void test_empty_cache_completes_and_releases(void **state)
+TEST(test_empty_cache_completes_and_releases)
 {
     struct scene *scene = scene_open("", 0, 0);
     uint64_t a = scene_alloc(scene, 30 * MIB, 0);
@@ -115,7 +110,6 @@ static void test_empty_cache_completes_and_releases(void **state)
     uint64_t c = scene_alloc(scene, 100, 5);
     uint64_t d = scene_alloc(scene, 100, 0);
 
-    (void)state;
     scene_free_used(scene, a, 902);
     scene_free_used(scene, b, 901);
     scene_free(scene, c);
@@ -129,13 +123,12 @@ static void test_empty_cache_completes_and_releases(void **state)
 }
 
 /* Completions and then a free: only empty_cache waits for streams without a request. */
-static void test_empty_cache_that_releases_nothing(void **state)
+TEST(test_empty_cache_that_releases_nothing)
 {
     struct scene *scene = scene_open("", 0, 0);
     uint64_t a = scene_alloc(scene, 100, 0);
     uint64_t b = scene_alloc(scene, 100, 0);
 
-    (void)state;
     scene_free_used(scene, a, 900);
     scene_alloc(scene, 5 * MIB, 0);
     scene_empty_cache(scene);
@@ -146,7 +139,7 @@ static void test_empty_cache_that_releases_nothing(void **state)
     scene_close(scene);
 }
 
-static void test_expandable_segments(void **state)
+TEST(test_expandable_segments)
 {
     struct scene *scene = scene_open("expandable_segments:True", 0, 0);
     uint64_t a = scene_alloc(scene, 45 * MIB, 0);
@@ -154,7 +147,6 @@ static void test_expandable_segments(void **state)
     uint64_t c = scene_alloc(scene, 3 * MIB, 0);
     uint64_t d = scene_alloc(scene, 100 * KIB, 0);
 
-    (void)state;
     scene_free(scene, b);
     scene_alloc(scene, 33 * MIB, 0);
     scene_free(scene, a);
@@ -171,13 +163,12 @@ static void test_expandable_segments(void **state)
 }
 
 /* How much memory the device had is not known then; reservations of 9/8 of it must not overlap. */
-static void test_expandable_segments_of_a_small_device(void **state)
+TEST(test_expandable_segments_of_a_small_device)
 {
     struct scene *scene = scene_open("expandable_segments:True", 0, 0);
     struct replay_options options = {.follow = true, .conf = scene->conf};
     struct replay_result result;
 
-    (void)state;
     for (uint64_t stream = 0; stream < 4; stream++) {
         scene_alloc(scene, 30 * MIB, stream);
         scene_alloc(scene, 100, stream);
@@ -211,9 +202,8 @@ static void add_snapshots(struct history_device *device, uint64_t seed)
     free(events);
 }
 
-static void test_snapshots_in_between_do_not_matter(void **state)
+TEST(test_snapshots_in_between_do_not_matter)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 50; seed++) {
         struct scene *scene = scene_open("", 64 * MIB, 0);
         uint64_t a = scene_alloc(scene, 30 * MIB, 0);
@@ -233,13 +223,12 @@ static void test_snapshots_in_between_do_not_matter(void **state)
     }
 }
 
-static void test_several_devices(void **state)
+TEST(test_several_devices)
 {
     struct scene *scene = scene_open("", 0, 0);
     struct replay_result result;
     struct history_device *second;
 
-    (void)state;
     scene_alloc(scene, 5 * MIB, 0);
     scene_alloc(scene, 100, 3);
     scene_end(scene);
@@ -270,13 +259,12 @@ static void test_several_devices(void **state)
 }
 
 /* Nothing is said on the command line: what the snapshot holds, figures and text, has to do. */
-static void test_settings_of_the_snapshot(void **state)
+TEST(test_settings_of_the_snapshot)
 {
     static const char *const confs[] = {
         "max_split_size_mb:40,large_segment_size_mb:32", "roundup_power2_divisions:[1:4,4:2,>:8]",
         "garbage_collection_threshold:0.5", "expandable_segments:True", "large_segment_size_mb:12"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(confs) / sizeof(confs[0]); i++) {
         struct scene *scene = scene_open(confs[i], 256 * MIB, 0);
 
@@ -296,12 +284,11 @@ static void test_settings_of_the_snapshot(void **state)
 }
 
 /* Without the limit that it acts on, garbage collection cannot come out: what to give is said. */
-static void test_limit_that_is_missing(void **state)
+TEST(test_limit_that_is_missing)
 {
     struct scene *scene = scene_open("garbage_collection_threshold:0.3", 200 * MIB, 0);
     struct replay_result result;
 
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         scene_free(scene, scene_alloc(scene, (30 + 20 * i) * MIB, 0));
         scene_alloc(scene, MIB / 2, 0);
@@ -319,34 +306,11 @@ static void test_limit_that_is_missing(void **state)
     scene_close(scene);
 }
 
-static void test_nothing_happened(void **state)
+TEST(test_nothing_happened)
 {
     struct scene *scene = scene_open("", 0, 0);
 
-    (void)state;
     scene_end(scene);
     scene_expect_equal(scene);
     scene_close(scene);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hits_splits_merges),
-        cmocka_unit_test(test_published_offsets),
-        cmocka_unit_test(test_deferred_frees_in_the_order_of_the_trace),
-        cmocka_unit_test(test_some_complete_some_wait),
-        cmocka_unit_test(test_deferred_free_that_looks_immediate),
-        cmocka_unit_test(test_empty_cache_completes_and_releases),
-        cmocka_unit_test(test_empty_cache_that_releases_nothing),
-        cmocka_unit_test(test_expandable_segments),
-        cmocka_unit_test(test_expandable_segments_of_a_small_device),
-        cmocka_unit_test(test_snapshots_in_between_do_not_matter),
-        cmocka_unit_test(test_several_devices),
-        cmocka_unit_test(test_settings_of_the_snapshot),
-        cmocka_unit_test(test_limit_that_is_missing),
-        cmocka_unit_test(test_nothing_happened),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

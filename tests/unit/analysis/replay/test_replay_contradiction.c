@@ -50,114 +50,86 @@ static uint64_t addr_of(const struct scene *scene, size_t index)
     return scene->history->devices[0].events[index].addr;
 }
 
-static void test_alloc_twice(void **state)
+TEST(test_alloc_twice)
 {
     struct scene *scene = open_scene("");
 
-    (void)state;
     insert(scene, 3, HISTORY_ALLOC, addr_of(scene, 2), 8 * KIB);
     expect_refused(scene, "event 3 ", "in use; its free was expected first since event 2");
 }
 
-static void test_free_of_nothing(void **state)
+TEST(test_free_of_nothing)
 {
     struct scene *scene = open_scene("");
 
-    (void)state;
     insert(scene, 3, HISTORY_FREE_COMPLETED, addr_of(scene, 0) + MIB, 512);
     insert(scene, 3, HISTORY_FREE_REQUESTED, addr_of(scene, 0) + MIB, 512);
     expect_refused(scene, "event 3 ", "nothing was allocated there");
 }
 
-static void test_free_twice(void **state)
+TEST(test_free_twice)
 {
     struct scene *scene = open_scene("");
 
-    (void)state;
     insert(scene, 5, HISTORY_FREE_COMPLETED, addr_of(scene, 1), 4 * KIB);
     insert(scene, 5, HISTORY_FREE_REQUESTED, addr_of(scene, 1), 4 * KIB);
     expect_refused(scene, "event 5 ", "that block is free since event 4");
 }
 
-static void test_completion_without_request(void **state)
+TEST(test_completion_without_request)
 {
     struct scene *scene = open_scene("");
 
-    (void)state;
     insert(scene, 3, HISTORY_FREE_COMPLETED, addr_of(scene, 2), 8 * KIB);
     expect_refused(scene, "event 3 ", "no free_requested came for that block");
 }
 
-static void test_segment_twice(void **state)
+TEST(test_segment_twice)
 {
     struct scene *scene = open_scene("");
 
-    (void)state;
     insert(scene, 4, HISTORY_SEGMENT_ALLOC, addr_of(scene, 0), 2 * MIB);
     expect_refused(scene, "event 4 ", "there is one since event 0");
 }
 
-static void test_segment_across_another(void **state)
+TEST(test_segment_across_another)
 {
     struct scene *scene = open_scene("");
 
-    (void)state;
     insert(scene, 4, HISTORY_SEGMENT_ALLOC, addr_of(scene, 0) - MIB, 2 * MIB);
     expect_refused(scene, "event 4 ", "another one begins within it");
 }
 
-static void test_mapped_twice(void **state)
+TEST(test_mapped_twice)
 {
     struct scene *scene = open_scene("expandable_segments:True");
 
-    (void)state;
     insert(scene, 4, HISTORY_SEGMENT_MAP, addr_of(scene, 0), 2 * MIB);
     expect_refused(scene, "event 4 ", "there is one since event 0");
 }
 
-static void test_alloc_outside_of_segments(void **state)
+TEST(test_alloc_outside_of_segments)
 {
     struct scene *scene = open_scene("");
 
-    (void)state;
     insert(scene, 3, HISTORY_ALLOC, addr_of(scene, 0) - 64 * MIB, 512);
     expect_refused(scene, "event 3 ", "no segment is there");
 }
 
-static void test_other_size_given_back(void **state)
+TEST(test_other_size_given_back)
 {
     struct scene *scene = open_scene("");
 
-    (void)state;
     insert(scene, 6, HISTORY_SEGMENT_FREE, addr_of(scene, 0), 4 * MIB);
     expect_refused(scene, "event 6 ", "the segment there is another since event 0");
 }
 
 /* It could have been there before the history, but not a second time. */
-static void test_given_back_twice(void **state)
+TEST(test_given_back_twice)
 {
     struct scene *scene = open_scene("");
 
-    (void)state;
     insert(scene, 6, HISTORY_SEGMENT_FREE, addr_of(scene, 0) + 64 * MIB, 4 * MIB);
     insert(scene, 7, HISTORY_SEGMENT_FREE, addr_of(scene, 0) + 64 * MIB, 4 * MIB);
     expect_refused(scene, "event 7 ", "that segment is gone since event 6");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alloc_twice),
-        cmocka_unit_test(test_free_of_nothing),
-        cmocka_unit_test(test_free_twice),
-        cmocka_unit_test(test_completion_without_request),
-        cmocka_unit_test(test_segment_twice),
-        cmocka_unit_test(test_segment_across_another),
-        cmocka_unit_test(test_mapped_twice),
-        cmocka_unit_test(test_alloc_outside_of_segments),
-        cmocka_unit_test(test_other_size_given_back),
-        cmocka_unit_test(test_given_back_twice),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -133,13 +133,12 @@ static void expect_round_trip(struct scene *scene)
     history_free(got);
 }
 
-static void test_import(void **state)
+TEST_WITH(test_import, set_up, NULL)
 {
     struct scene *scene = make_scene();
     struct import_result result;
     struct varve_writer *writer;
 
-    (void)state;
     assert_int_equal(varve_writer_open(path, false, &writer, NULL), VARVE_OK);
     assert_int_equal(import_pytorch(scene->history, writer, NULL, &result, NULL), VARVE_OK);
     assert_int_equal(varve_writer_finish(writer, NULL, NULL, NULL), VARVE_OK);
@@ -179,11 +178,10 @@ static int64_t count_kind(const char *kind)
     return count;
 }
 
-static void test_records_of_a_replay(void **state)
+TEST_WITH(test_records_of_a_replay, set_up, NULL)
 {
     struct scene *scene = make_scene();
 
-    (void)state;
     write_replay(scene);
     assert_true(count_kind("split") > 0);
     assert_true(count_kind("merge") > 0);
@@ -194,7 +192,7 @@ static void test_records_of_a_replay(void **state)
 }
 
 /* The start state is in the database, and left out when it is read. */
-static void test_late_beginning(void **state)
+TEST_WITH(test_late_beginning, set_up, NULL)
 {
     struct scene *scene = make_scene();
     struct history_device *device = &scene->history->devices[0];
@@ -202,7 +200,6 @@ static void test_late_beginning(void **state)
     struct varve_writer *writer;
     struct history *got;
 
-    (void)state;
     device->event_count -= 2;
     memmove(device->events, device->events + 2, device->event_count * sizeof(*device->events));
     assert_int_equal(varve_writer_open(path, false, &writer, NULL), VARVE_OK);
@@ -237,12 +234,11 @@ static int run_command(const char *first, const char *second, const char *third,
     return status;
 }
 
-static void test_commands(void **state)
+TEST_WITH(test_commands, set_up, NULL)
 {
     struct scene *scene = make_scene();
     char text[16384];
 
-    (void)state;
     write_replay(scene);
     assert_int_equal(run_command("replay", "--verify", "--memory-limit=120M", path, text, sizeof(text)), 0);
     assert_non_null(strstr(text, "every decision as recorded"));
@@ -256,14 +252,4 @@ static void test_commands(void **state)
     scene_close(scene);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_import, set_up),
-        cmocka_unit_test_setup(test_records_of_a_replay, set_up),
-        cmocka_unit_test_setup(test_late_beginning, set_up),
-        cmocka_unit_test_setup(test_commands, set_up),
-    };
-
-    return cmocka_run_group_tests(tests, set_up_group, tear_down_group);
-}
+TEST_FILE(set_up_group, tear_down_group)

@@ -70,30 +70,27 @@ static void cut_anywhere(const char *conf, uint64_t limit)
     }
 }
 
-static void test_cut_plain(void **state)
+TEST(test_cut_plain)
 {
-    (void)state;
     cut_anywhere("", 0);
     cut_anywhere("", 150 * MIB);
     cut_anywhere("roundup_power2_divisions:4", 0);
 }
 
-static void test_cut_oversize(void **state)
+TEST(test_cut_oversize)
 {
-    (void)state;
     cut_anywhere("max_split_size_mb:24", 150 * MIB);
 }
 
-static void test_cut_expandable(void **state)
+TEST(test_cut_expandable)
 {
-    (void)state;
     cut_anywhere("expandable_segments:True", 0);
     cut_anywhere("expandable_segments:True", 160 * MIB);
 }
 
 /* Nothing says the size of `a`: 11 MiB, or with the 700 KiB that were too little to be split off. What is
  * free behind it is 12 MiB or 11.3; a request of 11.8 that gets a new segment says which. */
-static void test_size_that_a_later_miss_emits(void **state)
+TEST(test_size_that_a_later_miss_emits)
 {
     struct scene *scene = scene_open("", 0, 0);
     uint64_t whole = scene_alloc(scene, 24 * MIB, 0);
@@ -102,7 +99,6 @@ static void test_size_that_a_later_miss_emits(void **state)
     uint64_t b;
     size_t cut;
 
-    (void)state;
     scene_free(scene, whole);
     first = scene_alloc(scene, 11 * MIB + 700 * KIB, 0);
     b = scene_alloc(scene, 12 * MIB, 0);
@@ -120,13 +116,12 @@ static void test_size_that_a_later_miss_emits(void **state)
 }
 
 /* Held back before the beginning, and still at the end. */
-static void test_pending_all_the_time(void **state)
+TEST(test_pending_all_the_time)
 {
     struct scene *scene = scene_open("", 0, 0);
     uint64_t a = scene_alloc(scene, 4 * KIB, 0);
     size_t cut;
 
-    (void)state;
     scene_free_used(scene, a, 900);
     cut = scene->history->devices[0].event_count;
     scene_alloc(scene, 4 * KIB, 0);
@@ -137,12 +132,11 @@ static void test_pending_all_the_time(void **state)
 }
 
 /* Cut between a segment and the alloc that it was made for, which the cache would not have served. */
-static void test_beginning_within_a_request(void **state)
+TEST(test_beginning_within_a_request)
 {
     struct scene *scene = scene_open("max_split_size_mb:24", 0, 0);
     struct replay_result result;
 
-    (void)state;
     scene_alloc(scene, 23 * MIB + 100, 0);
     scene_alloc(scene, 100, 0);
     scene_end(scene);
@@ -155,11 +149,10 @@ static void test_beginning_within_a_request(void **state)
     scene_close(scene);
 }
 
-static void test_segments_alone(void **state)
+TEST(test_segments_alone)
 {
     static const char *const confs[] = {"", "expandable_segments:True"};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct scene *scene = random_scene(confs[i], 0, 3 + i);
 
@@ -167,19 +160,4 @@ static void test_segments_alone(void **state)
         expect_decisions(scene, i, 0);
         scene_close(scene);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cut_plain),
-        cmocka_unit_test(test_cut_oversize),
-        cmocka_unit_test(test_cut_expandable),
-        cmocka_unit_test(test_size_that_a_later_miss_emits),
-        cmocka_unit_test(test_pending_all_the_time),
-        cmocka_unit_test(test_beginning_within_a_request),
-        cmocka_unit_test(test_segments_alone),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

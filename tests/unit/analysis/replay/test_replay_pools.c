@@ -57,7 +57,7 @@ static uint16_t pool_of_address(const struct scene *scene, const struct replay_p
 }
 
 /* A capture on its own stream while free blocks of the default pool would fit. */
-static void test_pool_that_is_there_at_the_end(void **state)
+TEST(test_pool_that_is_there_at_the_end)
 {
     struct scene *scene = scene_open("", 0, 0);
     uint64_t before = scene_alloc(scene, 300 * KIB, CAPTURE_STREAM);
@@ -65,7 +65,6 @@ static void test_pool_that_is_there_at_the_end(void **state)
     uint64_t after;
     struct replay_pools pools;
 
-    (void)state;
     scene_free(scene, before);
     inside = scene_pool_alloc(scene, 7, 300 * KIB, CAPTURE_STREAM);
     scene_pool_alloc(scene, 7, 5 * MIB, CAPTURE_STREAM);
@@ -83,14 +82,13 @@ static void test_pool_that_is_there_at_the_end(void **state)
 }
 
 /* Two graphs on one stream; the first one's pool is gone at the end, in the order that the history shows. */
-static void test_pool_that_is_gone_at_the_end(void **state)
+TEST(test_pool_that_is_gone_at_the_end)
 {
     struct scene *scene = scene_open("", 0, 0);
     uint64_t generator = scene_alloc(scene, 100, CAPTURE_STREAM);
     uint64_t first[3];
     uint64_t second[3];
 
-    (void)state;
     scene_free(scene, scene_alloc(scene, 6 * MIB, CAPTURE_STREAM));
     for (size_t i = 0; i < 3; i++) {
         first[i] = scene_pool_alloc(scene, 1, i == 0 ? 900 : 6 * MIB, CAPTURE_STREAM);
@@ -114,13 +112,12 @@ static void test_pool_that_is_gone_at_the_end(void **state)
 }
 
 /* Nothing at the end names pools: the replay finds that it cannot be without. */
-static void test_all_pools_are_gone_at_the_end(void **state)
+TEST(test_all_pools_are_gone_at_the_end)
 {
     struct scene *scene = scene_open("", 0, 0);
     struct replay_result result;
     uint64_t inside;
 
-    (void)state;
     scene_free(scene, scene_alloc(scene, 6 * MIB, CAPTURE_STREAM));
     inside = scene_pool_alloc(scene, 1, 6 * MIB, CAPTURE_STREAM);
     scene_free(scene, inside);
@@ -135,12 +132,11 @@ static void test_all_pools_are_gone_at_the_end(void **state)
     scene_close(scene);
 }
 
-static void test_pools_are_released_in_the_order_of_the_history(void **state)
+TEST(test_pools_are_released_in_the_order_of_the_history)
 {
     struct scene *scene = scene_open("", 0, 0);
     uint64_t blocks[3];
 
-    (void)state;
     scene_alloc(scene, 3 * MIB, CAPTURE_STREAM);
     for (uint64_t pool = 0; pool < 3; pool++) {
         scene_pool_alloc(scene, 1 + pool, 100, CAPTURE_STREAM + pool);
@@ -163,12 +159,11 @@ static void test_pools_are_released_in_the_order_of_the_history(void **state)
 }
 
 /* Two pools of expandable segments, one of them gone at the end. */
-static void test_expandable_pools(void **state)
+TEST(test_expandable_pools)
 {
     struct scene *scene = scene_open("expandable_segments:True", 0, 0);
     uint64_t inside[2];
 
-    (void)state;
     scene_alloc(scene, 5 * MIB, CAPTURE_STREAM);
     scene_alloc(scene, 100, CAPTURE_STREAM);
     for (uint64_t pool = 0; pool < 2; pool++) {
@@ -186,13 +181,12 @@ static void test_expandable_pools(void **state)
 }
 
 /* Newer versions name the pool in each event: what no proof shows is known then. */
-static void test_events_that_name_their_pool(void **state)
+TEST(test_events_that_name_their_pool)
 {
     struct scene *scene = scene_open("", 0, 0);
     uint64_t inside;
     struct replay_pools pools;
 
-    (void)state;
     scene->names_pools = true;
     inside = scene_pool_alloc(scene, 9, 300 * KIB, CAPTURE_STREAM);
     scene_free(scene, inside);
@@ -219,7 +213,7 @@ static size_t put_text(char *at, const char *text)
 }
 
 /* {'device_traces': [[{'action': 'alloc', 'addr': 7, 'size': 1, 'stream': 0, 'pool_id': (5, 3)}]]} */
-static void test_the_reader_takes_the_names(void **state)
+TEST(test_the_reader_takes_the_names)
 {
     static const char *const keys[] = {"addr", "size", "stream"};
     char path[] = "/tmp/varve-replay-pools-XXXXXX";
@@ -229,7 +223,6 @@ static void test_the_reader_takes_the_names(void **state)
     size_t count = 0;
     int file = mkstemp(path);
 
-    (void)state;
     assert_true(file >= 0);
     memcpy(bytes, (const char[]){'\x80', 2, '}'}, 3);
     count = 3 + put_text(bytes + 3, "device_traces");
@@ -259,19 +252,4 @@ static void test_the_reader_takes_the_names(void **state)
     assert_int_equal(history->pool_ids[0][1], 3);
     assert_true(replay_pools_are_named(&history->devices[0]));
     history_free(history);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pool_that_is_there_at_the_end),
-        cmocka_unit_test(test_pool_that_is_gone_at_the_end),
-        cmocka_unit_test(test_all_pools_are_gone_at_the_end),
-        cmocka_unit_test(test_pools_are_released_in_the_order_of_the_history),
-        cmocka_unit_test(test_expandable_pools),
-        cmocka_unit_test(test_events_that_name_their_pool),
-        cmocka_unit_test(test_the_reader_takes_the_names),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

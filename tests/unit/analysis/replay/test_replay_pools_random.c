@@ -176,26 +176,23 @@ static void replay_lives(const char *conf, bool names_pools, bool is_cut, const 
     assert_int_equal(wrong, 0);
 }
 
-static void test_pools_that_are_named(void **state)
+TEST(test_pools_that_are_named)
 {
-    (void)state;
     replay_lives("", true, false, none);
     replay_lives("expandable_segments:True", true, false, none);
 }
 
-static void test_pools_that_are_named_from_the_middle_on(void **state)
+TEST(test_pools_that_are_named_from_the_middle_on)
 {
-    (void)state;
     replay_lives("", true, true, none);
     replay_lives("expandable_segments:True", true, true, none);
 }
 
 /* Not all can be kept apart: where a history allows two assignments, the one that was not may be tried. */
-static void test_pools_that_are_not_named(void **state)
+TEST(test_pools_that_are_not_named)
 {
     static const uint64_t unsolved_cut[] = {UNDECIDED, 91, 108, 145, 0};
 
-    (void)state;
     replay_lives("", false, false, none);
     replay_lives("expandable_segments:True", false, false, none);
     replay_lives("", false, true, unsolved_cut);
@@ -203,7 +200,7 @@ static void test_pools_that_are_not_named(void **state)
 }
 
 /* Such a one says so, and how many pools there are. */
-static void test_pools_that_are_undecided(void **state)
+TEST(test_pools_that_are_undecided)
 {
     struct scene *scene = random_scene("", UNDECIDED, false);
     struct replay_result result;
@@ -216,7 +213,6 @@ static void test_pools_that_are_undecided(void **state)
     FILE *out = tmpfile();
     FILE *err = fmemopen(text, sizeof(text), "w");
 
-    (void)state;
     cut_at_random(scene, UNDECIDED);
     assert_int_equal(scene_try(scene, &result, NULL), VARVE_OK);
     assert_true(result.mismatches > 0);
@@ -233,16 +229,4 @@ static void test_pools_that_are_undecided(void **state)
     assert_non_null(strstr(text, expected));
     unlink(path);
     scene_close(scene);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pools_that_are_named),
-        cmocka_unit_test(test_pools_that_are_named_from_the_middle_on),
-        cmocka_unit_test(test_pools_that_are_not_named),
-        cmocka_unit_test(test_pools_that_are_undecided),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

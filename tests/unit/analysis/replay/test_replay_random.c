@@ -114,11 +114,10 @@ static void expect_same(const struct scene *scene, uint64_t seed)
     }
 }
 
-static void test_random_lives(void **state)
+TEST(test_random_lives)
 {
     uint64_t first = test_first_seed(1);
 
-    (void)state;
     for (uint64_t seed = first; seed < first + 300; seed++) {
         struct scene *scene =
             random_scene(&settings[seed % (sizeof(settings) / sizeof(settings[0]))], seed, seed % 3 != 0);
@@ -129,11 +128,10 @@ static void test_random_lives(void **state)
 }
 
 /* Without collections: ages of blocks before the beginning are not known. */
-static void test_histories_that_begin_late(void **state)
+TEST(test_histories_that_begin_late)
 {
     uint64_t first = test_first_seed(1);
 
-    (void)state;
     for (uint64_t seed = first; seed < first + 60; seed++) {
         struct scene *scene = random_scene(&settings[seed % 2], seed, false);
         struct history_device *device = &scene->history->devices[0];
@@ -189,12 +187,11 @@ static bool change(struct history_device *device, size_t index, unsigned kind)
     }
 }
 
-static void test_every_changed_event_is_found(void **state)
+TEST(test_every_changed_event_is_found)
 {
     uint16_t stream;
     size_t changed = 0;
 
-    (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++) {
         struct scene *scene = random_scene(&settings[seed % 2], seed, false);
         struct history_device *device = &scene->history->devices[0];
@@ -219,15 +216,4 @@ static void test_every_changed_event_is_found(void **state)
         scene_close(scene);
     }
     assert_true(changed > 1000);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_lives),
-        cmocka_unit_test(test_histories_that_begin_late),
-        cmocka_unit_test(test_every_changed_event_is_found),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,13 +6,12 @@
  */
 #include "support/replay.h"
 
-static void test_empty_cache_before_a_hit(void **state)
+TEST(test_empty_cache_before_a_hit)
 {
     struct scene *scene = scene_open("", 0, 0);
     uint64_t a = scene_alloc(scene, 30 * MIB, 0);
     uint64_t b = scene_alloc(scene, 100, 0);
 
-    (void)state;
     scene_alloc(scene, 100, 0);
     scene_free(scene, a);
     scene_free(scene, b);
@@ -24,13 +23,12 @@ static void test_empty_cache_before_a_hit(void **state)
     scene_close(scene);
 }
 
-static void test_empty_cache_before_a_miss(void **state)
+TEST(test_empty_cache_before_a_miss)
 {
     struct scene *scene = scene_open("", 500 * MIB, 0);
     uint64_t a = scene_alloc(scene, 30 * MIB, 0);
     uint64_t b = scene_alloc(scene, 40 * MIB, 4);
 
-    (void)state;
     scene_free(scene, a);
     scene_free(scene, b);
     scene_empty_cache(scene);
@@ -41,12 +39,11 @@ static void test_empty_cache_before_a_miss(void **state)
     scene_close(scene);
 }
 
-static void test_retry_releases_all(void **state)
+TEST(test_retry_releases_all)
 {
     struct scene *scene = scene_open("", 100 * MIB, 0);
     uint64_t blocks[4];
 
-    (void)state;
     for (size_t i = 0; i < 4; i++) {
         blocks[i] = scene_alloc(scene, (12 + 4 * i) * MIB, i % 2);
     }
@@ -62,12 +59,11 @@ static void test_retry_releases_all(void **state)
     scene_close(scene);
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     struct scene *scene = scene_open("", 100 * MIB, 0);
     uint64_t a = scene_alloc(scene, 30 * MIB, 0);
 
-    (void)state;
     scene_alloc(scene, 50 * MIB, 0);
     scene_free(scene, a);
     assert_int_equal(scene_alloc(scene, 70 * MIB, 0), 0); /* after everything was released */
@@ -79,12 +75,11 @@ static void test_out_of_memory(void **state)
     scene_close(scene);
 }
 
-static void test_release_available(void **state)
+TEST(test_release_available)
 {
     struct scene *scene = scene_open("max_split_size_mb:20", 200 * MIB, 0);
     uint64_t blocks[3];
 
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         blocks[i] = scene_alloc(scene, (30 + 10 * i) * MIB, 0);
     }
@@ -100,12 +95,11 @@ static void test_release_available(void **state)
     scene_close(scene);
 }
 
-static void test_garbage_collection(void **state)
+TEST(test_garbage_collection)
 {
     struct scene *scene = scene_open("garbage_collection_threshold:0.5", 200 * MIB, 0);
     uint64_t blocks[4];
 
-    (void)state;
     for (size_t i = 0; i < 4; i++) {
         blocks[i] = scene_alloc(scene, 30 * MIB, 0);
     }
@@ -121,13 +115,12 @@ static void test_garbage_collection(void **state)
     scene_close(scene);
 }
 
-static void test_empty_cache_and_then_garbage_collection(void **state)
+TEST(test_empty_cache_and_then_garbage_collection)
 {
     struct scene *scene = scene_open("garbage_collection_threshold:0.1", 200 * MIB, 0);
     uint64_t a = scene_alloc(scene, 30 * MIB, 0);
     uint64_t b = scene_alloc(scene, 30 * MIB, 0);
 
-    (void)state;
     scene_free(scene, a);
     scene_empty_cache(scene);
     scene_free(scene, b);
@@ -139,13 +132,12 @@ static void test_empty_cache_and_then_garbage_collection(void **state)
 }
 
 /* A block that comes back with the wait in the middle of a request is not searched for. */
-static void test_completion_within_a_request_that_fails(void **state)
+TEST(test_completion_within_a_request_that_fails)
 {
     struct scene *scene = scene_open("", 100 * MIB, 0);
     uint64_t a = scene_alloc(scene, 30 * MIB, 0);
     uint64_t b = scene_alloc(scene, 600 * KIB, 0);
 
-    (void)state;
     scene_alloc(scene, 600 * KIB, 0);
     scene_alloc(scene, 60 * MIB, 0);
     scene_free_used(scene, a, 901);
@@ -157,12 +149,11 @@ static void test_completion_within_a_request_that_fails(void **state)
     scene_close(scene);
 }
 
-static void test_completion_within_a_request_that_would_have_hit(void **state)
+TEST(test_completion_within_a_request_that_would_have_hit)
 {
     struct scene *scene = scene_open("", 24 * MIB, 0);
     uint64_t a = scene_alloc(scene, 5 * MIB, 0);
 
-    (void)state;
     scene_alloc(scene, 15 * MIB, 0); /* the rest of the same segment */
     scene_free_used(scene, a, 900);
     assert_int_equal(scene_alloc(scene, 5 * MIB, 0), 0); /* PyTorch does not look again */
@@ -174,12 +165,11 @@ static void test_completion_within_a_request_that_would_have_hit(void **state)
     scene_close(scene);
 }
 
-static void test_completion_makes_the_segment_that_is_released(void **state)
+TEST(test_completion_makes_the_segment_that_is_released)
 {
     struct scene *scene = scene_open("", 62 * MIB, 0);
     uint64_t a = scene_alloc(scene, 30 * MIB, 0);
 
-    (void)state;
     scene_alloc(scene, 20 * MIB, 0);
     scene_free_used(scene, a, 900);
     scene_alloc(scene, 100, 0);
@@ -192,14 +182,13 @@ static void test_completion_makes_the_segment_that_is_released(void **state)
 }
 
 /* release_available comes before the wait, release_cached behind it. */
-static void test_releases_on_both_sides_of_completions(void **state)
+TEST(test_releases_on_both_sides_of_completions)
 {
     struct scene *scene = scene_open("max_split_size_mb:20", 120 * MIB, 0);
     uint64_t a = scene_alloc(scene, 30 * MIB, 0);
     uint64_t b = scene_alloc(scene, 40 * MIB, 0);
     uint64_t c = scene_alloc(scene, 2 * MIB, 0);
 
-    (void)state;
     scene_free(scene, a);
     scene_free_used(scene, b, 900);
     scene_free(scene, c);
@@ -212,14 +201,13 @@ static void test_releases_on_both_sides_of_completions(void **state)
 }
 
 /* The device was full, and no limit says so: the history does. */
-static void test_full_device_without_a_limit(void **state)
+TEST(test_full_device_without_a_limit)
 {
     struct scene *scene = scene_open("", 0, 100 * MIB);
     uint64_t a = scene_alloc(scene, 30 * MIB, 0);
     uint64_t b = scene_alloc(scene, 40 * MIB, 5);
     struct replay_result result;
 
-    (void)state;
     scene_free(scene, a);
     scene_free(scene, b);
     assert_int_equal(scene_alloc(scene, 120 * MIB, 0), 0);
@@ -234,7 +222,7 @@ static void test_full_device_without_a_limit(void **state)
     scene_close(scene);
 }
 
-static void test_unexplained_release(void **state)
+TEST(test_unexplained_release)
 {
     struct scene *scene = scene_open("", 0, 0);
     uint64_t a = scene_alloc(scene, 30 * MIB, 0);
@@ -242,7 +230,6 @@ static void test_unexplained_release(void **state)
     struct history_event *events;
     struct replay_result result;
 
-    (void)state;
     scene_free(scene, a);
     scene_free(scene, b);
     scene_empty_cache(scene);
@@ -262,25 +249,4 @@ static void test_unexplained_release(void **state)
     assert_int_equal(result.first.event, 8);
     assert_non_null(strstr(result.first.got, "neither"));
     scene_close(scene);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_empty_cache_before_a_hit),
-        cmocka_unit_test(test_empty_cache_before_a_miss),
-        cmocka_unit_test(test_retry_releases_all),
-        cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_release_available),
-        cmocka_unit_test(test_garbage_collection),
-        cmocka_unit_test(test_empty_cache_and_then_garbage_collection),
-        cmocka_unit_test(test_completion_within_a_request_that_fails),
-        cmocka_unit_test(test_completion_within_a_request_that_would_have_hit),
-        cmocka_unit_test(test_completion_makes_the_segment_that_is_released),
-        cmocka_unit_test(test_releases_on_both_sides_of_completions),
-        cmocka_unit_test(test_full_device_without_a_limit),
-        cmocka_unit_test(test_unexplained_release),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

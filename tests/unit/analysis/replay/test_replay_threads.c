@@ -89,26 +89,14 @@ static void play_together(const char *conf, const char *other_conf, bool follow)
     scene_close(scene);
 }
 
-static void test_following(void **state)
+TEST(test_following)
 {
-    (void)state;
     play_together("", NULL, true);
     play_together("expandable_segments:True", NULL, true);
 }
 
-static void test_under_other_rules(void **state)
+TEST(test_under_other_rules)
 {
-    (void)state;
     play_together("", "expandable_segments:True", false);
     play_together("expandable_segments:True", "max_split_size_mb:64", false);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_following),
-        cmocka_unit_test(test_under_other_rules),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

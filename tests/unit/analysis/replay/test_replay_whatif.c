@@ -38,26 +38,24 @@ static struct replay_result whatif(const struct scene *scene, struct replay_opti
     return result;
 }
 
-static void test_same_rules_cost_the_same(void **state)
+TEST(test_same_rules_cost_the_same)
 {
     struct scene *scene = make_scene();
     struct replay_result result = whatif(scene, (struct replay_options){.conf = ""});
 
-    (void)state;
     assert_memory_equal(&result.stats, &scene->stats, sizeof(result.stats));
     assert_int_equal(result.allocations, 5);
     assert_int_equal(result.ooms, 0);
     scene_close(scene);
 }
 
-static void test_limit_makes_requests_fail(void **state)
+TEST(test_limit_makes_requests_fail)
 {
     struct scene *scene = make_scene();
     struct replay_result result =
         whatif(scene, (struct replay_options){.conf = "", .memory_limit = 60 * MIB});
     struct replay_result smaller = whatif(scene, (struct replay_options){.conf = "", .capacity = 25 * MIB});
 
-    (void)state;
     assert_int_equal(result.ooms, 1); /* 40 MiB */
     assert_int_equal(result.skipped, 1);
     assert_int_equal(result.stats.num_ooms, 1);
@@ -67,11 +65,10 @@ static void test_limit_makes_requests_fail(void **state)
     scene_close(scene);
 }
 
-static void test_every_policy_serves(void **state)
+TEST(test_every_policy_serves)
 {
     struct scene *scene = make_scene();
 
-    (void)state;
     for (const char *const *policy = varve_alloc_policies(); *policy != NULL; policy++) {
         struct replay_result result = whatif(scene, (struct replay_options){.policy = *policy});
 
@@ -82,13 +79,12 @@ static void test_every_policy_serves(void **state)
     scene_close(scene);
 }
 
-static void test_late_beginning_under_other_rules(void **state)
+TEST(test_late_beginning_under_other_rules)
 {
     struct scene *scene = make_scene();
     struct history_device *device = &scene->history->devices[0];
     struct replay_result result;
 
-    (void)state;
     device->event_count -= 2;
     memmove(device->events, device->events + 2, device->event_count * sizeof(*device->events));
     result = whatif(scene, (struct replay_options){.conf = "roundup_power2_divisions:2"});
@@ -105,13 +101,12 @@ static int try_with(const struct scene *scene, struct replay_options options, st
     return replay_run(scene->history, &options, &result, message);
 }
 
-static void test_what_is_refused(void **state)
+TEST(test_what_is_refused)
 {
     struct scene *scene = make_scene();
     struct history_device *device = &scene->history->devices[0];
     struct varve_message message = {""};
 
-    (void)state;
     assert_int_not_equal(try_with(scene, (struct replay_options){.policy = "nosuch"}, &message), VARVE_OK);
     assert_non_null(strstr(message.text, "nosuch"));
     assert_int_equal(try_with(scene, (struct replay_options){.conf = "nosuch:1"}, &message),
@@ -129,14 +124,13 @@ static void test_what_is_refused(void **state)
 }
 
 /* A limit that is not in the history, but follows from its retries and failures. */
-static void test_before_finds_the_limit(void **state)
+TEST(test_before_finds_the_limit)
 {
     struct scene *scene = scene_open("", 60 * MIB, 0);
     struct replay_options options = {.memory_limit = 50 * MIB};
     struct replay_before before;
     uint64_t a = scene_alloc(scene, 30 * MIB, 0);
 
-    (void)state;
     scene_free(scene, a);
     scene_alloc(scene, 40 * MIB, 0); /* after a retry */
     scene_end(scene);
@@ -173,7 +167,7 @@ static void expect_ineffective(const struct scene *scene, struct replay_options 
     }
 }
 
-static void test_settings_without_effect(void **state)
+TEST(test_settings_without_effect)
 {
     struct scene *scene = make_scene(); /* requests of 30 MiB, 40 MiB, 700 bytes, 5 MiB, 20 MiB */
     static const struct {
@@ -203,7 +197,6 @@ static void test_settings_without_effect(void **state)
         {"", "--memory-limit", NULL, 60 * MIB, NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         expect_ineffective(scene,
                            (struct replay_options){.conf = cases[i].conf,
@@ -212,19 +205,4 @@ static void test_settings_without_effect(void **state)
                            cases[i].setting, cases[i].words);
     }
     scene_close(scene);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_rules_cost_the_same),
-        cmocka_unit_test(test_limit_makes_requests_fail),
-        cmocka_unit_test(test_every_policy_serves),
-        cmocka_unit_test(test_late_beginning_under_other_rules),
-        cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_before_finds_the_limit),
-        cmocka_unit_test(test_settings_without_effect),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -139,11 +139,10 @@ static void expect_tame(char *text, size_t columns)
     }
 }
 
-static void test_widths(void **state)
+TEST(test_widths)
 {
     struct database *database = figures_make();
 
-    (void)state;
     for (size_t columns = 60; columns <= 260; columns += 5) {
         for (int list = 0; list < PAGE_LISTS; list++) {
             const struct page page = {.columns = columns,
@@ -163,7 +162,7 @@ static void test_widths(void **state)
     database_close(database);
 }
 
-static void test_answers(void **state)
+TEST(test_answers)
 {
     struct database *database = figures_make();
     struct page page = {.columns = 120, .allocators = 3, .state = "recording", .top = 100};
@@ -171,7 +170,6 @@ static void test_answers(void **state)
     const char *list;
     char *next;
 
-    (void)state;
     assert_non_null(strstr(text, "350 events, 250/s; 3 lost; 5 behind"));
     assert_non_null(strstr(text, "RSS 118 MiB; 1 of 2 processes running, 3 threads; varve record 4711"));
     assert_non_null(strstr(text, "(name not looked up yet)"));
@@ -196,7 +194,7 @@ static void test_answers(void **state)
     database_close(database);
 }
 
-static void test_json(void **state)
+TEST(test_json)
 {
     struct database *database = figures_make();
     const struct page page = {.columns = 80, .state = "", .domain = "block", .top = 100};
@@ -204,7 +202,6 @@ static void test_json(void **state)
     size_t bytes = 0;
     FILE *out = memory_stream(&text, &bytes);
 
-    (void)state;
     json_print(page_json(database, &page), out);
     memory_stream_end(out, &text);
     assert_non_null(strstr(text, "\"allocations_per_s\":0"));
@@ -217,7 +214,7 @@ static void test_json(void **state)
 }
 
 /* What is read may be anything. */
-static void test_other_bytes(void **state)
+TEST(test_other_bytes)
 {
     struct varve_message message = {""};
     struct database *database = NULL;
@@ -226,7 +223,6 @@ static void test_other_bytes(void **state)
     unsigned char *bytes;
     unsigned char *copy;
 
-    (void)state;
     assert_int_equal(database_open_live("here", "nothing", 7, &database, &message), VARVE_ERROR_FORMAT);
     assert_int_equal(live_open(&live), VARVE_OK);
     moment(live, 1, 1);
@@ -253,16 +249,4 @@ static void test_other_bytes(void **state)
     assert_int_equal(database_open_live("here", bytes, count, &database, &message), VARVE_ERROR_FORMAT);
     live_bytes_free(bytes);
     live_close(live);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_widths),
-        cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_json),
-        cmocka_unit_test(test_other_bytes),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

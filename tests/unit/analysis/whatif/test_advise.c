@@ -39,12 +39,11 @@ static struct scene *growing(uint64_t limit)
     return scene;
 }
 
-static void test_expandable_helps(void **state)
+TEST(test_expandable_helps)
 {
     struct scene *scene = growing(0);
     struct advice advice;
 
-    (void)state;
     advise(scene, &(struct advise_options){.threads = 2}, &advice);
     assert_true(advice.is_followed);
     assert_int_equal(advice.own.outcome.figures.peak_reserved,
@@ -61,12 +60,11 @@ static void test_expandable_helps(void **state)
     scene_close(scene);
 }
 
-static void test_nothing_helps(void **state)
+TEST(test_nothing_helps)
 {
     struct scene *scene = scene_open("", 0, 0);
     struct advice advice;
 
-    (void)state;
     scene_alloc(scene, 64 * MIB, 0);
     scene_alloc(scene, 32 * MIB, 0);
     scene_end(scene);
@@ -78,13 +76,12 @@ static void test_nothing_helps(void **state)
 }
 
 /* Two buffers side by side, of which one is freed and another one does not fit in its place. */
-static void test_failures_go(void **state)
+TEST(test_failures_go)
 {
     struct scene *scene = scene_open("", 100 * MIB, 0);
     uint64_t a = scene_alloc(scene, 40 * MIB, 0);
     struct advice advice;
 
-    (void)state;
     scene_free(scene, a);
     scene_alloc(scene, 20 * MIB, 0); /* in the first 20 of 40 MiB, which stay apart from what comes */
     assert_int_equal(scene_alloc(scene, 70 * MIB, 0), 0);
@@ -139,12 +136,11 @@ static void expect_replay(const struct scene *scene, const struct advice *advice
     assert_int_equal(result.device_ns, trial->outcome.result.device_ns);
 }
 
-static void test_random_programs(void **state)
+TEST(test_random_programs)
 {
     uint64_t seed = test_first_seed(1);
     size_t picks = 0;
 
-    (void)state;
     for (int round = 0; round < 12; round++) {
         uint64_t limit = round % 2 == 0 ? 0 : 500 * MIB;
         struct scene *scene = random_scene(&seed, limit);
@@ -171,16 +167,4 @@ static void test_random_programs(void **state)
         scene_close(scene);
     }
     assert_true(picks > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_expandable_helps),
-        cmocka_unit_test(test_nothing_helps),
-        cmocka_unit_test(test_failures_go),
-        cmocka_unit_test(test_random_programs),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

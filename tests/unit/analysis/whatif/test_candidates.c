@@ -38,7 +38,7 @@ static struct history *with_settings(const char *text)
     return history;
 }
 
-static void test_own_string(void **state)
+TEST(test_own_string)
 {
     static const char *const items[] = {
         "expandable_segments:True",
@@ -55,7 +55,6 @@ static void test_own_string(void **state)
     };
     uint64_t seed = test_first_seed(1);
 
-    (void)state;
     for (int round = 0; round < 500; round++) {
         char text[512] = "", again[CANDIDATE_TEXT_BYTES];
         struct candidate candidate;
@@ -75,13 +74,12 @@ static void test_own_string(void **state)
     }
 }
 
-static void test_words_of_another_version(void **state)
+TEST(test_words_of_another_version)
 {
     struct history *history = with_settings("an_option_of_2030:1,max_split_size_mb:64");
     struct candidate candidate;
     char text[CANDIDATE_TEXT_BYTES];
 
-    (void)state;
     history->settings.max_split_size = 64 * (int64_t)MIB;
     history->settings.expandable_segments = true;
     for (size_t i = 0; i < sizeof(history->settings.divisions) / sizeof(history->settings.divisions[0]);
@@ -106,11 +104,10 @@ static size_t below(const struct history *history, uint64_t mib)
     return count;
 }
 
-static void test_max_split(void **state)
+TEST(test_max_split)
 {
     uint64_t seed = test_first_seed(1);
 
-    (void)state;
     for (int round = 0; round < 100; round++) {
         struct history *history = history_new();
         struct history_device *device = history_device(history, 0);
@@ -140,11 +137,10 @@ static void test_max_split(void **state)
     }
 }
 
-static void test_other_options(void **state)
+TEST(test_other_options)
 {
     struct history *history = history_new();
 
-    (void)state;
     assert_int_equal(candidate_range(history, CANDIDATE_GC, false).count, 0); /* a share of a limit */
     assert_true(candidate_range(history, CANDIDATE_GC, true).count > 0);
     for (int option = 0; option < CANDIDATE_OPTIONS; option++) {
@@ -161,16 +157,4 @@ static void test_other_options(void **state)
         }
     }
     history_free(history);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_own_string),
-        cmocka_unit_test(test_words_of_another_version),
-        cmocka_unit_test(test_max_split),
-        cmocka_unit_test(test_other_options),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

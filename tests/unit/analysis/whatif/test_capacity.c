@@ -31,11 +31,10 @@ static void expect_load(const struct scene *scene)
     capacity_load_free(&load);
 }
 
-static void test_load(void **state)
+TEST(test_load)
 {
     uint64_t seed = test_first_seed(1);
 
-    (void)state;
     for (int round = 0; round < 40; round++) {
         struct scene *scene = scene_open("", 200 * MIB, 0);
         uint64_t blocks[BLOCKS] = {0};
@@ -62,13 +61,12 @@ static void test_load(void **state)
     }
 }
 
-static void test_late_beginning(void **state)
+TEST(test_late_beginning)
 {
     struct scene *scene = scene_open("", 0, 0);
     uint64_t a = scene_alloc(scene, 30 * MIB, 0);
     struct capacity_load load;
 
-    (void)state;
     scene_alloc(scene, 50 * MIB, 0);
     scene_alloc(scene, 7 * MIB, 0);
     scene_free(scene, a);
@@ -121,12 +119,11 @@ static struct scene *three_lines(void)
     return scene;
 }
 
-static void test_call_sites(void **state)
+TEST(test_call_sites)
 {
     struct scene *scene = three_lines();
     struct capacity_load load;
 
-    (void)state;
     assert_int_equal(capacity_load_find(scene->history, &load), VARVE_OK);
     assert_int_equal(load.bytes, 550 * MIB);
     assert_true(load.has_callsites);
@@ -142,7 +139,7 @@ static void test_call_sites(void **state)
     scene_close(scene);
 }
 
-static void test_what_has_to_go(void **state)
+TEST(test_what_has_to_go)
 {
     static const struct {
         uint64_t capacity, bytes;
@@ -157,7 +154,6 @@ static void test_what_has_to_go(void **state)
     struct capacity_load load;
     struct whatif *whatif;
 
-    (void)state;
     assert_int_equal(whatif_open(scene->history, &whatif, NULL), VARVE_OK);
     assert_int_equal(capacity_load_find(scene->history, &load), VARVE_OK);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -169,16 +165,4 @@ static void test_what_has_to_go(void **state)
     whatif_close(whatif);
     capacity_load_free(&load);
     scene_close(scene);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_load),
-        cmocka_unit_test(test_late_beginning),
-        cmocka_unit_test(test_call_sites),
-        cmocka_unit_test(test_what_has_to_go),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

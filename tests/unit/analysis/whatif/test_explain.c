@@ -85,7 +85,7 @@ static struct scene *pinned(void)
     return scene;
 }
 
-static void test_fragmentation(void **state)
+TEST(test_fragmentation)
 {
     struct scene *scene = pinned();
     struct explain *explain = open_scene(scene);
@@ -93,7 +93,6 @@ static void test_fragmentation(void **state)
     size_t tried;
     size_t count = explain_find(explain, 0, answers, &tried);
 
-    (void)state;
     assert_int_equal(explain_get_facts(explain)->failure_count, 1);
     assert_true(explain_fails_again(explain, 0));
     assert_true(tried > count && count > 0);
@@ -109,7 +108,7 @@ static void test_fragmentation(void **state)
 }
 
 /* A call of empty_cache before the small block takes it from the large segment. */
-static void test_empty_cache(void **state)
+TEST(test_empty_cache)
 {
     struct scene *scene = pinned();
     struct explain *explain = open_scene(scene);
@@ -120,7 +119,6 @@ static void test_empty_cache(void **state)
         find(answers, count, EXPLAIN_EMPTY_CACHE, "torch.cuda.empty_cache()");
     const struct history_device *device = &scene->history->devices[0];
 
-    (void)state;
     assert_non_null(answer);
     assert_int_equal(answer->failures, 0);
     assert_int_equal(answer->empty_live, 0);
@@ -132,14 +130,13 @@ static void test_empty_cache(void **state)
 }
 
 /* What is in use and the request are more than the limit. */
-static void test_over_limit(void **state)
+TEST(test_over_limit)
 {
     struct scene *scene = scene_open("", 100 * MIB, 0);
     struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
     struct explain *explain;
     size_t tried;
 
-    (void)state;
     scene_alloc(scene, 60 * MIB, 0);
     assert_int_equal(scene_alloc(scene, 42 * MIB, 0), 0);
     scene_end(scene);
@@ -153,7 +150,7 @@ static void test_over_limit(void **state)
 }
 
 /* The block that fits waits for another stream; the chain waits for it, and then PyTorch does not search the pool again. */
-static void test_pending(void **state)
+TEST(test_pending)
 {
     struct scene *scene = scene_open("", 64 * MIB, 0);
     struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
@@ -161,7 +158,6 @@ static void test_pending(void **state)
     uint64_t pinning, pending;
     size_t tried, count;
 
-    (void)state;
     pending = scene_alloc(scene, 60 * MIB, 0);
     scene_free(scene, pending);
     pending = scene_alloc(scene, 40 * MIB, 0);
@@ -182,14 +178,13 @@ static void test_pending(void **state)
 }
 
 /* The setting that it was recorded with is the reason: large blocks are not cut. */
-static void test_recorded_setting(void **state)
+TEST(test_recorded_setting)
 {
     struct scene *scene = scene_open("max_split_size_mb:32", 100 * MIB, 0);
     struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
     struct explain *explain;
     size_t tried, count;
 
-    (void)state;
     snprintf(scene->history->settings.text, sizeof(scene->history->settings.text), "%s", scene->conf);
     scene->history->settings.is_known = true;
     scene->history->settings.max_split_size = (int64_t)(32 * MIB);
@@ -207,15 +202,4 @@ static void test_recorded_setting(void **state)
     check_smallest(scene, explain);
     explain_close(explain);
     scene_close(scene);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fragmentation),    cmocka_unit_test(test_empty_cache),
-        cmocka_unit_test(test_over_limit),       cmocka_unit_test(test_pending),
-        cmocka_unit_test(test_recorded_setting),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,13 +63,12 @@ static struct scene *harmed_by_memory(void)
     return scene;
 }
 
-static void test_more_memory_does_harm(void **state)
+TEST(test_more_memory_does_harm)
 {
     struct scene *scene = harmed_by_memory();
     struct whatif_setting setting = {0};
     struct frontier frontier;
 
-    (void)state;
     for (int exhaustive = 0; exhaustive <= 1; exhaustive++) {
         find(scene, &setting, 1, (struct frontier_options){.is_exhaustive = exhaustive != 0}, &frontier);
         assert_int_equal(frontier.error, VARVE_OK);
@@ -149,11 +148,10 @@ static void check_one(const struct scene *scene, const struct whatif_setting *se
     assert_true(frontier->probes <= exhaustive->probes);
 }
 
-static void test_beside_a_plain_search(void **state)
+TEST(test_beside_a_plain_search)
 {
     struct scene *scene = random_scene(test_first_seed(1));
 
-    (void)state;
     for (const char *const *policy = varve_alloc_policies(); *policy != NULL; policy++) {
         if (whatif_needs_profile(*policy)) {
             continue; /* a replay alone has no plan */
@@ -171,13 +169,12 @@ static void test_beside_a_plain_search(void **state)
 }
 
 /* A request that failed in the history is to be served, too, unless it is left out. */
-static void test_recorded_failure(void **state)
+TEST(test_recorded_failure)
 {
     struct scene *scene = scene_open("", 60 * MIB, 0);
     struct whatif_setting setting = {0};
     struct frontier all, served;
 
-    (void)state;
     scene_alloc(scene, 20 * MIB, 0);
     assert_int_equal(scene_alloc(scene, 100 * MIB, 0), 0);
     scene_alloc(scene, 10 * MIB, 0);
@@ -192,26 +189,16 @@ static void test_recorded_failure(void **state)
 }
 
 /* A setting that can't be run does not keep the others from their answers. */
-static void test_one_that_cannot_be_run(void **state)
+TEST(test_one_that_cannot_be_run)
 {
     struct scene *scene = harmed_by_memory();
     struct whatif_setting settings[3] = {{.policy = "pytorch"}, {.policy = "nosuch"}, {.conf = "nosuch:1"}};
     struct frontier frontiers[3];
 
-    (void)state;
     find(scene, settings, 3, (struct frontier_options){.threads = 1}, frontiers);
     assert_int_equal(frontiers[0].bytes, 44 * MIB);
     assert_int_not_equal(frontiers[1].error, VARVE_OK);
     assert_non_null(strstr(frontiers[1].message.text, "nosuch"));
     assert_int_not_equal(frontiers[2].error, VARVE_OK);
     scene_close(scene);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_more_memory_does_harm), cmocka_unit_test(test_beside_a_plain_search),
-        cmocka_unit_test(test_recorded_failure), cmocka_unit_test(test_one_that_cannot_be_run)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cause of a failed request: each class by an accounting made for it, and what happens at its edges. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "analysis/whatif/oom_cause.h"
@@ -45,11 +41,10 @@ static void expect(const struct oom_memory *memory, enum oom_cause cause, const 
     }
 }
 
-static void test_fragmentation(void **state)
+TEST(test_fragmentation)
 {
     struct oom_memory memory = in_pieces();
 
-    (void)state;
     expect(&memory, OOM_FRAGMENTATION,
            "40.0 MiB free would do, but the largest free block is 22.0 MiB, 18.0 MiB too small");
     assert_int_equal(oom_excess(&memory), 0);
@@ -62,11 +57,10 @@ static void test_fragmentation(void **state)
     expect(&memory, OOM_NOT_ENOUGH, "10.0 MiB less than the request");
 }
 
-static void test_over_limit(void **state)
+TEST(test_over_limit)
 {
     struct oom_memory memory = in_pieces();
 
-    (void)state;
     memory.requested = memory.rounded = 40 * MIB + 512;
     memory.segment = 42 * MIB;
     expect(&memory, OOM_OVER_LIMIT, "60.0 MiB in use and 40.0 MiB asked for are 512 B more than 100 MiB");
@@ -77,11 +71,10 @@ static void test_over_limit(void **state)
     expect(&memory, OOM_ROUNDING, "rounding");
 }
 
-static void test_device(void **state)
+TEST(test_device)
 {
     struct oom_memory memory = in_pieces();
 
-    (void)state;
     memory.limit = 0;
     memory.reserved = 60 * MIB;
     memory.own_free = memory.own_largest = memory.with_pending = 0;
@@ -99,11 +92,10 @@ static void test_device(void **state)
     expect(&memory, OOM_OVER_LIMIT, "30.0 MiB more than 70.0 MiB");
 }
 
-static void test_streams_and_pools(void **state)
+TEST(test_streams_and_pools)
 {
     struct oom_memory memory = in_pieces();
 
-    (void)state;
     memory.pending = 20 * MIB;
     memory.with_pending = 40 * MIB;
     expect(&memory, OOM_PENDING, "it would leave a block of 40.0 MiB");
@@ -117,11 +109,10 @@ static void test_streams_and_pools(void **state)
     expect(&memory, OOM_OTHER_POOL, "they hold 40.0 MiB of the 40.0 MiB that is free");
 }
 
-static void test_own_block(void **state)
+TEST(test_own_block)
 {
     struct oom_memory memory = in_pieces();
 
-    (void)state;
     memory.own_largest = 40 * MIB;
     expect(&memory, OOM_NOT_SEARCHED, "the same request made again is served");
     memory.max_split_size = 41 * MIB;
@@ -136,11 +127,10 @@ static void test_own_block(void **state)
     expect(&memory, OOM_SPLIT_LIMIT, "60.0 MiB");
 }
 
-static void test_segment_size(void **state)
+TEST(test_segment_size)
 {
     struct oom_memory memory = in_pieces();
 
-    (void)state;
     memory.requested = memory.rounded = 5 * MIB;
     memory.segment = 20 * MIB;
     memory.reserved = memory.allocated = memory.live = 90 * MIB;
@@ -149,15 +139,4 @@ static void test_segment_size(void **state)
            "10.0 MiB can still be reserved, enough for the block of 5.00 MiB, but its segment is 20.0 MiB");
     memory.segment = 10 * MIB;
     expect(&memory, OOM_UNEXPLAINED, "could still be reserved");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fragmentation), cmocka_unit_test(test_over_limit),
-        cmocka_unit_test(test_device),        cmocka_unit_test(test_streams_and_pools),
-        cmocka_unit_test(test_own_block),     cmocka_unit_test(test_segment_size),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,7 +40,7 @@ static int make(const char *policies, const char *const *confs, size_t conf_coun
     return whatif_settings_make(&grid, settings, message);
 }
 
-static void test_settings(void **state)
+TEST(test_settings)
 {
     static const char *const confs[] = {"", "expandable_segments:True"};
     struct whatif_settings settings;
@@ -48,7 +48,6 @@ static void test_settings(void **state)
     char name[128];
     const char *policy_options;
 
-    (void)state;
     assert_int_equal(make("first-fit,pytorch", confs, 2, &settings, &message), VARVE_OK);
     assert_int_equal(settings.count, 8);
     assert_string_equal(settings.items[0].policy, "pytorch"); /* what others are compared with is in front */
@@ -76,14 +75,13 @@ static void test_settings(void **state)
     }
 }
 
-static void test_settings_that_cannot_be(void **state)
+TEST(test_settings_that_cannot_be)
 {
     static const char *const wrong[] = {"pytorch,nosuch", "pytorch:nosuch=1", ",", "", "pytorch:", ":"};
     static const char *const conf = "nosuch:1";
     struct whatif_settings settings;
     struct varve_message message;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         if (make(wrong[i], NULL, 0, &settings, &message) == VARVE_OK) {
             fail_msg("%s is no policy", wrong[i]);
@@ -146,7 +144,7 @@ static void expect_same(const struct scene *scene, const struct whatif_setting *
     }
 }
 
-static void test_plays_are_replays(void **state)
+TEST(test_plays_are_replays)
 {
     static const char *const confs[] = {"", "expandable_segments:True", "max_split_size_mb:24"};
     static const uint64_t capacities[] = {200 * MIB, 1024 * MIB};
@@ -157,7 +155,6 @@ static void test_plays_are_replays(void **state)
     struct whatif_settings settings;
     struct varve_message message = {""};
 
-    (void)state;
     assert_non_null(outcomes);
     assert_int_equal(whatif_settings_make(&grid, &settings, &message), VARVE_OK);
     assert_in_range(settings.count, 6, SETTINGS_MAX);
@@ -176,14 +173,13 @@ static void test_plays_are_replays(void **state)
     free(outcomes);
 }
 
-static void test_stop_at_oom(void **state)
+TEST(test_stop_at_oom)
 {
     struct scene *scene = random_scene(7);
     struct whatif_setting settings[2] = {{.memory_limit = 60 * MIB},
                                          {.memory_limit = 60 * MIB, .stop_at_oom = true}};
     struct whatif_outcome outcomes[2];
 
-    (void)state;
     play(scene, settings, 2, 1, outcomes);
     assert_true(outcomes[0].result.ooms > 1);
     assert_int_equal(outcomes[1].result.ooms, 1);
@@ -193,14 +189,13 @@ static void test_stop_at_oom(void **state)
 
 /* ---- what is needed ---- */
 
-static void test_demand(void **state)
+TEST(test_demand)
 {
     struct scene *scene = scene_open("", 100 * MIB, 0);
     struct varve_message message = {""};
     struct whatif_demand demand;
     uint64_t a, b;
 
-    (void)state;
     a = scene_alloc(scene, 30 * MIB + 1, 0);
     b = scene_alloc(scene, 100, 0);
     scene_free_used(scene, a, 900); /* not live any more, whoever holds it back */
@@ -237,14 +232,13 @@ static void expect_metric(const struct whatif_outcome *outcome, enum whatif_metr
 }
 
 /* 20 MiB that are cached, 12 MiB - 100 bytes in them, 32 MiB beside: then most is reserved, 52 MiB. */
-static void test_metrics(void **state)
+TEST(test_metrics)
 {
     struct scene *scene = scene_open("", 0, 0);
     struct whatif_setting settings[2] = {{.policy = NULL}, {.memory_limit = 40 * MIB}};
     struct whatif_outcome outcomes[2];
     uint64_t load = 44 * MIB - 100;
 
-    (void)state;
     scene_free(scene, scene_alloc(scene, 20 * MIB, 0));
     scene_alloc(scene, 12 * MIB - 100, 0);
     scene_alloc(scene, 32 * MIB, 0);
@@ -261,16 +255,4 @@ static void test_metrics(void **state)
     expect_metric(&outcomes[0], WHATIF_LOWEST_GAP, load, -1);                /* nothing failed */
     expect_metric(&outcomes[1], WHATIF_LOWEST_GAP, load, 8.0 * (double)MIB); /* 20 reserved, 12 used */
     scene_close(scene);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_settings),
-                                       cmocka_unit_test(test_settings_that_cannot_be),
-                                       cmocka_unit_test(test_plays_are_replays),
-                                       cmocka_unit_test(test_stop_at_oom),
-                                       cmocka_unit_test(test_demand),
-                                       cmocka_unit_test(test_metrics)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,10 +3,6 @@
  * Shapes and strides against lists of offsets: each function is tried on random geometries, and what it makes of them is
  * compared with the list of the elements that it should show, in order. Errors leave the geometry as it was.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "storage/array.h"
@@ -77,11 +73,10 @@ static struct varve_geometry random_geometry(uint64_t *random)
     return geometry;
 }
 
-static void test_count_range_contiguous(void **state)
+TEST(test_count_range_contiguous)
 {
     uint64_t random = test_first_seed(1);
 
-    (void)state;
     for (unsigned round = 0; round < ROUNDS; round++) {
         struct varve_geometry geometry = random_geometry(&random);
         static struct list list;
@@ -132,11 +127,10 @@ static int64_t random_bound(uint64_t *random)
     return random_below(random, 5) == 0 ? VARVE_SLICE_NONE : (int64_t)random_below(random, 17) - 8;
 }
 
-static void test_slice_and_select(void **state)
+TEST(test_slice_and_select)
 {
     uint64_t random = test_first_seed(1);
 
-    (void)state;
     for (unsigned round = 0; round < ROUNDS; round++) {
         struct varve_geometry geometry = random_geometry(&random), result = geometry;
         int64_t start = random_bound(&random), stop = random_bound(&random), step, positions[64];
@@ -211,12 +205,11 @@ static bool has_view(const struct list *list, unsigned ndim, const int64_t *shap
     return true;
 }
 
-static void test_reshape(void **state)
+TEST(test_reshape)
 {
     uint64_t random = test_first_seed(1);
     unsigned views = 0, refused = 0;
 
-    (void)state;
     for (unsigned round = 0; round < ROUNDS; round++) {
         struct varve_geometry geometry = random_geometry(&random), result = geometry;
         static struct list before, after;
@@ -253,11 +246,10 @@ static void test_reshape(void **state)
     assert_true(views > ROUNDS / 4 && refused > ROUNDS / 50);
 }
 
-static void test_permute_and_expand(void **state)
+TEST(test_permute_and_expand)
 {
     uint64_t random = test_first_seed(1);
 
-    (void)state;
     for (unsigned round = 0; round < ROUNDS; round++) {
         struct varve_geometry geometry = random_geometry(&random), result = geometry;
         int axes[VARVE_DIMS_MAX] = {0};
@@ -293,7 +285,7 @@ static void test_permute_and_expand(void **state)
     }
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
     struct varve_geometry geometry;
     struct varve_message message = {""};
@@ -304,7 +296,6 @@ static void test_errors(void **state)
     int64_t shape[VARVE_DIMS_MAX];
     unsigned ndim;
 
-    (void)state;
     assert_int_equal(varve_geometry_contiguous(2, huge, &geometry, &message), VARVE_ERROR_INVALID);
     assert_string_equal(message.text, "shape (2147483648, 2147483648) has too many elements");
     assert_int_equal(varve_geometry_contiguous(3, hidden, &geometry, NULL), VARVE_ERROR_INVALID);
@@ -329,12 +320,11 @@ static void test_errors(void **state)
 }
 
 /* Numbers that nobody computed: no sum of them overflows. */
-static void test_check_of_any_numbers(void **state)
+TEST(test_check_of_any_numbers)
 {
     uint64_t random = test_first_seed(1);
     const int64_t odd[] = {INT64_MIN, INT64_MAX, -1, INT64_C(1) << 59, -(INT64_C(1) << 59), 0, 1, 2};
 
-    (void)state;
     for (unsigned round = 0; round < ROUNDS; round++) {
         struct varve_geometry geometry = {.ndim = (unsigned)random_below(&random, VARVE_DIMS_MAX + 2)};
 
@@ -352,11 +342,10 @@ static void test_check_of_any_numbers(void **state)
     }
 }
 
-static void test_types(void **state)
+TEST(test_types)
 {
     enum varve_dtype dtype;
 
-    (void)state;
     for (unsigned i = 0; i < VARVE_DTYPE_LIMIT; i++) {
         assert_int_equal(varve_dtype_find(varve_dtype_name((enum varve_dtype)i), &dtype), VARVE_OK);
         assert_int_equal(dtype, i);
@@ -365,19 +354,4 @@ static void test_types(void **state)
     assert_int_equal(varve_dtype_find("float", &dtype), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(varve_dtype_bytes(VARVE_DTYPE_LIMIT), 0);
     assert_string_equal(varve_dtype_name(VARVE_DTYPE_LIMIT), "?");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_count_range_contiguous),
-        cmocka_unit_test(test_slice_and_select),
-        cmocka_unit_test(test_reshape),
-        cmocka_unit_test(test_permute_and_expand),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_check_of_any_numbers),
-        cmocka_unit_test(test_types),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -265,21 +265,18 @@ static void test_recycled_block(void **state)
     rule_ok(held.ops->stream_destroy(pool->device, held.stream));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        STORAGE_RULES(pool_libc),
-        STORAGE_RULES(pool_host),
-        STORAGE_RULES(pool_apart),
-        POOL_CASE(test_device_copies, pool_sim),
-        POOL_CASE(test_peers, pool_sim),
-        RANDOM_RULES(pool_host),
-        RANDOM_RULES(pool_apart),
-        POOL_CASE(test_copies_are_done, pool_apart),
-        POOL_CASE(test_between_devices, pool_apart),
-        POOL_CASE(test_recycled_block, pool_apart),
-        POOL_CASE(test_batch_streams, pool_apart),
-    };
+static const struct CMUnitTest cases[] = {
+    STORAGE_RULES(pool_libc),
+    STORAGE_RULES(pool_host),
+    STORAGE_RULES(pool_apart),
+    POOL_CASE(test_device_copies, pool_sim),
+    POOL_CASE(test_peers, pool_sim),
+    RANDOM_RULES(pool_host),
+    RANDOM_RULES(pool_apart),
+    POOL_CASE(test_copies_are_done, pool_apart),
+    POOL_CASE(test_between_devices, pool_apart),
+    POOL_CASE(test_recycled_block, pool_apart),
+    POOL_CASE(test_batch_streams, pool_apart),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_CASES(cases)

@@ -3,10 +3,6 @@
  * Operators on storages in each kind of memory: the C library's, a pool on the host device, and a pool of a device that the
  * processor can't address and that has no kernels. The results are those of the operators on arrays, the refusals have their words.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "storage/storage.h"
@@ -183,11 +179,16 @@ static void check_memory(struct varve_memory *memory)
     operands_release(&operands);
 }
 
-static void test_all_operators(void **state)
+static int nothing_is_left(void **state)
+{
+    (void)state;
+    return varve_storage_live() == 0 ? 0 : -1;
+}
+
+TEST_WITH(test_all_operators, NULL, nothing_is_left)
 {
     struct pool pool, far;
 
-    (void)state;
     pool_open(&pool, false);
     pool_open(&far, true);
     assert_false(varve_memory_is_addressable(far.memory));
@@ -216,11 +217,10 @@ static void check_overlap(struct varve_memory *memory)
     varve_storage_release(whole, NULL);
 }
 
-static void test_overlap(void **state)
+TEST_WITH(test_overlap, NULL, nothing_is_left)
 {
     struct pool far;
 
-    (void)state;
     pool_open(&far, true);
     check_overlap(varve_memory_host());
     check_overlap(far.memory);
@@ -237,12 +237,11 @@ static void expect_refused(int error, int expected, const char *words)
     }
 }
 
-static void test_other_device(void **state)
+TEST_WITH(test_other_device, NULL, nothing_is_left)
 {
     struct operands near, away;
     struct pool far;
 
-    (void)state;
     pool_open(&far, true);
     operands_make(&near, varve_memory_host());
     operands_make(&away, far.memory);
@@ -277,46 +276,25 @@ static void check_refusals(struct varve_memory *memory)
     operands_release(&o);
 }
 
-static void test_refusals(void **state)
+TEST_WITH(test_refusals, NULL, nothing_is_left)
 {
     struct pool far;
 
-    (void)state;
     pool_open(&far, true);
     check_refusals(varve_memory_host());
     check_refusals(far.memory);
     pool_close(&far);
 }
 
-static void test_read_only(void **state)
+TEST_WITH(test_read_only, NULL, nothing_is_left)
 {
     const struct varve_foreign foreign = {
         .data = (void *)(uintptr_t)left, .bytes = sizeof(left), .is_read_only = true};
     struct varve_array array = array_of(left, 2, shape_34);
     struct varve_storage *fixed;
 
-    (void)state;
     assert_int_equal(varve_storage_wrap(&foreign, VARVE_DTYPE_F32, &array.geometry, NULL, &fixed, &message),
                      VARVE_OK);
     expect_refused(varve_storage_op_relu(fixed, fixed, 0, &message), VARVE_ERROR_PERMISSION, "only be read");
     varve_storage_release(fixed, NULL);
-}
-
-static int nothing_is_left(void **state)
-{
-    (void)state;
-    return varve_storage_live() == 0 ? 0 : -1;
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_all_operators, nothing_is_left),
-        cmocka_unit_test_teardown(test_overlap, nothing_is_left),
-        cmocka_unit_test_teardown(test_other_device, nothing_is_left),
-        cmocka_unit_test_teardown(test_refusals, nothing_is_left),
-        cmocka_unit_test_teardown(test_read_only, nothing_is_left),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

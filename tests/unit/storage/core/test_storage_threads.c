@@ -7,13 +7,10 @@
  */
 #include "support/storage/thread_rules.h"
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        THREAD_RULES(pool_libc),
-        THREAD_RULES(pool_host),
-        THREAD_RULES(pool_apart),
-    };
+static const struct CMUnitTest cases[] = {
+    THREAD_RULES(pool_libc),
+    THREAD_RULES(pool_host),
+    THREAD_RULES(pool_apart),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_CASES(cases)

@@ -58,7 +58,7 @@ SAME_SIZE(cublas_algorithm, cublasGemmAlgo_t);
     _Static_assert(__builtin_types_compatible_p(result(*) arguments, __typeof__(&(symbol))), #symbol);
 CUBLAS_LIST(SAME_FUNCTION)
 
-static void test_declarations(void **state)
+TEST(test_declarations)
 {
     (void)state; /* the compiler has compared them */
     assert_true(CUBLAS_VER_MAJOR >= 11);
@@ -74,10 +74,3 @@ static void test_declarations(void **state)
 }
 
 #endif
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_declarations)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

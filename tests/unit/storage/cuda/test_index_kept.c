@@ -72,13 +72,12 @@ static void put_check(const int32_t *list, const int64_t *rows, int64_t count, u
     assert_memory_equal(seen, last, sizeof(last));
 }
 
-static void test_equal_positions(void **state)
+TEST(test_equal_positions)
 {
     const int64_t whole[] = {ROWS, COLUMNS};
     float values[200 * COLUMNS], target[ROWS * COLUMNS];
     uint64_t random = 31;
 
-    (void)state;
     for (int round = 0; round < 500; round++) {
         int64_t rows[200], count = 1 + (int64_t)random_below(&random, 200), shape[] = {count, COLUMNS};
         uint64_t range = 1 + random_below(&random, ROWS);
@@ -103,7 +102,7 @@ static void test_equal_positions(void **state)
 }
 
 /* What is picked twice stays, and so does what one number is put to. */
-static void test_nothing_left_out(void **state)
+TEST(test_nothing_left_out)
 {
     int64_t picks[] = {7, -1, 7, 0}, four[] = {4};
     const int64_t whole[] = {ROWS};
@@ -115,7 +114,6 @@ static void test_nothing_left_out(void **state)
     const int32_t expected[] = {14, 2 * (ROWS - 1), 14, 0};
     struct varve_index_plan *plans[2];
 
-    (void)state;
     assert_int_equal(varve_index_plan_get(&array, &index, 1, &plans[0], &message), 0);
     assert_int_equal(varve_index_plan_fill(&array, &index, 1, one, &plans[1], &message), 0);
     for (unsigned i = 0; i < 2; i++) {
@@ -130,7 +128,7 @@ static void test_nothing_left_out(void **state)
 }
 
 /* A mask alone: ranks, then words. With axes around it the positions of its elements are listed. */
-static void test_masks(void **state)
+TEST(test_masks)
 {
     enum { SIZE = 5000, WIDTH = 3 };
     static bool mask[SIZE];
@@ -145,7 +143,6 @@ static void test_masks(void **state)
     struct kept kept;
     int64_t at = 0;
 
-    (void)state;
     for (int64_t i = 0; i < SIZE; i++) {
         mask[i] = random_below(&random, 3) != 0;
     }
@@ -173,15 +170,4 @@ static void test_masks(void **state)
     }
     free(kept.bytes);
     varve_index_plan_free(plan);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_positions),
-        cmocka_unit_test(test_nothing_left_out),
-        cmocka_unit_test(test_masks),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,11 +29,10 @@ static void division_check(uint32_t size, uint32_t index)
     }
 }
 
-static void test_divisions(void **state)
+TEST(test_divisions)
 {
     uint64_t random = 20;
 
-    (void)state;
     for (uint32_t size = 1; size < 3000; size++) {
         for (uint32_t index = 0; index < 300; index++) {
             division_check(size, index);
@@ -116,9 +115,8 @@ static void parts_check(unsigned ndim, const int64_t *shape, uint64_t walks)
     assert_int_equal(sum.walks, walks);
 }
 
-static void test_parts(void **state)
+TEST(test_parts)
 {
-    (void)state;
     parts_check(1, (const int64_t[]){1}, 1);
     parts_check(3, (const int64_t[]){3, 5, 7}, 1);
     parts_check(1, (const int64_t[]){INT32_MAX}, 1);
@@ -136,13 +134,12 @@ static int fail_at_second(const struct walk *walk, void *context)
     return ++*(int *)context == 2 ? VARVE_ERROR_IO : 0;
 }
 
-static void test_visits(void **state)
+TEST(test_visits)
 {
     const ptrdiff_t strides[] = {4, 4};
     struct elements_loop loop = loop_of(1, (const int64_t[]){INT64_C(1) << 34}, strides, strides);
     int visits = 0;
 
-    (void)state;
     assert_int_equal(walk_each(&loop, fail_at_second, &visits), VARVE_ERROR_IO);
     assert_int_equal(visits, 2);
     loop.shape[0] = 0;
@@ -160,14 +157,13 @@ static void unit_check(struct elements_loop loop, unsigned bytes, uint64_t also,
     assert_int_equal(loop.shape[ndim - 1], last_size);
 }
 
-static void test_units(void **state)
+TEST(test_units)
 {
     const ptrdiff_t rows[] = {96, 4}, odd_rows[] = {100, 4}, apart[] = {96, 8};
     const int64_t shape[] = {10, 24}, few[] = {10, 2};
     struct elements_loop shifted = loop_of(2, shape, rows, rows);
     struct elements_loop full = {.operands = 2, .ndim = VARVE_DIMS_MAX, .data = {(char *)1, (char *)1}};
 
-    (void)state;
     unit_check(loop_of(2, shape, rows, rows), 4, 0, 16, 2, 6);
     unit_check(loop_of(2, shape, rows, odd_rows), 4, 0, 4, 2, 24);
     unit_check(loop_of(2, shape, rows, rows), 4, 8, 8, 2, 12);
@@ -182,16 +178,4 @@ static void test_units(void **state)
         full.strides[0][i] = full.strides[1][i] = (ptrdiff_t)8 << i;
     }
     assert_int_equal(gpu_widen(&full, 2, 4, 0), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_divisions),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_visits),
-        cmocka_unit_test(test_units),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,9 +126,8 @@ static void copy_round(int round)
     compare("copy", round, &target);
 }
 
-static void test_copies_as_the_model(void **state)
+TEST(test_copies_as_the_model)
 {
-    (void)state;
     random_state = test_first_seed(11);
     for (int i = 0; i < ROUNDS; i++) {
         copy_round(i);
@@ -136,13 +135,12 @@ static void test_copies_as_the_model(void **state)
 }
 
 /* Large enough for tiles, of all element sizes, with sides that leave something beside the tiles. */
-static void test_transposes(void **state)
+TEST(test_transposes)
 {
     static const int64_t sides[][2] = {{64, 64}, {128, 65}, {63, 190}, {257, 16}, {3, 500}, {500, 3}};
     static const enum varve_dtype dtypes[] = {VARVE_DTYPE_I8, VARVE_DTYPE_F16, VARVE_DTYPE_I32,
                                               VARVE_DTYPE_I64};
 
-    (void)state;
     random_state = test_first_seed(12);
     for (size_t i = 0; i < sizeof(sides) / sizeof(sides[0]) * 4; i++) {
         const int64_t *shape = sides[i / 4];
@@ -231,9 +229,8 @@ static void convert_round(int round)
     compare("conversion", round, &target);
 }
 
-static void test_converts_as_the_model(void **state)
+TEST(test_converts_as_the_model)
 {
-    (void)state;
     random_state = test_first_seed(13);
     for (int i = 0; i < ROUNDS / 4; i++) {
         convert_round(i);
@@ -242,9 +239,8 @@ static void test_converts_as_the_model(void **state)
 
 /* ---- fill ---- */
 
-static void test_fills(void **state)
+TEST(test_fills)
 {
-    (void)state;
     random_state = test_first_seed(14);
     for (int round = 0; round < ROUNDS / 4; round++) {
         int64_t shape[VARVE_DIMS_MAX];
@@ -267,13 +263,12 @@ static void test_fills(void **state)
     }
 }
 
-static void test_fill_kinds(void **state)
+TEST(test_fill_kinds)
 {
     char bytes[8];
     struct varve_array one = {.data = bytes, .dtype = VARVE_DTYPE_I8};
     float f32;
 
-    (void)state;
     assert_int_equal(varve_array_fill(&one, (struct varve_scalar){VARVE_SCALAR_REAL, 0, -1e30}, NULL),
                      VARVE_OK);
     assert_int_equal(bytes[0], -128);
@@ -300,13 +295,12 @@ static void refuse_copy(struct varve_array target, struct varve_array source, co
     assert_memory_equal(memory, before, MEMORY_BYTES);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct varve_array row = {.data = memory, .dtype = VARVE_DTYPE_F32, .geometry = {{3}, {1}, 0, 1}};
     struct varve_array plane = {.data = memory, .dtype = VARVE_DTYPE_F32, .geometry = {{2, 4}, {4, 1}, 0, 2}};
     struct varve_array bad;
 
-    (void)state;
     random_state = test_first_seed(15);
     refuse_copy(plane, row, "shape (3,) can't be expanded to (2, 4)");
     refuse_copy(row, plane, "shape (2, 4) can't be expanded to (3,)");
@@ -333,16 +327,4 @@ static void test_refusals(void **state)
     refuse_copy(bad, plane, "size -1 of axis 1 is negative");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_copies_as_the_model),
-        cmocka_unit_test(test_transposes),
-        cmocka_unit_test(test_converts_as_the_model),
-        cmocka_unit_test(test_fills),
-        cmocka_unit_test(test_fill_kinds),
-        cmocka_unit_test(test_refusals),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_FILE(setup, teardown)

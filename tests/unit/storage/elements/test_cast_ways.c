@@ -54,11 +54,10 @@ static void compare_pair(enum varve_dtype target, enum varve_dtype source, const
     }
 }
 
-static void test_ways_agree(void **state)
+TEST(test_ways_agree)
 {
     char *elements = malloc(BYTES), *one = malloc(BYTES), *other = malloc(BYTES);
 
-    (void)state;
     random_state = test_first_seed(21);
     assert_true(elements != NULL && one != NULL && other != NULL);
     for (unsigned i = 0; i < VARVE_DTYPE_LIMIT * VARVE_DTYPE_LIMIT; i++) {
@@ -70,11 +69,4 @@ static void test_ways_agree(void **state)
     free(elements);
     free(one);
     free(other);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ways_agree)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,10 +4,6 @@
  * releases, by whatever thread, and tensors that can't be are refused. A producer of another library is played by the test.
  * Reads damaged input: tensors whose fields may be anything.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "storage/storage.h"
@@ -103,14 +99,13 @@ static struct varve_dlpack_managed *produce_unversioned(struct producer *produce
 
 /* ---- what an exported tensor says ---- */
 
-static void test_export(void **state)
+TEST_WITH(test_export, NULL, nothing_is_left)
 {
     struct varve_storage *storage, *view;
     struct varve_dlpack_versioned *tensor;
     struct varve_dlpack_managed *managed;
     const int64_t smaller[] = {1};
 
-    (void)state;
     assert_int_equal(varve_storage_zeros(NULL, VARVE_DTYPE_I16, 2, shape_23, &storage, &message), VARVE_OK);
     assert_int_equal(varve_storage_slice(storage, 1, VARVE_SLICE_NONE, 0, -1, &view, &message), VARVE_OK);
     assert_int_equal(varve_storage_to_dlpack(view, VARVE_DLPACK_STREAM_NONE, false, &tensor, &message),
@@ -143,7 +138,7 @@ static void test_export(void **state)
     release(storage);
 }
 
-static void test_export_types(void **state)
+TEST_WITH(test_export_types, NULL, nothing_is_left)
 {
     static const struct varve_dlpack_dtype expected[] = {
         {2, 64, 1}, {2, 32, 1}, {2, 16, 1}, {4, 16, 1}, {0, 64, 1},
@@ -151,7 +146,6 @@ static void test_export_types(void **state)
     };
     const int64_t empty[] = {3, 0};
 
-    (void)state;
     for (unsigned i = 0; i < VARVE_DTYPE_LIMIT; i++) {
         struct varve_dlpack_versioned *tensor;
         struct varve_storage *storage, *back;
@@ -173,14 +167,13 @@ static void test_export_types(void **state)
     }
 }
 
-static void test_export_copy(void **state)
+TEST_WITH(test_export_copy, NULL, nothing_is_left)
 {
     struct producer producer;
     struct varve_dlpack_versioned *source = produce(&producer), *tensor;
     struct varve_dlpack_managed *managed;
     struct varve_storage *storage, *transposed;
 
-    (void)state;
     source->flags = VARVE_DLPACK_READ_ONLY;
     assert_int_equal(varve_storage_from_dlpack(source, NULL, NULL, &storage, &message), VARVE_OK);
     assert_int_equal(varve_storage_transpose(storage, 0, 1, &transposed, &message), VARVE_OK);
@@ -201,7 +194,7 @@ static void test_export_copy(void **state)
     managed->deleter(managed);
 }
 
-static void test_export_errors(void **state)
+TEST_WITH(test_export_errors, NULL, nothing_is_left)
 {
     struct varve_sim_options sim = {.capacity_bytes = 64 * MIB};
     struct varve_alloc_options options;
@@ -211,7 +204,6 @@ static void test_export_errors(void **state)
     struct varve_memory *memory;
     struct varve_alloc *alloc;
 
-    (void)state;
     assert_int_equal(varve_storage_zeros(NULL, VARVE_DTYPE_F64, 2, shape_23, &storage, &message), VARVE_OK);
     for (int64_t stream = 0; stream < 3; stream++) {
         assert_int_equal(varve_storage_to_dlpack(storage, stream, false, &tensor, &message),
@@ -256,7 +248,7 @@ static void *export_and_look(void *context)
     return NULL;
 }
 
-static void test_export_waits(void **state)
+TEST_WITH(test_export_waits, NULL, nothing_is_left)
 {
     const struct varve_host_options host = {.limit_bytes = 64 * MIB};
     struct varve_alloc_options options;
@@ -266,7 +258,6 @@ static void test_export_waits(void **state)
     pthread_t thread;
     uint64_t addr;
 
-    (void)state;
     varve_alloc_options_init(&options);
     assert_int_equal(varve_host_open(&host, &options.device, &message), VARVE_OK);
     assert_int_equal(varve_alloc_open(&options, &alloc, &message), VARVE_OK);
@@ -306,13 +297,12 @@ static void expect(struct varve_storage *storage, size_t count, const float *exp
     release(copy);
 }
 
-static void test_import_forms(void **state)
+TEST_WITH(test_import_forms, NULL, nothing_is_left)
 {
     struct producer producer;
     struct varve_dlpack_versioned *tensor = produce(&producer);
     struct varve_storage *storage;
 
-    (void)state;
     tensor->tensor.strides = NULL; /* contiguous */
     tensor->version.minor = 99;
     assert_int_equal(varve_storage_from_dlpack(tensor, NULL, NULL, &storage, &message), VARVE_OK);
@@ -361,7 +351,7 @@ static void test_import_forms(void **state)
     producer_delete(&producer);
 }
 
-static void test_import_read_only(void **state)
+TEST_WITH(test_import_read_only, NULL, nothing_is_left)
 {
     const struct varve_scalar one = {.kind = VARVE_SCALAR_INTEGER, .integer = 1};
     struct producer producer;
@@ -369,7 +359,6 @@ static void test_import_read_only(void **state)
     struct varve_dlpack_managed *managed;
     struct varve_storage *storage, *view, *copy;
 
-    (void)state;
     tensor->flags = VARVE_DLPACK_READ_ONLY;
     assert_int_equal(varve_storage_from_dlpack(tensor, NULL, NULL, &storage, &message), VARVE_OK);
     assert_int_equal(varve_storage_select(storage, 0, 0, &view, &message), VARVE_OK);
@@ -483,7 +472,7 @@ static void beyond_the_end(struct varve_dlpack_versioned *tensor)
     tensor->tensor.data = (void *)(UINTPTR_MAX - 7);
 }
 
-static void test_import_errors(void **state)
+TEST_WITH(test_import_errors, NULL, nothing_is_left)
 {
     static const struct {
         void (*damage)(struct varve_dlpack_versioned *tensor);
@@ -514,7 +503,6 @@ static void test_import_errors(void **state)
         {beyond_the_end, VARVE_ERROR_INVALID, "the tensor's elements lie beyond all memory"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct producer producer;
         struct varve_dlpack_versioned *tensor = produce(&producer);
@@ -534,12 +522,11 @@ static void test_import_errors(void **state)
 }
 
 /* Any bits in any field: refused with one call of the deleter, or a storage that hangs together, whose memory is not looked at. */
-static void test_import_anything(void **state)
+TEST_WITH(test_import_anything, NULL, nothing_is_left)
 {
     uint64_t random = test_first_seed(31);
     unsigned taken = 0;
 
-    (void)state;
     for (unsigned round = 0; round < 20000; round++) {
         struct producer producer;
         struct varve_dlpack_versioned *tensor = produce(&producer);
@@ -671,9 +658,8 @@ static void release_in_order(unsigned number, bool is_versioned)
     assert_int_equal(varve_storage_live(), 0);
 }
 
-static void test_every_order(void **state)
+TEST_WITH(test_every_order, NULL, nothing_is_left)
 {
-    (void)state;
     for (unsigned number = 0; number < 6 * 5 * 4 * 3 * 2; number++) {
         release_in_order(number, true);
         release_in_order(number, false);
@@ -721,9 +707,8 @@ static void *work(void *context)
 }
 
 /* Each has a handle of its own; whoever is last, the deleter is called once. */
-static void test_threads(void **state)
+TEST_WITH(test_threads, NULL, nothing_is_left)
 {
-    (void)state;
     for (unsigned round = 0; round < 20; round++) {
         struct handle handles[HANDLES];
         struct worker workers[HANDLES];
@@ -741,23 +726,4 @@ static void test_threads(void **state)
         assert_int_equal(producer.deleted, 1);
         assert_int_equal(varve_storage_live(), 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_export, nothing_is_left),
-        cmocka_unit_test_teardown(test_export_types, nothing_is_left),
-        cmocka_unit_test_teardown(test_export_copy, nothing_is_left),
-        cmocka_unit_test_teardown(test_export_errors, nothing_is_left),
-        cmocka_unit_test_teardown(test_export_waits, nothing_is_left),
-        cmocka_unit_test_teardown(test_import_forms, nothing_is_left),
-        cmocka_unit_test_teardown(test_import_read_only, nothing_is_left),
-        cmocka_unit_test_teardown(test_import_errors, nothing_is_left),
-        cmocka_unit_test_teardown(test_import_anything, nothing_is_left),
-        cmocka_unit_test_teardown(test_every_order, nothing_is_left),
-        cmocka_unit_test_teardown(test_threads, nothing_is_left),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,10 +3,6 @@
  * DLPack's tensors in a CUDA device's memory, on a fake driver: which streams are made to wait for which, what a block waits for
  * when it is freed, and which device a tensor may lie in. Elements are never looked at.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "storage/storage.h"
@@ -89,13 +85,12 @@ static void export_for(struct pool *pool, int64_t stream, uint64_t producer, uin
     assert_int_equal(varve_storage_live(), 0);
 }
 
-static void test_streams(void **state)
+TEST(test_streams)
 {
     struct varve_dlpack_versioned *tensor;
     struct varve_storage *storage;
     struct pool pool;
 
-    (void)state;
     pool_open(&pool);
     export_for(&pool, VARVE_DLPACK_STREAM_NONE, STREAM, 0);
     export_for(&pool, VARVE_DLPACK_STREAM_LEGACY, STREAM, 0);
@@ -116,14 +111,13 @@ static void test_streams(void **state)
 }
 
 /* The consumer's stream may still use the block when the consumer gives it back: nobody else gets it before. */
-static void test_block_waits_for_the_consumer(void **state)
+TEST(test_block_waits_for_the_consumer)
 {
     struct varve_dlpack_versioned *tensor;
     struct varve_storage *storage;
     struct pool pool;
     void *data;
 
-    (void)state;
     pool_open(&pool);
     storage = made(&pool, STREAM);
     data = varve_storage_data(storage);
@@ -143,11 +137,10 @@ static void test_block_waits_for_the_consumer(void **state)
 }
 
 /* A driver that fails somewhere: an error or a tensor, and nothing is lost. */
-static void test_failing_driver(void **state)
+TEST(test_failing_driver)
 {
     bool has_failed = true;
 
-    (void)state;
     for (uint64_t call = 1; has_failed; call++) {
         struct varve_dlpack_versioned *tensor;
         struct varve_storage *storage;
@@ -174,13 +167,12 @@ static void test_failing_driver(void **state)
     }
 }
 
-static void test_import(void **state)
+TEST(test_import)
 {
     struct varve_dlpack_versioned *tensor;
     struct varve_storage *storage, *imported;
     struct pool pool;
 
-    (void)state;
     pool_open(&pool);
     storage = made(&pool, STREAM);
     assert_int_equal(varve_storage_to_dlpack(storage, STREAM, false, &tensor, &message), VARVE_OK);
@@ -244,7 +236,7 @@ static void last_transfer_is(const char *name, uint64_t target, uint64_t source)
 }
 
 /* It is filled, copied from and to, and viewed, by the device of the memory that was given with it. */
-static void test_memory_of_others(void **state)
+TEST(test_memory_of_others)
 {
     const struct varve_scalar three = {.kind = VARVE_SCALAR_INTEGER, .integer = 3};
     struct varve_storage *imported, *row, *host, *own;
@@ -252,7 +244,6 @@ static void test_memory_of_others(void **state)
     struct pool pool;
     uint64_t addr;
 
-    (void)state;
     pool_open(&pool);
     deletions = 0;
     addr = fake_add(FAKE_SEGMENT, 0, FAKE_UNIT);
@@ -279,13 +270,12 @@ static void test_memory_of_others(void **state)
 }
 
 /* A tensor that lies where the driver knows of no memory: what touches its elements is refused. */
-static void test_memory_of_nobody(void **state)
+TEST(test_memory_of_nobody)
 {
     struct varve_dlpack_versioned tensor = tensor_at(UINT64_C(0x123456789000));
     struct varve_storage *imported;
     struct pool pool;
 
-    (void)state;
     pool_open(&pool);
     assert_int_equal(varve_storage_from_dlpack(&tensor, pool.memory, NULL, &imported, &message), VARVE_OK);
     assert_int_equal(varve_storage_fill(imported, (struct varve_scalar){.kind = VARVE_SCALAR_BOOL}, &message),
@@ -298,15 +288,4 @@ static void test_memory_of_nobody(void **state)
     assert_non_null(
         strstr(message.text, "an allocator on CUDA device 2, and was given that of another device"));
     pool_close(&pool);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_streams),          cmocka_unit_test(test_block_waits_for_the_consumer),
-        cmocka_unit_test(test_failing_driver),   cmocka_unit_test(test_import),
-        cmocka_unit_test(test_memory_of_others), cmocka_unit_test(test_memory_of_nobody),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -453,11 +453,10 @@ static void check_set(struct scene *scene, const char *where)
     free(expected);
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
     uint64_t seed = test_first_seed(7);
     unsigned compared = 0, advanced = 0;
-    (void)state;
 
     for (unsigned i = 0; i < 20000; i++, seed++) {
         struct scene scene;
@@ -512,7 +511,7 @@ static void refuse(const struct varve_index *indices, unsigned count, const char
     assert_ptr_equal(plan, untouched);
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
     struct varve_index seven = {.kind = VARVE_INDEX_INTEGER, .start = 7};
     struct varve_index one = {.kind = VARVE_INDEX_INTEGER, .start = 1};
@@ -524,7 +523,6 @@ static void test_errors(void **state)
     struct varve_index short_mask = {.kind = VARVE_INDEX_MASK, .array = array_of(mask, VARVE_DTYPE_BOOL, 4)};
     struct varve_index no_mask = {.kind = VARVE_INDEX_MASK, .array = array_of(mask, VARVE_DTYPE_U8, 4)};
     struct varve_index unknown = {.kind = (enum varve_index_kind)77};
-    (void)state;
 
     refuse(&seven, 1, "index 7 is out of bounds for axis 0 with size 5");
     refuse((struct varve_index[]){one, seven}, 2, "index 7 is out of bounds for axis 1 with size 2");
@@ -602,7 +600,7 @@ static void check_bad(enum varve_dtype dtype, int64_t count, int64_t place, int6
 }
 
 /* One bad index in every place, of values that differ from good ones in few bits only. */
-static void test_bad_places(void **state)
+TEST(test_bad_places)
 {
     static const int64_t values[] = {
         4,
@@ -633,7 +631,6 @@ static void test_bad_places(void **state)
     };
     static const enum varve_dtype types[] = {VARVE_DTYPE_I64, VARVE_DTYPE_I32, VARVE_DTYPE_I16,
                                              VARVE_DTYPE_I8, VARVE_DTYPE_U8};
-    (void)state;
 
     for (unsigned i = 0; i < sizeof(values) / sizeof(*values); i++) {
         for (unsigned j = 0; j < sizeof(types) / sizeof(*types); j++) {
@@ -648,7 +645,7 @@ static void test_bad_places(void **state)
 }
 
 /* Of equal indices the last one wins, also where values are converted. */
-static void test_last_wins(void **state)
+TEST(test_last_wins)
 {
     int64_t positions[4] = {1, 0, 1, -1};
     int16_t values[4] = {10, 20, 30, 40};
@@ -657,7 +654,6 @@ static void test_last_wins(void **state)
                        value = array_of(values, VARVE_DTYPE_I16, 4);
     struct varve_index index = {.kind = VARVE_INDEX_ARRAY, .array = array_of(positions, VARVE_DTYPE_I64, 4)};
     struct varve_index_plan *plan;
-    (void)state;
 
     assert_int_equal(varve_index_plan_set(&target, &index, 1, &value, &plan, NULL), VARVE_OK);
     assert_int_equal(plan->kind, VARVE_PLAN_SCATTER);
@@ -670,15 +666,4 @@ static void test_last_wins(void **state)
     assert_true(data[0] == 20 && data[1] == 40);
     varve_index_plan_free(plan);
     varve_index_plan_free(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_bad_places),
-        cmocka_unit_test(test_last_wins),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

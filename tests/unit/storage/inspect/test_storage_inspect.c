@@ -3,10 +3,6 @@
  * What is said of storages: in the C library's memory and in a pool's, of views, with names that JSON must escape; texts that do not fit
  * are cut, and their length is told.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "storage/storage.h"
@@ -47,13 +43,12 @@ static cJSON *json_of(const struct varve_storage *storage)
     return object;
 }
 
-static void test_text(void **state)
+TEST(test_text)
 {
     struct varve_storage *storage, *view;
     struct varve_storage_info info;
     char text[512], expected[512];
 
-    (void)state;
     assert_int_equal(varve_storage_empty(&(struct varve_storage_options){.name = "weights"}, VARVE_DTYPE_F32,
                                          2, shape, &storage, &message),
                      VARVE_OK);
@@ -76,7 +71,7 @@ static void test_text(void **state)
     varve_storage_release(storage, NULL);
 }
 
-static void test_json(void **state)
+TEST(test_json)
 {
     struct varve_storage_options options = {.name = "a \"b\"\n\xff\xc3\xa9"};
     struct varve_storage *storage, *view;
@@ -86,7 +81,6 @@ static void test_json(void **state)
     const cJSON *block;
     cJSON *object;
 
-    (void)state;
     assert_int_equal(
         varve_sim_open(&(struct varve_sim_options){.index = 3, .capacity_bytes = 64 * MIB}, &device, NULL),
         VARVE_OK);
@@ -118,14 +112,4 @@ static void test_json(void **state)
     assert_int_equal(varve_memory_close(options.memory, &message), VARVE_OK);
     varve_alloc_close(alloc);
     device->ops->close(device);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_json),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

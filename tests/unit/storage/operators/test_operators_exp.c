@@ -74,11 +74,10 @@ static void f64_check(void)
 }
 
 /* Every so many of all bit patterns; VARVE_LONG=1 takes seven times as many. */
-static void test_f32_everywhere(void **state)
+TEST(test_f32_everywhere)
 {
     uint32_t step = getenv("VARVE_LONG") != NULL ? 1001 : 7001;
 
-    (void)state;
     for (uint64_t bits = 0; bits < UINT64_C(1) << 32; bits += (uint64_t)step * COUNT) {
         for (uint32_t i = 0; i < COUNT; i++) {
             uint32_t one = (uint32_t)bits + i * step;
@@ -89,13 +88,12 @@ static void test_f32_everywhere(void **state)
     }
 }
 
-static void test_f64_everywhere(void **state)
+TEST(test_f64_everywhere)
 {
     static const struct {
         double least, most;
     } ranges[] = {{-1, 1}, {-40, 40}, {-750, 720}, {-746, -707}, {709, 710}, {-1e-8, 1e-8}, {-745.2, -744.3}};
 
-    (void)state;
     random_state = test_first_seed(36);
     for (unsigned round = 0; round < 20; round++) {
         for (unsigned range = 0; range < sizeof(ranges) / sizeof(ranges[0]); range++) {
@@ -116,7 +114,7 @@ static void test_f64_everywhere(void **state)
 }
 
 /* The numbers next to each other around those where a result changes its kind. */
-static void test_borders(void **state)
+TEST(test_borders)
 {
     static const double borders[] = {0,
                                      0x1.62e42fefa39efp9 /* infinity in f64 */,
@@ -127,7 +125,6 @@ static void test_borders(void **state)
                                      -87.34,
                                      1};
 
-    (void)state;
     for (unsigned border = 0; border < sizeof(borders) / sizeof(borders[0]); border++) {
         float low = (float)borders[border], high = low;
         double low_64 = borders[border], high_64 = low_64;
@@ -145,13 +142,12 @@ static void test_borders(void **state)
     }
 }
 
-static void test_exact(void **state)
+TEST(test_exact)
 {
     static const double given[] = {0, -0.0, (double)INFINITY, (double)-INFINITY, 1e300, -1e300};
     static const double expected[] = {1, 1, (double)INFINITY, 0, (double)INFINITY, 0};
     const int count = (int)(sizeof(given) / sizeof(given[0]));
 
-    (void)state;
     for (int i = 0; i < COUNT; i++) {
         numbers.f64[i] = i % (count + 1) == count ? (double)NAN : given[i % (count + 1)];
     }
@@ -163,16 +159,4 @@ static void test_exact(void **state)
             assert_true(results.f64[i] == expected[i % (count + 1)] && !signbit(results.f64[i]));
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_f32_everywhere),
-        cmocka_unit_test(test_f64_everywhere),
-        cmocka_unit_test(test_borders),
-        cmocka_unit_test(test_exact),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

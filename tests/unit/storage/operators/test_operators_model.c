@@ -277,9 +277,8 @@ static void binary_round(int round)
     memory_compare(varve_operator_name(operators[number].operation), dtype, round);
 }
 
-static void test_binary(void **state)
+TEST(test_binary)
 {
-    (void)state;
     random_state = test_first_seed(31);
     for (int i = 0; i < ROUNDS; i++) {
         binary_round(i);
@@ -287,9 +286,8 @@ static void test_binary(void **state)
     rounds_check(ROUNDS / 2);
 }
 
-static void test_relu(void **state)
+TEST(test_relu)
 {
-    (void)state;
     random_state = test_first_seed(32);
     for (int round = 0; round < ROUNDS / 3; round++) {
         enum varve_dtype dtype = (enum varve_dtype)below(VARVE_DTYPE_BOOL);
@@ -376,9 +374,8 @@ static void reduction_round(int round)
     memory_compare(is_max ? "max" : "sum", dtype, round);
 }
 
-static void test_reductions(void **state)
+TEST(test_reductions)
 {
-    (void)state;
     random_state = test_first_seed(33);
     for (int i = 0; i < ROUNDS / 2; i++) {
         reduction_round(i);
@@ -455,9 +452,8 @@ static void matmul_round(int round)
     memory_compare("matmul", dtype, round);
 }
 
-static void test_matmul(void **state)
+TEST(test_matmul)
 {
-    (void)state;
     random_state = test_first_seed(34);
     for (int i = 0; i < ROUNDS; i++) {
         matmul_round(i);
@@ -468,13 +464,12 @@ static void test_matmul(void **state)
 /* ---- generators ---- */
 
 /* Into any view as into contiguous memory, which a copy then brings there. */
-static void test_generators(void **state)
+TEST(test_generators)
 {
     const struct varve_scalar start = {.kind = VARVE_SCALAR_INTEGER, .integer = 3};
     const struct varve_scalar step = {.kind = VARVE_SCALAR_REAL, .real = 0.5};
     static double whole_memory[3000];
 
-    (void)state;
     random_state = test_first_seed(35);
     for (int round = 0; round < ROUNDS / 4; round++) {
         struct varve_array whole = {.data = whole_memory, .dtype = (enum varve_dtype)below(4)};
@@ -509,19 +504,10 @@ static void test_generators(void **state)
     rounds_check(ROUNDS / 5);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
-    (void)state;
     assert_string_equal(varve_operator_name(VARVE_OPERATOR_MATMUL), "matmul");
     assert_string_equal(varve_operator_name(VARVE_OPERATOR_LIMIT), "?");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_binary), cmocka_unit_test(test_relu),       cmocka_unit_test(test_reductions),
-        cmocka_unit_test(test_matmul), cmocka_unit_test(test_generators), cmocka_unit_test(test_names),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_FILE(setup, teardown)

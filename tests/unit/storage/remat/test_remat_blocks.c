@@ -43,11 +43,8 @@ static void test_output_evicted_in_its_run(void **state)
     varve_remat_blocks_close(blocks);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        POOL_CASE(test_output_evicted_in_its_run, pool_sim),
-    };
+static const struct CMUnitTest cases[] = {
+    POOL_CASE(test_output_evicted_in_its_run, pool_sim),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_CASES(cases)

@@ -53,21 +53,18 @@ static void play_all(bool has_views, bool has_wide_views)
     assert_true(failures < programs);
 }
 
-static void test_programs(void **state)
+TEST(test_programs)
 {
-    (void)state;
     play_all(false, false);
 }
 
-static void test_views(void **state)
+TEST(test_views)
 {
-    (void)state;
     play_all(true, false);
 }
 
-static void test_wide_views(void **state)
+TEST(test_wide_views)
 {
-    (void)state;
     play_all(true, true);
 }
 
@@ -96,9 +93,8 @@ static void expect_victim(const char *heuristic, uint64_t cost_ns, uint32_t expe
     varve_remat_close(remat);
 }
 
-static void test_equal_scores(void **state)
+TEST(test_equal_scores)
 {
-    (void)state;
     expect_victim("size", 5, 3);
     expect_victim("ab-local", 5, 2); /* the fourth costs more */
     expect_victim("ab-local", 0, 0);
@@ -124,11 +120,10 @@ static void expect_open(const char *heuristic, enum varve_remat_search search, b
     varve_remat_close(remat);
 }
 
-static void test_refused_options(void **state)
+TEST(test_refused_options)
 {
     const int invalid = VARVE_ERROR_INVALID;
 
-    (void)state;
     expect_open("dtr", VARVE_REMAT_SEARCH_KINETIC, true, VARVE_REMAT_DEALLOC_EAGER, 0);
     expect_open("lru", VARVE_REMAT_SEARCH_KINETIC, false, VARVE_REMAT_DEALLOC_IGNORE, 0);
     expect_open("lru", VARVE_REMAT_SEARCH_SAMPLE, false, VARVE_REMAT_DEALLOC_EAGER, invalid);
@@ -154,7 +149,7 @@ static void expect_refused(struct varve_remat *remat, struct varve_remat_op op)
     assert_memory_equal(&before, &after, sizeof(before));
 }
 
-static void test_refused_operators(void **state)
+TEST(test_refused_operators)
 {
     uint32_t output = 0;
     const struct varve_remat_op good = {.sizes = (const uint64_t[]){1, 2},
@@ -166,7 +161,6 @@ static void test_refused_operators(void **state)
     struct varve_remat *remat;
     uint32_t outputs[2];
 
-    (void)state;
     varve_remat_options_init(&options);
     options.remat_limit_ns = 9;
     assert_int_equal(varve_remat_open(&options, &remat, NULL), 0);
@@ -190,15 +184,4 @@ static void test_refused_operators(void **state)
         assert_int_equal(varve_remat_materialize(remat, outputs[0], NULL), i == 0 ? 0 : VARVE_ERROR_FULL);
     }
     varve_remat_close(remat);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_programs),        cmocka_unit_test(test_views),
-        cmocka_unit_test(test_wide_views),      cmocka_unit_test(test_equal_scores),
-        cmocka_unit_test(test_refused_options), cmocka_unit_test(test_refused_operators),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,33 +41,29 @@ static void play_all(enum varve_remat_search search, uint64_t steps)
     }
 }
 
-static void test_programs(void **state)
+TEST(test_programs)
 {
-    (void)state;
     play_all(VARVE_REMAT_SEARCH_SCAN, 1500);
 }
 
-static void test_programs_sample(void **state)
+TEST(test_programs_sample)
 {
-    (void)state;
     play_all(VARVE_REMAT_SEARCH_SAMPLE, 800);
 }
 
-static void test_programs_kinetic(void **state)
+TEST(test_programs_kinetic)
 {
-    (void)state;
     play_all(VARVE_REMAT_SEARCH_KINETIC, 800);
 }
 
 /* A window of tensors moves over up to 50,000 operators, some of them views of a constant: what the planner keeps does not grow. */
-static void test_forgets(void **state)
+TEST(test_forgets)
 {
     static const struct {
         const char *heuristic;
         uint64_t operators;
     } programs[] = {{"dtr", 12000}, {"dtr-eq", 50000}, {"lru", 5000}};
 
-    (void)state;
     for (unsigned i = 0; i < 3; i++) {
         struct remat_world_options options = {.heuristic = programs[i].heuristic,
                                               .budget = 12000,
@@ -124,13 +120,12 @@ static uint32_t make(struct varve_remat *remat, const uint32_t *input, uint64_t 
 }
 
 /* Views of a storage that lives on are forgotten one by one. */
-static void test_views_of_a_constant(void **state)
+TEST(test_views_of_a_constant)
 {
     struct varve_remat *remat = open_live("dtr", VARVE_REMAT_UNLIMITED);
     uint32_t constant = make(remat, NULL, 100, false);
     struct varve_remat_counters first, last;
 
-    (void)state;
     varve_remat_drop_recipe(remat, constant);
     for (unsigned i = 0; i < 10000; i++) {
         uint32_t view = make(remat, &constant, 0, true), used = make(remat, &view, 10, false);
@@ -152,11 +147,10 @@ static void test_views_of_a_constant(void **state)
 }
 
 /* A view that is pinned needs none of what its storage was made from. */
-static void test_pinned_views(void **state)
+TEST(test_pinned_views)
 {
     static const char *const names[] = {"dtr", "dtr-eq"};
 
-    (void)state;
     for (unsigned i = 0; i < 2; i++) {
         struct varve_remat *remat = open_live(names[i], VARVE_REMAT_UNLIMITED);
         uint32_t weights = make(remat, NULL, 100, false);
@@ -187,7 +181,7 @@ static void test_pinned_views(void **state)
 }
 
 /* Sums of costs end with an error, however they grow: by operators, by their outputs, by recomputation. */
-static void test_sums_of_costs(void **state)
+TEST(test_sums_of_costs)
 {
     const uint64_t sizes[] = {1, 1, 1, 1};
     const int32_t aliases[] = {-1, -1, -1, -1};
@@ -196,7 +190,6 @@ static void test_sums_of_costs(void **state)
     uint32_t outputs[4], last, more;
     int error = 0;
 
-    (void)state;
     for (unsigned i = 0; i < 2; i++) {
         struct varve_remat *remat = open_live(i == 0 ? "dtr" : "dtr-eq", VARVE_REMAT_UNLIMITED);
 
@@ -232,14 +225,13 @@ static void test_sums_of_costs(void **state)
 }
 
 /* All of a chain is evicted, and its end is wanted again. */
-static void test_deep_chain(void **state)
+TEST(test_deep_chain)
 {
     static const struct {
         const char *heuristic;
         uint32_t length;
     } chains[] = {{"dtr-local", 100000}, {"dtr-eq", 100000}, {"dtr", 2000}};
 
-    (void)state;
     for (unsigned i = 0; i < 3; i++) {
         struct varve_remat *remat = open_live(chains[i].heuristic, VARVE_REMAT_UNLIMITED);
         uint32_t *chain = malloc(chains[i].length * sizeof(*chain));
@@ -267,7 +259,7 @@ static void test_deep_chain(void **state)
 }
 
 /* What a failure says would do does, and one byte less does not; a failure changes nothing. */
-static void test_figure(void **state)
+TEST(test_figure)
 {
     struct varve_remat *remat = open_live("dtr", 100);
     uint32_t pinned = make(remat, NULL, 40, false), input = make(remat, NULL, 30, false), output;
@@ -280,7 +272,6 @@ static void test_figure(void **state)
     struct varve_message message;
     struct varve_remat_counters before, after;
 
-    (void)state;
     varve_remat_pin(remat, pinned);
     make(remat, NULL, 30, false);
     for (unsigned i = 0; i < 2; i++) {
@@ -302,7 +293,7 @@ static void test_figure(void **state)
 }
 
 /* An output that was forgotten is no duplicate when its operator runs again. */
-static void test_forgotten_output(void **state)
+TEST(test_forgotten_output)
 {
     struct varve_remat *remat = open_live("dtr", VARVE_REMAT_UNLIMITED);
     const struct varve_remat_op op = {.sizes = (const uint64_t[]){10, 20, 40},
@@ -312,7 +303,6 @@ static void test_forgotten_output(void **state)
     uint32_t outputs[3];
     struct varve_remat_counters c;
 
-    (void)state;
     assert_int_equal(varve_remat_compute(remat, &op, outputs, NULL), 0);
     varve_remat_release(remat, outputs[1]);
     assert_int_equal(varve_remat_evict(remat, outputs[0], NULL), 0);
@@ -327,35 +317,15 @@ static void test_forgotten_output(void **state)
 }
 
 /* A search that the heuristic can't be searched by is a scan, whenever it is asked for. */
-static void test_search_of_another_heuristic(void **state)
+TEST(test_search_of_another_heuristic)
 {
     struct varve_remat *remat = open_live("lru", 100);
     uint32_t tensors[9];
 
-    (void)state;
     varve_remat_set_search(remat, VARVE_REMAT_SEARCH_SAMPLE);
     for (unsigned i = 0; i < 9; i++) {
         tensors[i] = make(remat, NULL, 12, false);
         assert_true(i < 8 || !varve_remat_is_defined(remat, tensors[0]));
     }
     varve_remat_close(remat);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_programs),
-        cmocka_unit_test(test_programs_sample),
-        cmocka_unit_test(test_programs_kinetic),
-        cmocka_unit_test(test_forgets),
-        cmocka_unit_test(test_views_of_a_constant),
-        cmocka_unit_test(test_pinned_views),
-        cmocka_unit_test(test_sums_of_costs),
-        cmocka_unit_test(test_deep_chain),
-        cmocka_unit_test(test_figure),
-        cmocka_unit_test(test_forgotten_output),
-        cmocka_unit_test(test_search_of_another_heuristic),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 /*
  * Memory for the planner's own tables runs out: malloc and realloc in this program, which stand before the C library's, refuse
  * one request. The operation says so, whatever it was in, and so does everything after it; nothing is lost, nothing crashes.
+ * Program of its own: it defines malloc, realloc.
  */
 #include "programs.h"
 #include "storage/remat/planner.h"
@@ -77,7 +78,7 @@ static bool play(const struct remat_world_options *options, uint64_t seed, uint6
     return refusals > before;
 }
 
-static void test_each_request(void **state)
+TEST(test_each_request)
 {
     static const struct {
         const char *heuristic;
@@ -86,7 +87,6 @@ static void test_each_request(void **state)
                     {"dtr-eq", VARVE_REMAT_SEARCH_KINETIC}, {"dtr-eq", VARVE_REMAT_SEARCH_SAMPLE},
                     {"dtr-union", VARVE_REMAT_SEARCH_SCAN}, {"lru", VARVE_REMAT_SEARCH_SCAN}};
 
-    (void)state;
     for (unsigned i = 0; i < sizeof(planners) / sizeof(planners[0]); i++) {
         for (unsigned j = 0; j < 2; j++) {
             struct remat_world_options options = {.heuristic = planners[i].heuristic,
@@ -105,13 +105,4 @@ static void test_each_request(void **state)
             assert_true(nth > 100);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_request),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,9 +21,8 @@ static uint64_t bits_of(double value)
     return bits;
 }
 
-static void test_quotients(void **state)
+TEST(test_quotients)
 {
-    (void)state;
     for (unsigned i = 0; i < sizeof(quotients) / sizeof(quotients[0]); i++) {
         score_wide den = (score_wide)quotients[i].den_high << 64 | quotients[i].den_low;
         double quotient = score_round((struct score){.num = quotients[i].num, .den = den});
@@ -53,11 +52,10 @@ static int against_middle(int64_t num, score_wide den, double quotient)
 }
 
 /* Quotients near 1, so that 128 bits hold both sides: rounded up and down as they should be, ties to even. */
-static void test_nearest(void **state)
+TEST(test_nearest)
 {
     uint64_t random = test_first_seed(1);
 
-    (void)state;
     for (unsigned i = 0; i < 200000; i++) {
         uint64_t den = (random_next(&random) >> 2 | UINT64_C(1) << 61) + random_below(&random, 3);
         int64_t num = (int64_t)(den - random_below(&random, UINT64_C(1) << (1 + random_below(&random, 60))));
@@ -73,9 +71,8 @@ static void test_nearest(void **state)
     }
 }
 
-static void test_choices(void **state)
+TEST(test_choices)
 {
-    (void)state;
     for (unsigned i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
         struct twister twister = {.next = 0};
         uint32_t later = 0;
@@ -89,15 +86,4 @@ static void test_choices(void **state)
         }
         assert_int_equal(later, choices[i].later);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quotients),
-        cmocka_unit_test(test_nearest),
-        cmocka_unit_test(test_choices),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,13 +44,12 @@ static uint32_t add_op(struct remat_graph *graph)
 
 /* ---- pool ---- */
 
-static void test_pool(void **state)
+TEST(test_pool)
 {
     struct remat_graph graph = {0};
     struct remat_pool pool = {0};
     uint32_t model[STORAGES + 8] = {0}, count = 0;
 
-    (void)state;
     random_state = test_first_seed(1);
     while (graph.storage_count < STORAGES) {
         add_op(&graph);
@@ -91,14 +90,13 @@ static void test_pool(void **state)
 
 /* ---- tournament ---- */
 
-static void test_tournament(void **state)
+TEST(test_tournament)
 {
     struct remat_tournament tournament = {0};
     struct tournament_entry entries[STORAGES];
     bool is_in[STORAGES] = {false};
     double now = 0;
 
-    (void)state;
     random_state = test_first_seed(1);
     for (unsigned i = 0; i < STEPS; i++) {
         uint32_t number = below(1 + i / 50 < STORAGES ? 1 + i / 50 : STORAGES), winner;
@@ -249,14 +247,13 @@ static void grow(struct remat_classes *classes, struct remat_graph *graph, struc
     }
 }
 
-static void test_classes(void **state)
+TEST(test_classes)
 {
     struct remat_graph graph = {.has_neighbours = true};
     struct remat_classes classes = {.unused = VARVE_REMAT_NONE};
     struct naive *naive = calloc(1, sizeof(*naive));
     struct varve_message message;
 
-    (void)state;
     random_state = test_first_seed(1);
     grow(&classes, &graph, naive);
     for (unsigned i = 0; i < STEPS / 4; i++) {
@@ -278,15 +275,4 @@ static void test_classes(void **state)
     free(naive);
     classes_free(&classes);
     graph_free(&graph);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_tournament),
-        cmocka_unit_test(test_classes),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,9 +162,8 @@ static void check_walks(struct reach *reach, const struct remat_graph *graph, un
 }
 
 /* Graphs of all densities and widths, with views that lead back, sparse ones of more than 64 words. */
-static void test_walks(void **state)
+TEST(test_walks)
 {
-    (void)state;
     random_state = test_first_seed(1);
     for (unsigned i = 0; i < 120; i++) {
         struct remat_graph graph = {0};
@@ -237,9 +236,8 @@ static void make(struct remat_regions *regions, struct remat_graph *graph, uint3
 }
 
 /* Operators come in between; more than 64 are made at once. */
-static void test_regions(void **state)
+TEST(test_regions)
 {
-    (void)state;
     random_state = test_first_seed(1);
     for (unsigned i = 0; i < 20; i++) {
         struct remat_graph graph = {0};
@@ -269,14 +267,4 @@ static void test_regions(void **state)
         regions_free(&regions);
         graph_free(&graph);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_walks),
-        cmocka_unit_test(test_regions),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

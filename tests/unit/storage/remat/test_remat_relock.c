@@ -98,12 +98,11 @@ static void assert_unlocked(const struct watch *watch)
 }
 
 /* A view that fails while its storage is locked goes at once, and its operator with it: whoever has it as `user` may free it. */
-static void test_failed_view_of_locked(void **state)
+TEST(test_failed_view_of_locked)
 {
     struct watch watch;
     uint32_t base, view = 0;
 
-    (void)state;
     open_watched(&watch, VARVE_REMAT_UNLIMITED);
     base = make(&watch, NULL, 0, 10);
     varve_remat_lock(watch.remat, base);
@@ -150,12 +149,11 @@ static void evict_all(const struct watch *watch)
 }
 
 /* 40 that wait and two of 35 in the chain do not go into 100. Inputs repeat, and two are of one storage. */
-static void test_chain_beside_a_locked_input(void **state)
+TEST(test_chain_beside_a_locked_input)
 {
     struct program program;
     struct watch watch;
 
-    (void)state;
     for (unsigned stumbles = 0; stumbles < 2; stumbles++) {
         open_watched(&watch, 100);
         make_program(&watch, &program);
@@ -181,13 +179,12 @@ static void test_chain_beside_a_locked_input(void **state)
 }
 
 /* Whichever run fails: no lock is left, and the next attempt works. */
-static void test_failures_while_unlocked(void **state)
+TEST(test_failures_while_unlocked)
 {
     struct program program;
     struct watch watch;
     uint64_t runs = 0, seen = 0;
 
-    (void)state;
     open_watched(&watch, 100);
     make_program(&watch, &program);
     for (uint64_t which = 1; runs == 0; which++) {
@@ -208,12 +205,11 @@ static void test_failures_while_unlocked(void **state)
 }
 
 /* Two constants of one memory count once: what is beside them can still be evicted. */
-static void test_memory_in_common(void **state)
+TEST(test_memory_in_common)
 {
     struct watch watch;
     uint32_t constants[2];
 
-    (void)state;
     open_watched(&watch, 100);
     constants[0] = make(&watch, NULL, 0, 40);
     varve_remat_drop_recipe(watch.remat, constants[0]);
@@ -231,12 +227,11 @@ static void test_memory_in_common(void **state)
 }
 
 /* Random programs whose values show a wrong recomputation, in hardly more memory than an operator takes. */
-static void test_programs(void **state)
+TEST(test_programs)
 {
     static const char *const heuristics[] = {"dtr", "dtr-eq", "lru", "size"};
     uint64_t seed = test_first_seed(1), unlocked = 0;
 
-    (void)state;
     for (unsigned i = 0; i < 16; i++) {
         const struct remat_world_options options = {.heuristic = heuristics[i % 4],
                                                     .budget = 2000 + 250 * (i / 4),
@@ -264,17 +259,4 @@ static void test_programs(void **state)
         assert_true(is_right);
     }
     assert_true(unlocked > 100);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chain_beside_a_locked_input),
-        cmocka_unit_test(test_failures_while_unlocked),
-        cmocka_unit_test(test_memory_in_common),
-        cmocka_unit_test(test_programs),
-        cmocka_unit_test(test_failed_view_of_locked),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

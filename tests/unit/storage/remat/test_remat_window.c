@@ -135,9 +135,8 @@ static void check(struct varve_remat *remat, const struct memory *memory, uint64
     }
 }
 
-static void test_all_runs(void **state)
+TEST(test_all_runs)
 {
-    (void)state;
     random_state = test_first_seed(1);
     for (unsigned i = 0; i < 300; i++) {
         struct memory memory = {.count = 0};
@@ -151,13 +150,4 @@ static void test_all_runs(void **state)
         assert_int_equal(varve_remat_check(remat, NULL), 0);
         varve_remat_close(remat);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_runs),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

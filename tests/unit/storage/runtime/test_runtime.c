@@ -4,12 +4,9 @@
  */
 #include "support/storage/runtime_rules.h"
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RUNTIME_RULES(pool_host),
-        RUNTIME_RULES(pool_apart),
-    };
+static const struct CMUnitTest cases[] = {
+    RUNTIME_RULES(pool_host),
+    RUNTIME_RULES(pool_apart),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_CASES(cases)

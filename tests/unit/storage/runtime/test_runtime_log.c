@@ -281,12 +281,9 @@ static void test_killed(void **state)
         .initial_state = (void *)(uintptr_t)&pool_host                                                      \
     }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        LOG_CASE(test_played),   LOG_CASE(test_training), LOG_CASE(test_names),
-        LOG_CASE(test_not_utf8), LOG_CASE(test_no_file),  LOG_CASE(test_killed),
-    };
+static const struct CMUnitTest cases[] = {
+    LOG_CASE(test_played),   LOG_CASE(test_training), LOG_CASE(test_names),
+    LOG_CASE(test_not_utf8), LOG_CASE(test_no_file),  LOG_CASE(test_killed),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_CASES(cases)

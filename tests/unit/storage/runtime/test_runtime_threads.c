@@ -55,12 +55,9 @@ static void test_threads(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        POOL_CASE(test_threads, pool_host),
-        POOL_CASE(test_threads, pool_apart),
-    };
+static const struct CMUnitTest cases[] = {
+    POOL_CASE(test_threads, pool_host),
+    POOL_CASE(test_threads, pool_apart),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_CASES(cases)

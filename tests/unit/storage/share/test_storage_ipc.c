@@ -4,12 +4,11 @@
  */
 #include "support/storage/ipc_rules.h"
 
-static void test_what_is_no_block(void **state)
+TEST(test_what_is_no_block)
 {
     struct varve_storage *storage;
     struct varve_storage_ipc ipc = {.bytes = 8};
 
-    (void)state;
     rule_ok(varve_storage_empty(NULL, VARVE_DTYPE_U8, 0, NULL, &storage, &rule_message));
     assert_int_equal(varve_storage_ipc_export(storage, &ipc, &rule_message), VARVE_ERROR_INVALID);
     assert_int_equal(varve_storage_ipc_open(varve_memory_host(), &ipc, &storage, &rule_message),
@@ -17,14 +16,16 @@ static void test_what_is_no_block(void **state)
     rule_release(storage);
 }
 
+static const struct CMUnitTest rules[] = {
+    IPC_RULES(pool_host),
+    IPC_RULES(pool_apart),
+};
+
+TEST_CASES(rules)
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        IPC_RULES(pool_host),
-        IPC_RULES(pool_apart),
-        cmocka_unit_test(test_what_is_no_block),
-    };
     int status = ipc_part(argc, argv);
 
-    return status >= 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
+    return status >= 0 ? status : test_file_run("test_storage_ipc");
 }

@@ -2,10 +2,6 @@
 /*
  * Shared memory between processes, also when one of them is killed, and mapped files in each mode. Nothing is left in /dev/shm.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "storage/storage.h"
@@ -61,7 +57,7 @@ static void write_and_wait(int ready)
     _exit(1);
 }
 
-static void test_a_process_is_killed(void **state)
+TEST_WITH(test_a_process_is_killed, prepare, nothing_is_left)
 {
     const int64_t shape[] = {10, 10};
     struct varve_storage *storage, *other;
@@ -69,7 +65,6 @@ static void test_a_process_is_killed(void **state)
     int ready[2], status;
     pid_t child;
 
-    (void)state;
     assert_int_equal(pipe(ready), 0);
     assert_int_equal(varve_storage_shared_create(name, VARVE_DTYPE_I32, 2, shape, &storage, &message),
                      VARVE_OK);
@@ -96,14 +91,13 @@ static void test_a_process_is_killed(void **state)
     assert_int_equal(varve_storage_shared_attach(name, true, &other, &message), VARVE_ERROR_NOT_FOUND);
 }
 
-static void test_shared_errors(void **state)
+TEST_WITH(test_shared_errors, prepare, nothing_is_left)
 {
     const int64_t shape[] = {4}, negative[] = {-4};
     struct varve_storage *storage, *second = NULL;
     uint32_t huge = 3000;
     int fd;
 
-    (void)state;
     assert_int_equal(varve_storage_shared_unlink(name, &message), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(varve_storage_shared_create("a/b", VARVE_DTYPE_U8, 1, shape, &second, &message),
                      VARVE_ERROR_INVALID);
@@ -167,11 +161,10 @@ static void set_element(struct varve_storage *storage, int64_t index, int16_t va
     memcpy((char *)varve_storage_data(storage) + index * 2, &value, sizeof(value));
 }
 
-static void test_modes(void **state)
+TEST_WITH(test_modes, prepare, nothing_is_left)
 {
     struct varve_storage *storage, *copy, *view;
 
-    (void)state;
     storage = map_file("w+", 0, 3000);
     assert_int_equal(file_size(), 6000);
     assert_int_equal(element(storage, 2999), 0);
@@ -215,11 +208,10 @@ static void refuse(struct varve_file file, int64_t count, int error, const char 
     assert_int_equal(file_size(), size);
 }
 
-static void test_file_errors(void **state)
+TEST_WITH(test_file_errors, prepare, nothing_is_left)
 {
     struct varve_storage *storage;
 
-    (void)state;
     refuse((struct varve_file){.path = path, .mode = "r"}, 4, VARVE_ERROR_NOT_FOUND, "can't be opened");
     refuse((struct varve_file){.path = path}, 4, VARVE_ERROR_NOT_FOUND, "can't be opened");
     release(map_file("w+", 0, 9));
@@ -239,17 +231,4 @@ static void test_file_errors(void **state)
     assert_int_equal(varve_storage_empty(NULL, VARVE_DTYPE_U8, 0, NULL, &storage, &message), VARVE_OK);
     assert_int_equal(varve_storage_flush(storage, &message), VARVE_ERROR_INVALID);
     release(storage);
-}
-
-int main(void)
-{
-#define SHARE_TEST(function) cmocka_unit_test_setup_teardown(function, prepare, nothing_is_left)
-    const struct CMUnitTest tests[] = {
-        SHARE_TEST(test_a_process_is_killed),
-        SHARE_TEST(test_shared_errors),
-        SHARE_TEST(test_modes),
-        SHARE_TEST(test_file_errors),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

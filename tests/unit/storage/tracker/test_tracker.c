@@ -6,13 +6,10 @@
  */
 #include "support/storage/tracker_rules.h"
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TRACKER_RULES(pool_libc),
-        TRACKER_RULES(pool_host),
-        TRACKER_RULES(pool_apart),
-    };
+static const struct CMUnitTest cases[] = {
+    TRACKER_RULES(pool_libc),
+    TRACKER_RULES(pool_host),
+    TRACKER_RULES(pool_apart),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_CASES(cases)

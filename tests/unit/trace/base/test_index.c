@@ -3,10 +3,6 @@
  * The growing array, the hash index and the map of ranges against naive models: a list that is searched from end to end, an
  * array of all keys, an array of all addresses.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/random.h"
@@ -88,11 +84,10 @@ static void intern_all(struct index *index, unsigned steps, uint64_t hash_mask, 
     free(entries);
 }
 
-static void test_index_against_list(void **state)
+TEST(test_index_against_list)
 {
     static const uint64_t masks[] = {UINT64_MAX, 0xff, 0}; /* good hashes, poor ones, one for all */
     uint64_t random = 1;
-    (void)state;
     for (size_t i = 0; i < sizeof(masks) / sizeof(masks[0]); i++) {
         struct index index = {0};
         intern_all(&index, ENTRIES_MAX, masks[i], &random);
@@ -102,10 +97,9 @@ static void test_index_against_list(void **state)
     }
 }
 
-static void test_hash_depends_on_everything(void **state)
+TEST(test_hash_depends_on_everything)
 {
     unsigned char bytes[KEY_BYTES_MAX] = {0};
-    (void)state;
     for (size_t length = 0; length < sizeof(bytes); length++) {
         uint64_t hash = index_hash(bytes, length, 1);
         assert_int_equal(index_hash(bytes, length, 1), hash);
@@ -119,11 +113,10 @@ static void test_hash_depends_on_everything(void **state)
     }
 }
 
-static void test_array_keeps_and_clears(void **state)
+TEST(test_array_keeps_and_clears)
 {
     uint32_t *array = NULL;
     size_t capacity = 0;
-    (void)state;
     for (size_t index = 0; index < 100000; index = index * 3 / 2 + 1) {
         size_t before = capacity;
         if (index >= capacity) {
@@ -154,9 +147,8 @@ static uint64_t random_state; /* seeded by each test */
 
 /* ---- the index by key ---- */
 
-static void test_index_as_array(void **state)
+TEST(test_index_as_array)
 {
-    (void)state;
     enum { ADDRESSES = 3000 };
     static uint64_t ids[ADDRESSES];
     struct index index = {0};
@@ -194,9 +186,8 @@ static void test_index_as_array(void **state)
 }
 
 /* The promise of 64 bytes per live block, also while the table is doubled. */
-static void test_index_bytes(void **state)
+TEST(test_index_bytes)
 {
-    (void)state;
     struct index index = {0};
     uint64_t slots_before = 0;
     for (uint64_t i = 1; i <= 200000; i++) {
@@ -225,9 +216,8 @@ static int expect_range(void *context, const struct range *range)
     return 0;
 }
 
-static void test_ranges_as_pages(void **state)
+TEST(test_ranges_as_pages)
 {
-    (void)state;
     static uint64_t pages[PAGES];
     struct ranges ranges = {0};
     uint64_t covered = 0;
@@ -266,17 +256,4 @@ static void test_ranges_as_pages(void **state)
     assert_int_equal(cells, covered);
     assert_true(ranges.leaf_count > 4);
     ranges_clear(&ranges);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_index_against_list),
-        cmocka_unit_test(test_hash_depends_on_everything),
-        cmocka_unit_test(test_array_keeps_and_clears),
-        cmocka_unit_test(test_index_as_array),
-        cmocka_unit_test(test_index_bytes),
-        cmocka_unit_test(test_ranges_as_pages),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

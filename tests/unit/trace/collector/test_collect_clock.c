@@ -76,11 +76,10 @@ static void add_jittery_anchors(struct collect_clock *clock, size_t count)
     }
 }
 
-static void test_no_anchor_and_one_anchor(void **state)
+TEST(test_no_anchor_and_one_anchor)
 {
     struct collect_clock clock;
 
-    (void)state;
     assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_MONOTONIC), VARVE_OK);
     assert_int_equal(collect_clock_ns(&clock, 12345), 12345);
     add(&clock, 1000, 500);
@@ -90,11 +89,10 @@ static void test_no_anchor_and_one_anchor(void **state)
     collect_clock_close(&clock);
 }
 
-static void test_a_stretch_goes_on_at_the_rate_before_it(void **state)
+TEST(test_a_stretch_goes_on_at_the_rate_before_it)
 {
     struct collect_clock clock;
 
-    (void)state;
     assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
     add(&clock, 1000, 7000);
     add(&clock, 3000, 8000);                               /* 0.5 ns a tick: holds before and after */
@@ -114,11 +112,10 @@ static void test_a_stretch_goes_on_at_the_rate_before_it(void **state)
     collect_clock_close(&clock);
 }
 
-static void test_the_same_moment_twice_is_one_anchor(void **state)
+TEST(test_the_same_moment_twice_is_one_anchor)
 {
     struct collect_clock clock;
 
-    (void)state;
     assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
     add(&clock, 1000, 100);
     add(&clock, 2000, 600);
@@ -129,12 +126,11 @@ static void test_the_same_moment_twice_is_one_anchor(void **state)
     collect_clock_close(&clock);
 }
 
-static void test_against_linear_search(void **state)
+TEST(test_against_linear_search)
 {
     struct collect_clock clock;
     uint64_t first, span;
 
-    (void)state;
     random_state = 3;
     assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
     add_jittery_anchors(&clock, 1500);
@@ -152,13 +148,12 @@ static void test_against_linear_search(void **state)
     collect_clock_close(&clock);
 }
 
-static void test_grows_with_ticks(void **state)
+TEST(test_grows_with_ticks)
 {
     struct collect_clock clock;
     uint64_t ticks;
     int64_t before = INT64_MIN;
 
-    (void)state;
     random_state = 5;
     assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
     add_jittery_anchors(&clock, 300);
@@ -183,11 +178,10 @@ static void test_grows_with_ticks(void **state)
 }
 
 /* The hint of the search belongs to a clock that has grown since: it must not be believed blindly. */
-static void test_new_anchor_between_questions(void **state)
+TEST(test_new_anchor_between_questions)
 {
     struct collect_clock clock;
 
-    (void)state;
     random_state = 9;
     assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
     for (int i = 0; i < 2000; i++) {
@@ -210,13 +204,12 @@ static void test_new_anchor_between_questions(void **state)
 }
 
 /* Years of uptime: the sums must not lose the last digits. */
-static void test_large_values_stay_exact(void **state)
+TEST(test_large_values_stay_exact)
 {
     struct collect_clock clock;
     uint64_t ticks = UINT64_C(1) << 62;
     int64_t mono_ns = INT64_C(1) << 60;
 
-    (void)state;
     assert_int_equal(collect_clock_open(&clock, VARVE_CLOCK_TSC), VARVE_OK);
     add(&clock, ticks, mono_ns);
     add(&clock, ticks + 3000000000U, mono_ns + 1000000000);
@@ -285,9 +278,8 @@ static void check_on_this_machine(enum varve_clock_kind kind)
     }
 }
 
-static void test_error_on_this_machine(void **state)
+TEST(test_error_on_this_machine)
 {
-    (void)state;
     check_on_this_machine(VARVE_CLOCK_MONOTONIC);
     if (collect_clock_choose() == VARVE_CLOCK_TSC) {
         check_on_this_machine(VARVE_CLOCK_TSC);
@@ -295,33 +287,16 @@ static void test_error_on_this_machine(void **state)
 }
 
 /* Wall-clock time is stored beside: it must be that of the same moment. */
-static void test_anchor_names_one_moment(void **state)
+TEST(test_anchor_names_one_moment)
 {
     struct collect_clock clock;
     struct timespec real;
     int64_t offset;
 
-    (void)state;
     assert_int_equal(collect_clock_open(&clock, collect_clock_choose()), VARVE_OK);
     assert_int_equal(collect_clock_anchor(&clock), VARVE_OK);
     clock_gettime(CLOCK_REALTIME, &real);
     offset = (int64_t)real.tv_sec * 1000000000 + real.tv_nsec - monotonic_ns();
     assert_true(llabs(clock.anchors[0].real_ns - clock.anchors[0].mono_ns - offset) < 50000000);
     collect_clock_close(&clock);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_anchor_and_one_anchor),
-        cmocka_unit_test(test_a_stretch_goes_on_at_the_rate_before_it),
-        cmocka_unit_test(test_the_same_moment_twice_is_one_anchor),
-        cmocka_unit_test(test_against_linear_search),
-        cmocka_unit_test(test_grows_with_ticks),
-        cmocka_unit_test(test_new_anchor_between_questions),
-        cmocka_unit_test(test_large_values_stay_exact),
-        cmocka_unit_test(test_error_on_this_machine),
-        cmocka_unit_test(test_anchor_names_one_moment),
-    };
-    return cmocka_run_group_tests_name("collect_clock", tests, NULL, NULL);
 }

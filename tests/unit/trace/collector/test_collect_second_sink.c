@@ -36,14 +36,13 @@ static void expect_event(const struct sink_log *log, uint32_t process, uint32_t 
     assert_string_equal(text, expected);
 }
 
-static void test_emits_what_the_workload_did_not(void **state)
+TEST(test_emits_what_the_workload_did_not)
 {
     struct lab *lab = lab_begin();
     struct sink_log *log = lab_sink(lab, 0);
     struct ring_header *one, *other;
     int32_t pid = lab_living(lab);
 
-    (void)state;
     hand_process(lab, pid);
     one = hand_ring(lab, 1, 64);
     other = hand_ring(lab, 1, 64);
@@ -76,13 +75,12 @@ static void test_emits_what_the_workload_did_not(void **state)
 }
 
 /* A killed thread leaves records of handlers in their slots, the first of which is filed. */
-static void test_orphans_have_numbers(void **state)
+TEST(test_orphans_have_numbers)
 {
     struct lab *lab = lab_begin();
     struct sink_log *log = lab_sink(lab, 0);
     struct ring_header *ring;
 
-    (void)state;
     hand_process(lab, lab_dead());
     ring = hand_ring(lab, 1, 64);
     hand_flagged(ring, VARVE_KIND_MARK_BEGIN, lab->begin + 1, 1);
@@ -99,13 +97,12 @@ static void test_orphans_have_numbers(void **state)
 }
 
 /* A spill file that is gone: what was in it keeps its numbers. */
-static void test_unreadable_records_have_numbers(void **state)
+TEST(test_unreadable_records_have_numbers)
 {
     struct lab *lab = lab_begin();
     struct sink_log *log = lab_sink(lab, 0);
     struct ring_header *ring;
 
-    (void)state;
     hand_process(lab, lab_living(lab));
     ring = hand_ring(lab, 1, 64);
     hand_emit(ring, VARVE_KIND_MARK_BEGIN, lab->begin + 1, 0, 1);
@@ -204,13 +201,12 @@ static void make_lives(struct lab *lab)
     ring->state = RING_STATE_RETIRED;
 }
 
-static void test_emits_the_rows_of_the_database(void **state)
+TEST(test_emits_the_rows_of_the_database)
 {
     struct lab *lab = lab_begin();
     struct sink_log *log = lab_sink(lab, 0);
     char text[128];
 
-    (void)state;
     emit_meta(lab);
     make_lives(lab);
     lab_rounds(lab, 10000000);
@@ -228,14 +224,13 @@ static void test_emits_the_rows_of_the_database(void **state)
 }
 
 /* Dropped at the very end: no record speaks of them, so no number does. */
-static void test_lost_at_the_end(void **state)
+TEST(test_lost_at_the_end)
 {
     struct lab *lab = lab_begin();
     struct sink_log *log = lab_sink(lab, 0);
     struct ring_header *ring;
     char text[128];
 
-    (void)state;
     hand_process(lab, lab_dead());
     ring = hand_ring(lab, 1, 64);
     hand_emit(ring, VARVE_KIND_MARK_BEGIN, lab->begin + 1, 0, 1);
@@ -252,13 +247,12 @@ static void test_lost_at_the_end(void **state)
 
 /* ---- a trace that begins in mid-run ---- */
 
-static void test_everything_again(void **state)
+TEST(test_everything_again)
 {
     struct lab *lab = lab_begin();
     struct sink_log *log = lab_sink(lab, 1);
     unsigned meta, clocks, records;
 
-    (void)state;
     emit_meta(lab);
     make_lives(lab);
     hand_process(lab, lab_dead());
@@ -293,12 +287,11 @@ static void test_everything_again(void **state)
 }
 
 /* The library's threads live on when a collector is gone: what they say then must not go into its memory. */
-static void test_trace_begins_after_the_end(void **state)
+TEST(test_trace_begins_after_the_end)
 {
     struct lab *lab = lab_begin();
     struct sink_log *log = lab_sink(lab, 1);
 
-    (void)state;
     assert_true(sink_start(log));
     collector_close(lab->collector);
     session_directory_remove(&lab->collector->directory);
@@ -310,14 +303,13 @@ static void test_trace_begins_after_the_end(void **state)
 
 /* ---- without a database, without a library ---- */
 
-static void test_without_database(void **state)
+TEST(test_without_database)
 {
     struct lab *lab = lab_begin();
     struct session_directory directory = lab->collector->directory;
     struct sink_log *log;
     char path[DIRECTORY_PATH_BYTES + 16];
 
-    (void)state;
     collector_close(lab->collector);
     snprintf(path, sizeof(path), "rm -f '%.1000s'/trace.db*", directory.path);
     assert_int_equal(system(path), 0);
@@ -350,14 +342,13 @@ static void test_without_database(void **state)
     lab_sink_end(lab, log);
 }
 
-static void test_no_library(void **state)
+TEST(test_no_library)
 {
     static const char *const paths[] = {"/nonexistent.so", VARVE_BUILD_DIR "/programs/lib_callback.so",
                                         SINK_FAKE};
     struct lab *lab = lab_begin();
     struct sink_log *log = sink_log_open(lab->folder);
 
-    (void)state;
     log->version = SINK_INTERFACE_VERSION + 1;
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
         lab->message.text[0] = '\0';
@@ -372,20 +363,4 @@ static void test_no_library(void **state)
     lab_expect(lab, "SELECT count(*) FROM event", 3);
     assert_int_equal(log->record_count + log->fact_count, 0);
     lab_sink_end(lab, log);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_emits_what_the_workload_did_not),
-        cmocka_unit_test(test_orphans_have_numbers),
-        cmocka_unit_test(test_unreadable_records_have_numbers),
-        cmocka_unit_test(test_emits_the_rows_of_the_database),
-        cmocka_unit_test(test_lost_at_the_end),
-        cmocka_unit_test(test_everything_again),
-        cmocka_unit_test(test_trace_begins_after_the_end),
-        cmocka_unit_test(test_without_database),
-        cmocka_unit_test(test_no_library),
-    };
-    return cmocka_run_group_tests_name("collect_sink", tests, NULL, NULL);
 }

@@ -64,7 +64,7 @@ static void expect_callsites(const struct sink_log *log, int32_t pid, unsigned t
     assert_int_equal(next, times * count);
 }
 
-static void test_call_sites(void **state)
+TEST(test_call_sites)
 {
     struct lab *lab = lab_begin();
     struct sink_log *log = lab_sink(lab, 1);
@@ -72,7 +72,6 @@ static void test_call_sites(void **state)
     struct ring_header *ring;
     struct writer writer;
 
-    (void)state;
     hand_process(lab, pid);
     ring = hand_ring(lab, 1, 64);
     writer = callsite_file_of(lab, 1);
@@ -97,7 +96,7 @@ static void test_call_sites(void **state)
 }
 
 /* Written over after it was taken, with counts that no entry can have: then it is not emitted again. */
-static void test_damaged_afterwards(void **state)
+TEST(test_damaged_afterwards)
 {
     const struct callsite_file_module module = {
         .base = 1, .end = 2, .build_id_bytes = UINT16_MAX, .path_bytes = 1};
@@ -110,7 +109,6 @@ static void test_damaged_afterwards(void **state)
     uint64_t pc = 0x10100;
     struct writer writer;
 
-    (void)state;
     hand_process(lab, lab_living(lab));
     writer = callsite_file_of(lab, 1);
     put_module(&writer, 0, 0x10000, 0x1000, 0, "/bin/x", "id");
@@ -132,13 +130,4 @@ static void test_damaged_afterwards(void **state)
     assert_int_equal(sink_facts(log, "callsite "), 2 + 1);
     fclose(writer.stream);
     lab_sink_end(lab, log);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_call_sites),
-        cmocka_unit_test(test_damaged_afterwards),
-    };
-    return cmocka_run_group_tests_name("collect_sink_sites", tests, NULL, NULL);
 }

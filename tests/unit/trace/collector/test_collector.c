@@ -61,13 +61,12 @@ static void expect_marks(const struct lab *lab, int64_t last)
 /* ---- the ends of processes and rings ---- */
 
 /* SIGKILL in the middle of the sixth event. */
-static void test_killed_in_the_middle(void **state)
+TEST(test_killed_in_the_middle)
 {
     struct lab *lab = lab_begin();
     pid_t pid = lab_living(lab);
     struct ring_header *ring;
 
-    (void)state;
     hand_process(lab, pid)->parent_pid = (int32_t)getpid();
     ring = hand_ring(lab, 1, 64);
     emit_marks(lab, ring, 1, 5);
@@ -84,12 +83,11 @@ static void test_killed_in_the_middle(void **state)
 }
 
 /* How a child ended arrives by waitpid, maybe before its page was seen. */
-static void test_exit_status_that_comes_first(void **state)
+TEST(test_exit_status_that_comes_first)
 {
     struct lab *lab = lab_begin();
     pid_t pid = lab_dead();
 
-    (void)state;
     collect_process_reaped(lab->collector, pid, 3 << 8, 0);
     hand_process(lab, pid)->parent_pid = (int32_t)getpid();
     emit_marks(lab, hand_ring(lab, 1, 64), 1, 3);
@@ -100,12 +98,11 @@ static void test_exit_status_that_comes_first(void **state)
 }
 
 /* A second image under the same pid that began at the same time: exec. */
-static void test_exec_replaces(void **state)
+TEST(test_exec_replaces)
 {
     struct lab *lab = lab_begin();
     pid_t pid = lab_living(lab);
 
-    (void)state;
     hand_process(lab, pid)->start_ticks_proc = 77;
     lab->controls[0]->state = PROCESS_STATE_EXECUTING;
     strcpy(lab->controls[0]->exec_path, "/bin/other");
@@ -124,13 +121,12 @@ static void test_exec_replaces(void **state)
 }
 
 /* A thread's ring goes while its process lives, and its number does not come back. */
-static void test_retired_ring_goes(void **state)
+TEST(test_retired_ring_goes)
 {
     struct lab *lab = lab_begin();
     struct ring_header *ring;
     bool is_pending;
 
-    (void)state;
     hand_process(lab, lab_living(lab));
     ring = hand_ring(lab, 1, 64);
     emit_marks(lab, ring, 1, 4);
@@ -153,12 +149,11 @@ static void test_retired_ring_goes(void **state)
 
 /* ---- space ---- */
 
-static void test_space_is_handed_back_after_the_commit(void **state)
+TEST(test_space_is_handed_back_after_the_commit)
 {
     struct lab *lab = lab_begin();
     struct ring_header *ring;
 
-    (void)state;
     hand_process(lab, lab_living(lab));
     ring = hand_ring(lab, 1, 1024);
     emit_marks(lab, ring, 1, 20);
@@ -180,13 +175,12 @@ static void test_space_is_handed_back_after_the_commit(void **state)
 
 /* ---- what was lost ---- */
 
-static void test_losses_are_in_the_rows(void **state)
+TEST(test_losses_are_in_the_rows)
 {
     struct lab *lab = lab_begin();
     struct process_control *control;
     struct ring_header *ring;
 
-    (void)state;
     control = hand_process(lab, lab_dead());
     ring = hand_ring(lab, 1, 64);
     emit_marks(lab, ring, 1, 5);
@@ -246,7 +240,7 @@ static void emit_folded(struct lab *lab, struct ring_header *ring, struct ring_h
                                      FOLDED});
 }
 
-static void test_folded_records(void **state)
+TEST(test_folded_records)
 {
     static const uint8_t kinds[] = {VARVE_KIND_SEGMENT_ALLOC,  VARVE_KIND_SPLIT,          VARVE_KIND_ALLOC,
                                     VARVE_KIND_FREE_REQUESTED, VARVE_KIND_FREE_COMPLETED, VARVE_KIND_MERGE,
@@ -254,7 +248,6 @@ static void test_folded_records(void **state)
     struct lab *lab = lab_begin();
     struct ring_header *ring, *other;
 
-    (void)state;
     hand_process(lab, lab_dead());
     ring = hand_ring(lab, 1, 64);
     other = hand_ring(lab, 1, 64);
@@ -286,13 +279,12 @@ static void test_folded_records(void **state)
 }
 
 /* Events of handlers that were put aside when their thread was killed; late events; both have their flags. */
-static void test_nested_and_late_events(void **state)
+TEST(test_nested_and_late_events)
 {
     struct lab *lab = lab_begin();
     struct process_control *control;
     struct ring_header *ring, *late;
 
-    (void)state;
     control = hand_process(lab, lab_dead());
     ring = hand_ring(lab, 1, 64);
     emit_marks(lab, ring, 1, 2);
@@ -364,9 +356,8 @@ static void die_and_recover(unsigned commits, bool takes_more, bool has_orphans)
     lab_end(lab);
 }
 
-static void test_recover_stores_each_event_once(void **state)
+TEST(test_recover_stores_each_event_once)
 {
-    (void)state;
     die_and_recover(0, false, false);
     die_and_recover(0, true, false);
     die_and_recover(1, false, false);
@@ -375,7 +366,7 @@ static void test_recover_stores_each_event_once(void **state)
 }
 
 /* It died between the commit and the release: the ring still shows what the database has already. */
-static void test_death_between_commit_and_release(void **state)
+TEST(test_death_between_commit_and_release)
 {
     struct lab *lab = lab_begin();
     struct varve_collect_result result;
@@ -383,7 +374,6 @@ static void test_death_between_commit_and_release(void **state)
     char directory[128];
     pid_t pid = lab_living(lab);
 
-    (void)state;
     LAB_OK(lab, store_meta_integer(lab->collector->store, "trace_id",
                                    (int64_t)lab->collector->directory.control->trace_id));
     hand_process(lab, pid);
@@ -434,9 +424,8 @@ static struct varve_record odd_record(uint64_t *random, uint64_t ticks)
     return record;
 }
 
-static void test_odd_records(void **state)
+TEST(test_odd_records)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++) {
         struct lab *lab = lab_begin();
         struct ring_header *rings[3];
@@ -471,12 +460,11 @@ static void test_odd_records(void **state)
 }
 
 /* Threads come and go all the time, more of them than are open at once. */
-static void test_many_short_rings(void **state)
+TEST(test_many_short_rings)
 {
     struct lab *lab = lab_begin();
     uint64_t at = 0;
 
-    (void)state;
     hand_process(lab, lab_living(lab));
     for (unsigned round = 0; round < 25; round++) {
         for (unsigned i = 0; i < 12; i++) {
@@ -500,23 +488,4 @@ static void test_many_short_rings(void **state)
     lab_expect(lab, "SELECT count(*) FROM thread", 300);
     assert_false(has_file(lab, true, "p1.r300"));
     lab_end(lab);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_in_the_middle),
-        cmocka_unit_test(test_exit_status_that_comes_first),
-        cmocka_unit_test(test_exec_replaces),
-        cmocka_unit_test(test_retired_ring_goes),
-        cmocka_unit_test(test_space_is_handed_back_after_the_commit),
-        cmocka_unit_test(test_losses_are_in_the_rows),
-        cmocka_unit_test(test_folded_records),
-        cmocka_unit_test(test_nested_and_late_events),
-        cmocka_unit_test(test_recover_stores_each_event_once),
-        cmocka_unit_test(test_death_between_commit_and_release),
-        cmocka_unit_test(test_odd_records),
-        cmocka_unit_test(test_many_short_rings),
-    };
-    return cmocka_run_group_tests_name("collector", tests, NULL, NULL);
 }

@@ -441,11 +441,10 @@ static bool run_damage(const struct damage *damage, bool is_late)
     return is_silent;
 }
 
-static void test_damaged_from_the_beginning(void **state)
+TEST(test_damaged_from_the_beginning)
 {
     unsigned silent = 0;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(damages) / sizeof(damages[0]); i++) {
         silent += run_damage(&damages[i], false);
     }
@@ -453,24 +452,14 @@ static void test_damaged_from_the_beginning(void **state)
 }
 
 /* A file that is cut while it is mapped kills its readers: that takes somebody who means it. */
-static void test_damaged_while_read(void **state)
+TEST(test_damaged_while_read)
 {
     unsigned silent = 0;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(damages) / sizeof(damages[0]); i++) {
         if (strncmp(damages[i].name, "cut", 3) != 0 && strcmp(damages[i].name, "empty file") != 0) {
             silent += run_damage(&damages[i], true);
         }
     }
     assert_int_equal(silent, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_damaged_from_the_beginning),
-        cmocka_unit_test(test_damaged_while_read),
-    };
-    return cmocka_run_group_tests_name("collector_damage", tests, NULL, NULL);
 }

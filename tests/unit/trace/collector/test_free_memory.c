@@ -57,24 +57,21 @@ static void put(const char *name, const char *text)
     fclose(file);
 }
 
-static void test_nothing_is_known(void **state)
+TEST_WITH(test_nothing_is_known, begin, end)
 {
-    (void)state;
     assert_true(free_memory(root) == UINT64_MAX);
 }
 
-static void test_machine(void **state)
+TEST_WITH(test_machine, begin, end)
 {
-    (void)state;
     put("/proc/meminfo", "MemTotal:       24684092 kB\nMemFree:  1 kB\nMemAvailable:   2048 kB\n");
     assert_int_equal(free_memory(root), 2 * MIB);
     assert_true(free_memory("") > 0 && free_memory("") < UINT64_C(1) << 50); /* this one */
 }
 
 /* The limit of a group around counts as well; "max" is none; idle pages of files are as good as free. */
-static void test_unified_groups(void **state)
+TEST_WITH(test_unified_groups, begin, end)
 {
-    (void)state;
     put("/proc/meminfo", "MemAvailable:   8388608 kB\n");
     put("/proc/self/cgroup", "0::/user.slice/a.scope\n");
     put("/sys/fs/cgroup/user.slice/a.scope/memory.max", "max\n");
@@ -92,9 +89,8 @@ static void test_unified_groups(void **state)
 }
 
 /* In a container the path is that of the host, and only the mount itself can be seen. */
-static void test_divided_groups(void **state)
+TEST_WITH(test_divided_groups, begin, end)
 {
-    (void)state;
     put("/proc/meminfo", "MemAvailable:   8388608 kB\n");
     put("/proc/self/cgroup",
         "12:cpu,cpuacct:/docker/1\n5:hugetlb,memory:/docker/1\n1:name=systemd:/docker/1\n0::/docker/1\n");
@@ -104,23 +100,10 @@ static void test_divided_groups(void **state)
     assert_int_equal(free_memory(root), 33 * MIB);
 }
 
-static void test_noise(void **state)
+TEST_WITH(test_noise, begin, end)
 {
-    (void)state;
     put("/proc/meminfo", "MemAvailable: much\n");
     put("/proc/self/cgroup", "\n:\n::\n0::\n7:memory\n7:memory:relative\n");
     put("/sys/fs/cgroup/memory.max", "\n");
     assert_true(free_memory(root) == UINT64_MAX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_nothing_is_known, begin, end),
-        cmocka_unit_test_setup_teardown(test_machine, begin, end),
-        cmocka_unit_test_setup_teardown(test_unified_groups, begin, end),
-        cmocka_unit_test_setup_teardown(test_divided_groups, begin, end),
-        cmocka_unit_test_setup_teardown(test_noise, begin, end),
-    };
-    return cmocka_run_group_tests_name("free_memory", tests, NULL, NULL);
 }

@@ -5,10 +5,6 @@
  * good and launch_exit_like ends it. The programs are lines for /bin/sh; what they print comes back through a
  * pipe.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "trace/collector/launch/launch.h"
@@ -138,9 +134,8 @@ static void body_line(void)
 }
 
 /* SIGPIPE is ignored and SIGTERM blocked in this process after launch_start: it dies by them all the same. */
-static void test_exit_like(void **state)
+TEST(test_exit_like)
 {
-    (void)state;
     static const struct {
         const char *line;
         int exit_status;
@@ -199,9 +194,8 @@ static void body_environment_replaced(void)
     run_like("echo \"$PYTHONPATH|$VARVE_TORCH|$PYTHONPATHS\"; env | grep -c ^PYTHONPATH=");
 }
 
-static void test_environment(void **state)
+TEST(test_environment)
 {
-    (void)state;
     struct outcome outcome = {0};
     char expected[8192];
     isolate(body_environment_clean, &outcome);
@@ -256,9 +250,8 @@ static void read_signals(const char *output, uint64_t *blocked, uint64_t *ignore
     *ignored = second;
 }
 
-static void test_signals_inherited(void **state)
+TEST(test_signals_inherited)
 {
-    (void)state;
     struct outcome outcome = {0};
     uint64_t blocked, ignored;
     isolate(body_signals_plain, &outcome);
@@ -292,9 +285,8 @@ static void body_collector_signals(void)
     end_like(&launch);
 }
 
-static void test_collector_signals(void **state)
+TEST(test_collector_signals)
 {
-    (void)state;
     struct outcome outcome = {0};
     isolate(body_collector_signals, &outcome);
     assert_string_equal(outcome.output, "");
@@ -322,9 +314,8 @@ static void body_forward(void)
     end_like(&launch);
 }
 
-static void test_forwarding(void **state)
+TEST(test_forwarding)
 {
-    (void)state;
     static const int numbers[] = {SIGTERM, SIGHUP, SIGQUIT, SIGINT};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         struct outcome outcome = {0};
@@ -355,9 +346,8 @@ static void body_interrupts(void)
     launch_exit_like(&launch);
 }
 
-static void test_interrupts_after_end(void **state)
+TEST(test_interrupts_after_end)
 {
-    (void)state;
     struct outcome outcome = {0};
     isolate(body_interrupts, &outcome);
     assert_string_equal(outcome.output, "");
@@ -381,9 +371,8 @@ static void body_daemon(void)
     launch_exit_like(&launch);
 }
 
-static void test_daemon_left_alone(void **state)
+TEST(test_daemon_left_alone)
 {
-    (void)state;
     struct outcome outcome = {0};
     isolate(body_daemon, &outcome);
     assert_string_equal(outcome.output, "");
@@ -412,9 +401,8 @@ static void refuse(char *program, const char *library, const char *session, int 
     assert_int_equal(errno, ECHILD);
 }
 
-static void test_start_fails(void **state)
+TEST(test_start_fails)
 {
-    (void)state;
     setenv("PATH", "/bin:/usr/bin",
            1); /* a folder that may not be searched would make it a matter of permission */
     char absent[] = "/nonexistent/program", named[] = "varve-no-such-program", shell[] = "/bin/sh";
@@ -450,13 +438,4 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exit_like),         cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_signals_inherited), cmocka_unit_test(test_collector_signals),
-        cmocka_unit_test(test_forwarding),        cmocka_unit_test(test_interrupts_after_end),
-        cmocka_unit_test(test_daemon_left_alone), cmocka_unit_test(test_start_fails),
-    };
-    return cmocka_run_group_tests_name("launch", tests, make_folder, remove_folder);
-}
+TEST_FILE(make_folder, remove_folder)

@@ -5,10 +5,6 @@
  * also looked at from a child that has become nobody.
  */
 #include <stdbool.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "trace/collector/launch/check.h"
@@ -109,9 +105,8 @@ static void expect(const char *name, int expected, const char *text)
     }
 }
 
-static void test_not_found(void **state)
+TEST(test_not_found)
 {
-    (void)state;
     expect("absent", VARVE_ERROR_NOT_FOUND, "no such program: '/tmp/varve-check-");
     expect("/etc/passwd/below", VARVE_ERROR_NOT_FOUND, "/etc/passwd/below");
     struct varve_message message;
@@ -126,9 +121,8 @@ static void test_not_found(void **state)
     assert_int_equal(launch_check("absent", &check, NULL), VARVE_ERROR_NOT_FOUND); /* no message wanted */
 }
 
-static void test_permission(void **state)
+TEST(test_permission)
 {
-    (void)state;
     struct image image = make_image(ET_DYN, "/lib64/ld-linux-x86-64.so.2");
     make_file("plain", &image, sizeof(image), 0644);
     expect("plain", VARVE_ERROR_PERMISSION, "is not executable: chmod +x");
@@ -138,9 +132,8 @@ static void test_permission(void **state)
     expect("fifo", VARVE_ERROR_PERMISSION, "not a regular file");
 }
 
-static void test_elf(void **state)
+TEST(test_elf)
 {
-    (void)state;
     struct image image = make_image(ET_DYN, "/lib64/ld-linux-x86-64.so.2");
     make_elf("pie", &image);
     expect("pie", VARVE_OK, "");
@@ -166,9 +159,8 @@ static void test_elf(void **state)
     expect("musl", VARVE_ERROR_UNSUPPORTED, "musl");
 }
 
-static void test_elf_other_machine(void **state)
+TEST(test_elf_other_machine)
 {
-    (void)state;
     struct image image = make_image(ET_DYN, "/lib/ld.so");
     image.header.e_machine = EM_RISCV;
     make_elf("riscv", &image);
@@ -183,9 +175,8 @@ static void test_elf_other_machine(void **state)
     expect("class32", VARVE_ERROR_UNSUPPORTED, "32-bit");
 }
 
-static void test_elf_damaged(void **state)
+TEST(test_elf_damaged)
 {
-    (void)state;
     struct image image = make_image(ET_DYN, "/lib64/ld-linux-x86-64.so.2");
     static const size_t cuts[] = {4,
                                   5,
@@ -211,9 +202,8 @@ static void test_elf_damaged(void **state)
     expect("faraway", VARVE_ERROR_FORMAT, "damaged");
 }
 
-static void test_script(void **state)
+TEST(test_script)
 {
-    (void)state;
     make_text("script", "#!/bin/sh\nexit 0\n");
     expect("script", VARVE_OK, "");
     assert_string_equal(check.interpreter, "/bin/sh");
@@ -238,9 +228,8 @@ static void test_script(void **state)
     assert_string_equal(check.interpreter, "/bin/sh");
 }
 
-static void test_script_chain(void **state)
+TEST(test_script_chain)
 {
-    (void)state;
     struct image image = make_image(ET_EXEC, NULL);
     make_elf("static", &image);
     make_text("level0", "#!/bin/sh\n");
@@ -263,9 +252,8 @@ static void test_script_chain(void **state)
     expect("loop", VARVE_ERROR_UNSUPPORTED, "interpreter is a script");
 }
 
-static void test_script_env(void **state)
+TEST(test_script_env)
 {
-    (void)state;
     struct image image = make_image(ET_DYN, "/lib64/ld-linux-x86-64.so.2");
     make_elf("snake3", &image);
     image = make_image(ET_EXEC, NULL);
@@ -299,9 +287,8 @@ static void test_script_env(void **state)
     }
 }
 
-static void test_path(void **state)
+TEST(test_path)
 {
-    (void)state;
     struct image image = make_image(ET_DYN, "/lib64/ld-linux-x86-64.so.2");
     assert_int_equal(mkdir(path_of("first"), 0755), 0);
     assert_int_equal(mkdir(path_of("second"), 0755), 0);
@@ -355,9 +342,8 @@ static int check_in_child(const char *name, bool as_nobody)
     return -WEXITSTATUS(status);
 }
 
-static void test_secure_execution(void **state)
+TEST(test_secure_execution)
 {
-    (void)state;
     struct image image = make_image(ET_DYN, "/lib64/ld-linux-x86-64.so.2");
     struct statvfs mount;
     make_file("mine", &image, sizeof(image), 06755);
@@ -390,9 +376,8 @@ static void test_secure_execution(void **state)
     assert_int_equal(check_in_child("closed/inside", true), VARVE_ERROR_PERMISSION);
 }
 
-static void test_capabilities(void **state)
+TEST(test_capabilities)
 {
-    (void)state;
     struct image image = make_image(ET_DYN, "/lib64/ld-linux-x86-64.so.2");
     make_elf("capable", &image);
     /* struct vfs_cap_data, revision 2, effective, permitted = CAP_NET_RAW */
@@ -422,15 +407,4 @@ static int remove_folder(void **state)
     return system(command);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_not_found),    cmocka_unit_test(test_permission),
-        cmocka_unit_test(test_elf),          cmocka_unit_test(test_elf_other_machine),
-        cmocka_unit_test(test_elf_damaged),  cmocka_unit_test(test_script),
-        cmocka_unit_test(test_script_chain), cmocka_unit_test(test_script_env),
-        cmocka_unit_test(test_path),         cmocka_unit_test(test_secure_execution),
-        cmocka_unit_test(test_capabilities),
-    };
-    return cmocka_run_group_tests_name("launch_check", tests, make_folder, remove_folder);
-}
+TEST_FILE(make_folder, remove_folder)

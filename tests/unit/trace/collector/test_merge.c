@@ -187,9 +187,8 @@ static void run_story(unsigned rings_count, unsigned pool, uint64_t jitter_ns, u
     lab_end(lab);
 }
 
-static void test_pairs_with_exact_clocks(void **state)
+TEST(test_pairs_with_exact_clocks)
 {
-    (void)state;
     run_story(1, 4, 0, 300, 1, false);
     run_story(2, 1, 0, 300, 2, false);
     run_story(6, 20, 0, 300, 3, false);
@@ -197,9 +196,8 @@ static void test_pairs_with_exact_clocks(void **state)
 }
 
 /* Nanoseconds: two CPUs in a hurry. Many addresses, so that chains of inversions do not build up. */
-static void test_pairs_with_close_clocks(void **state)
+TEST(test_pairs_with_close_clocks)
 {
-    (void)state;
     for (uint64_t first = test_first_seed(1), seed = first; seed < first + 4; seed++) {
         run_story(2, 4, 40, 400, seed, false);
         run_story(6, 64, 40, 100, seed, seed % 2 == 0);
@@ -208,9 +206,8 @@ static void test_pairs_with_close_clocks(void **state)
 
 /* Microseconds, ties and chains: an allocation waits for a free that is itself behind a waiting allocation.
  */
-static void test_pairs_with_wrong_clocks(void **state)
+TEST(test_pairs_with_wrong_clocks)
 {
-    (void)state;
     for (uint64_t first = test_first_seed(1), seed = first; seed < first + 4; seed++) {
         run_story(2, 64, 1500, 1000, seed, seed % 2 == 0);
         run_story(3, 64, 1500, 2000, seed, seed % 2 == 1);
@@ -220,7 +217,7 @@ static void test_pairs_with_wrong_clocks(void **state)
 
 /* Both clocks say the same, or the free seems to come first: its allocation is in the other ring, which is
  * looked at first once and last once. A mapping likewise, and a realloc. */
-static void test_frees_wait_for_their_allocation(void **state)
+TEST(test_frees_wait_for_their_allocation)
 {
     static const enum varve_kind kinds[][2] = {{VARVE_KIND_HEAP_ALLOC, VARVE_KIND_HEAP_FREE},
                                                {VARVE_KIND_HEAP_REALLOC, VARVE_KIND_HEAP_FREE},
@@ -229,7 +226,6 @@ static void test_frees_wait_for_their_allocation(void **state)
     struct ring_header *rings[2];
     uint64_t addr = 0x10000, count = 0;
 
-    (void)state;
     hand_process(lab, lab_living(lab));
     rings[0] = hand_ring(lab, 1, 64);
     rings[1] = hand_ring(lab, 1, 64);
@@ -253,12 +249,11 @@ static void test_frees_wait_for_their_allocation(void **state)
 }
 
 /* A free of what nobody allocated waits for a moment, not forever, and nothing of its ring overtakes it. */
-static void test_free_of_nothing_goes_on(void **state)
+TEST(test_free_of_nothing_goes_on)
 {
     struct lab *lab = lab_begin();
     struct ring_header *ring, *other;
 
-    (void)state;
     hand_process(lab, lab_living(lab));
     ring = hand_ring(lab, 1, 64);
     other = hand_ring(lab, 1, 64);
@@ -275,14 +270,13 @@ static void test_free_of_nothing_goes_on(void **state)
 
 /* However many such frees a ring has, it is behind by one wait: each is taken when its own is over. The clock of the rounds
  * does not get there, the watermark is set here. */
-static void test_many_frees_of_nothing_wait_once(void **state)
+TEST(test_many_frees_of_nothing_wait_once)
 {
     struct lab *lab = lab_begin();
     uint64_t first = lab->begin + UINT64_C(100000000000);
     struct ring_header *rings[2];
     uint64_t moved;
 
-    (void)state;
     hand_process(lab, lab_living(lab));
     for (unsigned i = 0; i < 2; i++) {
         rings[i] = hand_ring(lab, 1, 1024);
@@ -302,7 +296,7 @@ static void test_many_frees_of_nothing_wait_once(void **state)
 
 /* ---- by time ---- */
 
-static void test_order_is_by_time(void **state)
+TEST(test_order_is_by_time)
 {
     static struct reported reported[EVENTS];
     struct lab *lab = lab_begin();
@@ -310,7 +304,6 @@ static void test_order_is_by_time(void **state)
     uint64_t ticks[RINGS_MOST], random = 5;
     int64_t before = INT64_MIN;
 
-    (void)state;
     hand_process(lab, lab_living(lab));
     for (unsigned i = 0; i < RINGS_MOST; i++) {
         rings[i] = hand_ring(lab, 1, 1024);
@@ -336,14 +329,13 @@ static void test_order_is_by_time(void **state)
 /* ---- the watermark ---- */
 
 /* An event that was begun may be as old as the last one of its ring: what is younger waits for it. */
-static void test_event_in_the_middle_holds_others_back(void **state)
+TEST(test_event_in_the_middle_holds_others_back)
 {
     struct lab *lab = lab_begin();
     struct ring_header *slow, *fast;
     struct varve_record record;
     uint64_t ticks = lab->begin;
 
-    (void)state;
     hand_process(lab, lab_living(lab));
     slow = hand_ring(lab, 1, 64);
     fast = hand_ring(lab, 1, 64);
@@ -361,12 +353,11 @@ static void test_event_in_the_middle_holds_others_back(void **state)
 }
 
 /* A record of this very moment: another ring may have one that is older and not visible yet. */
-static void test_newest_events_wait_a_moment(void **state)
+TEST(test_newest_events_wait_a_moment)
 {
     struct lab *lab = lab_begin();
     struct ring_header *ring;
 
-    (void)state;
     hand_process(lab, lab_living(lab));
     ring = hand_ring(lab, 1, 64);
     lab_rounds(lab, 1000000);
@@ -374,20 +365,4 @@ static void test_newest_events_wait_a_moment(void **state)
     assert_int_equal(lab_rounds(lab, 15000000), 0);
     assert_int_equal(lab_rounds(lab, 400000000), 1);
     lab_end(lab);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pairs_with_exact_clocks),
-        cmocka_unit_test(test_pairs_with_close_clocks),
-        cmocka_unit_test(test_pairs_with_wrong_clocks),
-        cmocka_unit_test(test_frees_wait_for_their_allocation),
-        cmocka_unit_test(test_free_of_nothing_goes_on),
-        cmocka_unit_test(test_many_frees_of_nothing_wait_once),
-        cmocka_unit_test(test_order_is_by_time),
-        cmocka_unit_test(test_event_in_the_middle_holds_others_back),
-        cmocka_unit_test(test_newest_events_wait_a_moment),
-    };
-    return cmocka_run_group_tests_name("merge", tests, NULL, NULL);
 }

@@ -47,12 +47,11 @@ static void check_missing(struct lab *lab, struct ring_header *ring, const uint3
     lab_end(lab);
 }
 
-static void test_missing_rings_hold_back_for_a_second(void **state)
+TEST(test_missing_rings_hold_back_for_a_second)
 {
     struct lab *lab = lab_begin();
     struct ring_header *ring;
 
-    (void)state;
     hand_process(lab, lab_living(lab));
     lab->controls[0]->ring_count = 40; /* 1 … 38 were never made: a second for all of them together */
     ring = hand_ring_file(lab, 1, 39, 64);
@@ -60,12 +59,11 @@ static void test_missing_rings_hold_back_for_a_second(void **state)
     check_missing(lab, ring, &lab->collector->processes[0]->rings_missing, 38);
 }
 
-static void test_missing_processes_hold_back_for_a_second(void **state)
+TEST(test_missing_processes_hold_back_for_a_second)
 {
     struct lab *lab = lab_begin();
     struct ring_header *ring;
 
-    (void)state;
     hand_process(lab, lab_living(lab));
     ring = hand_ring(lab, 1, 64);
     lab_rounds(lab, 2000000);
@@ -74,13 +72,12 @@ static void test_missing_processes_hold_back_for_a_second(void **state)
 }
 
 /* It came after all, before the second was over: nothing was merged past it. */
-static void test_ring_that_comes_late_is_in_order(void **state)
+TEST(test_ring_that_comes_late_is_in_order)
 {
     struct lab *lab = lab_begin();
     struct ring_header *ring, *late;
     uint64_t taken_ticks;
 
-    (void)state;
     hand_process(lab, lab_living(lab));
     ring = hand_ring(lab, 1, 64);
     lab_rounds(lab, 2000000);
@@ -97,12 +94,11 @@ static void test_ring_that_comes_late_is_in_order(void **state)
 }
 
 /* A thread that was stopped for longer, between taking its number and making its ring: late, not lost. */
-static void test_ring_that_comes_very_late_is_stored(void **state)
+TEST(test_ring_that_comes_very_late_is_stored)
 {
     struct lab *lab = lab_begin();
     struct ring_header *ring, *late;
 
-    (void)state;
     hand_process(lab, lab_living(lab));
     ring = hand_ring(lab, 1, 64);
     lab->controls[0]->ring_count++;
@@ -155,23 +151,10 @@ static void check_late_process(bool is_last_look, bool is_replaced, bool is_firs
     lab_end(lab);
 }
 
-static void test_process_that_comes_very_late_is_stored(void **state)
+TEST(test_process_that_comes_very_late_is_stored)
 {
-    (void)state;
     check_late_process(false, false, false);
     check_late_process(true, false, false);
     check_late_process(false, true, false);
     check_late_process(false, false, true);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_missing_rings_hold_back_for_a_second),
-        cmocka_unit_test(test_missing_processes_hold_back_for_a_second),
-        cmocka_unit_test(test_ring_that_comes_late_is_in_order),
-        cmocka_unit_test(test_ring_that_comes_very_late_is_stored),
-        cmocka_unit_test(test_process_that_comes_very_late_is_stored),
-    };
-    return cmocka_run_group_tests_name("merge_missing", tests, NULL, NULL);
 }

@@ -38,9 +38,8 @@ static int make(const struct varve_collect_options *options)
     return record_variables_make(&variables, options, history, &message);
 }
 
-static void test_nothing(void **state)
+TEST(test_nothing)
 {
-    (void)state;
     struct varve_collect_options options = options_make();
 
     options.cupti_path = "/nowhere"; /* not asked for: nobody looks */
@@ -50,9 +49,8 @@ static void test_nothing(void **state)
     record_variables_free(&variables);
 }
 
-static void test_all(void **state)
+TEST(test_all)
 {
-    (void)state;
     struct varve_collect_options options = options_make();
 
     options.cupti = true;
@@ -69,9 +67,8 @@ static void test_all(void **state)
     assert_null(variables.items[0]);
 }
 
-static void test_observe(void **state)
+TEST(test_observe)
 {
-    (void)state;
     struct varve_collect_options options = options_make();
     char folder[4096];
     char expected[8192];
@@ -94,9 +91,8 @@ static void test_observe(void **state)
     record_variables_free(&variables);
 }
 
-static void test_cupti(void **state)
+TEST(test_cupti)
 {
-    (void)state;
     struct varve_collect_options options = options_make();
 
     options.cupti = true;
@@ -113,9 +109,8 @@ static void test_cupti(void **state)
     record_variables_free(&variables);
 }
 
-static void test_missing(void **state)
+TEST(test_missing)
 {
-    (void)state;
     struct varve_collect_options options = options_make();
 
     options.cupti = true;
@@ -136,14 +131,4 @@ static void test_missing(void **state)
     options.database_path = "/nowhere/x.db";
     assert_int_equal(make(&options), VARVE_ERROR_NOT_FOUND);
     assert_non_null(strstr(message.text, "/nowhere"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing), cmocka_unit_test(test_all),     cmocka_unit_test(test_observe),
-        cmocka_unit_test(test_cupti),   cmocka_unit_test(test_missing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,14 +53,13 @@ static void catch_up(struct lab *lab)
     }
 }
 
-static void test_what_ended_before(void **state)
+TEST(test_what_ended_before)
 {
     struct lab *lab = lab_begin();
     struct varve_collect_result result;
     struct ring_header *ring;
     pid_t pid = lab_living(lab);
 
-    (void)state;
     hand_process(lab, pid)->unattached = 7;
     ring = hand_ring(lab, 1, 64);
     emit(lab, ring, 5);
@@ -89,12 +88,11 @@ static void test_what_ended_before(void **state)
 }
 
 /* As a program may leave them that means harm, or one that wrote over its memory. */
-static void test_numbers_of_the_pages(void **state)
+TEST(test_numbers_of_the_pages)
 {
     struct lab *lab = lab_begin();
     struct varve_collect_result result;
 
-    (void)state;
     hand_process(lab, lab_dead())->ring_count = BIG;
     lab->controls[0]->unattached = UINT64_MAX;
     emit(lab, hand_ring_file(lab, 1, 5, 64), 4);
@@ -108,12 +106,11 @@ static void test_numbers_of_the_pages(void **state)
 }
 
 /* The same while it records: rounds end, and what is there is found. */
-static void test_numbers_while_it_records(void **state)
+TEST(test_numbers_while_it_records)
 {
     struct lab *lab = lab_begin();
     pid_t pid = lab_living(lab);
 
-    (void)state;
     hand_process(lab, pid)->ring_count = BIG;
     emit(lab, hand_ring_file(lab, 1, 3, 64), 2);
     emit(lab, hand_ring_file(lab, 1, 9, 64), 3);
@@ -134,12 +131,11 @@ static void test_numbers_while_it_records(void **state)
 }
 
 /* Pages and rings that were made, as their makers have counted, and that are not there. */
-static void test_made_and_gone(void **state)
+TEST(test_made_and_gone)
 {
     struct lab *lab = lab_begin();
     struct varve_collect_result result;
 
-    (void)state;
     hand_process(lab, lab_dead())->rings_made = 2; /* and the one that is there */
     emit(lab, hand_ring(lab, 1, 64), 4);
     lab->collector->directory.counts->process_pages = 2;
@@ -159,7 +155,7 @@ static void emit_block(struct ring_header *ring, enum varve_kind kind, uint64_t 
 }
 
 /* The collector died when it had stored one event of two of a record: the other one is what comes next. */
-static void test_half_a_folded_record(void **state)
+TEST(test_half_a_folded_record)
 {
     struct lab *lab = lab_begin();
     struct varve_collect_result result;
@@ -167,7 +163,6 @@ static void test_half_a_folded_record(void **state)
     char path[128];
     sqlite3 *db;
 
-    (void)state;
     hand_process(lab, lab_dead());
     ring = hand_ring(lab, 1, 64);
     emit_block(ring, VARVE_KIND_SEGMENT_ALLOC, 1, 0,
@@ -200,14 +195,4 @@ static void test_half_a_folded_record(void **state)
     lab_expect(lab, "SELECT stored FROM thread", 3);
     lab_expect(lab, "SELECT emitted FROM thread", 3);
     lab_end(lab);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_half_a_folded_record), cmocka_unit_test(test_what_ended_before),
-        cmocka_unit_test(test_numbers_of_the_pages), cmocka_unit_test(test_numbers_while_it_records),
-        cmocka_unit_test(test_made_and_gone),
-    };
-    return cmocka_run_group_tests_name("recover_sums", tests, NULL, NULL);
 }

@@ -3,10 +3,6 @@
  * trace/collector/rss.c: whose memory is sampled, how many rows that makes, and what waitpid adds to it. Processes are made by
  * hand; the resident memory is that of a child that sleeps.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/collector.h"
@@ -38,11 +34,10 @@ static void finish(struct lab *lab)
     LAB_OK(lab, collector_finish(lab->collector, NULL, NULL, &lab->message));
 }
 
-static void test_samples_of_two(void **state)
+TEST(test_samples_of_two)
 {
     struct lab *lab = lab_begin();
 
-    (void)state;
     hand_true_process(lab);
     hand_true_process(lab);
     sample_often(lab, 50);
@@ -71,12 +66,11 @@ static void test_samples_of_two(void **state)
 }
 
 /* The pid is another process' by now. */
-static void test_pid_given_out_anew(void **state)
+TEST(test_pid_given_out_anew)
 {
     struct lab *lab = lab_begin();
     pid_t pid = lab_living(lab);
 
-    (void)state;
     hand_process(lab, pid)->start_ticks_proc = collect_process_started(pid) + 1;
     sample_often(lab, 5);
     lab_kill(lab, pid);
@@ -87,12 +81,11 @@ static void test_pid_given_out_anew(void **state)
     lab_end(lab);
 }
 
-static void test_rows_are_bounded(void **state)
+TEST(test_rows_are_bounded)
 {
     struct lab *lab = lab_begin();
     pid_t pid = hand_true_process(lab);
 
-    (void)state;
     sample_often(lab, 3000);
     lab_kill(lab, pid);
     finish(lab);
@@ -119,25 +112,12 @@ static int64_t peak_by_waitpid(uint64_t peak_bytes, uint64_t own_bytes)
     return peak;
 }
 
-static void test_waitpid_knows_more(void **state)
+TEST(test_waitpid_knows_more)
 {
     const int64_t huge = INT64_C(1) << 40;
 
-    (void)state;
     assert_int_equal(peak_by_waitpid((uint64_t)huge, 1), huge);
     assert_true(peak_by_waitpid((uint64_t)huge, (uint64_t)huge) <
                 huge); /* it may have been the collector's */
     assert_true(peak_by_waitpid(1, 0) > 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_samples_of_two),
-        cmocka_unit_test(test_pid_given_out_anew),
-        cmocka_unit_test(test_rows_are_bounded),
-        cmocka_unit_test(test_waitpid_knows_more),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

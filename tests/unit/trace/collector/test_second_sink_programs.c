@@ -83,11 +83,10 @@ static void record(struct sink_run *run, const char *command)
     expect_nothing_of_the_library_s(run->log);
 }
 
-static void test_threads_and_their_ends(void **state)
+TEST(test_threads_and_their_ends)
 {
     struct sink_run run;
 
-    (void)state;
     begin(&run, SESSION_OVERFLOW_SPILL, 64);
     record(&run, "threadend 30");
     assert_int_equal(run.log->opened, 2); /* by the program and the collector */
@@ -97,12 +96,11 @@ static void test_threads_and_their_ends(void **state)
     sink_end(&run);
 }
 
-static void test_forks(void **state)
+TEST(test_forks)
 {
     static const char *const commands[] = {"forker storm 20", "forker threads 5", "forker vfork"};
     struct sink_run run;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         begin(&run, SESSION_OVERFLOW_SPILL, 256);
         record(&run, commands[i]);
@@ -114,11 +112,10 @@ static void test_forks(void **state)
 }
 
 /* Each image opens the library anew. */
-static void test_exec(void **state)
+TEST(test_exec)
 {
     struct sink_run run;
 
-    (void)state;
     begin(&run, SESSION_OVERFLOW_SPILL, 256);
     record(&run, "execer chain 3");
     assert_int_equal(run.log->opened, 1 + 4);
@@ -129,11 +126,10 @@ static void test_exec(void **state)
     sink_end(&run);
 }
 
-static void test_handlers_of_a_timer(void **state)
+TEST(test_handlers_of_a_timer)
 {
     struct sink_run run;
 
-    (void)state;
     begin(&run, SESSION_OVERFLOW_SPILL, 1024);
     run.has_handlers = true;
     record(&run, "signaler 20000");
@@ -142,13 +138,12 @@ static void test_handlers_of_a_timer(void **state)
 }
 
 /* Every number of a call site that a record carries was emitted. */
-static void test_call_sites(void **state)
+TEST(test_call_sites)
 {
     static uint8_t reported[65536];
     struct sink_run run;
     unsigned callsites = 0;
 
-    (void)state;
     begin(&run, SESSION_OVERFLOW_SPILL, 256);
     run.session.directory.control->stacks = SESSION_STACKS_NATIVE;
     run.session.directory.control->stack_depth = 16;
@@ -199,21 +194,19 @@ static void run_switched(uint32_t overflow)
     sink_end(&run);
 }
 
-static void test_switched_while_it_runs(void **state)
+TEST(test_switched_while_it_runs)
 {
-    (void)state;
     run_switched(SESSION_OVERFLOW_SPILL);
     run_switched(SESSION_OVERFLOW_DROP);
 }
 
 /* Each thread may have emitted one record that it did not live to commit. */
-static void test_killed(void **state)
+TEST(test_killed)
 {
     struct sink_run run;
     int wait_status;
     pid_t child;
 
-    (void)state;
     for (unsigned turn = 0; turn < 3; turn++) {
         begin(&run, SESSION_OVERFLOW_DROP, 1024);
         run.is_killed = true;
@@ -233,18 +226,4 @@ static void test_killed(void **state)
         expect_nothing_of_the_library_s(run.log);
         sink_end(&run);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads_and_their_ends),
-        cmocka_unit_test(test_forks),
-        cmocka_unit_test(test_exec),
-        cmocka_unit_test(test_handlers_of_a_timer),
-        cmocka_unit_test(test_call_sites),
-        cmocka_unit_test(test_switched_while_it_runs),
-        cmocka_unit_test(test_killed),
-    };
-    return cmocka_run_group_tests_name("sink_programs", tests, NULL, NULL);
 }

@@ -108,7 +108,7 @@ static void expect_error(const struct fixture *fixture, int error, int expected,
 
 /* ---- making ---- */
 
-static void test_create_makes_what_the_workload_needs(void **state)
+TEST_WITH(test_create_makes_what_the_workload_needs, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     char resolved[4096], link[4200], rings[4096];
@@ -135,7 +135,7 @@ static void test_create_makes_what_the_workload_needs(void **state)
     assert_int_equal(fixture->directory.counts->process_count, 0);
 }
 
-static void test_relative_path_becomes_absolute(void **state)
+TEST_WITH(test_relative_path_becomes_absolute, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -151,7 +151,7 @@ static void test_relative_path_becomes_absolute(void **state)
 }
 
 /* Without room on tmpfs, or when its name is taken, the folder is a real one in the directory. */
-static void test_real_folder_where_shared_memory_is_taken(void **state)
+TEST_WITH(test_real_folder_where_shared_memory_is_taken, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     char taken[128];
@@ -177,7 +177,7 @@ static void test_real_folder_where_shared_memory_is_taken(void **state)
     assert_int_equal(rmdir(taken), 0); /* it was somebody else's and empty: still so */
 }
 
-static void test_create_errors(void **state)
+TEST_WITH(test_create_errors, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     bool is_root = geteuid() == 0;
@@ -208,7 +208,7 @@ static void test_create_errors(void **state)
     assert_false(exists(fixture->folder, "trace.db.d"));
 }
 
-static void test_too_long_paths(void **state)
+TEST_WITH(test_too_long_paths, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     char path[DIRECTORY_PATH_BYTES + 100];
@@ -233,7 +233,7 @@ static void test_too_long_paths(void **state)
 
 /* ---- owners ---- */
 
-static void test_second_recorder_is_refused(void **state)
+TEST_WITH(test_second_recorder_is_refused, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     int wait_status = 0;
@@ -258,7 +258,7 @@ static void test_second_recorder_is_refused(void **state)
     assert_true(exists(fixture->path, "owner"));
 }
 
-static void test_directory_of_a_dead_owner(void **state)
+TEST_WITH(test_directory_of_a_dead_owner, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     size_t length;
@@ -291,7 +291,7 @@ static void test_directory_of_a_dead_owner(void **state)
     assert_int_equal(fixture->directory.control->trace_id, fixture->settings.trace_id);
 }
 
-static void test_adopt_errors(void **state)
+TEST_WITH(test_adopt_errors, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     char path[4200];
@@ -321,7 +321,7 @@ static void test_adopt_errors(void **state)
 }
 
 /* The rings go first when a recording is closed: what is left can still be adopted. */
-static void test_adopt_without_rings(void **state)
+TEST_WITH(test_adopt_without_rings, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
 
@@ -337,7 +337,7 @@ static void test_adopt_without_rings(void **state)
 }
 
 /* Names as the recorder gives them; nothing else is opened, counted or removed. */
-static void test_names(void **state)
+TEST_WITH(test_names, fixture_begin, fixture_end)
 {
     static const struct {
         const char *name;
@@ -380,7 +380,6 @@ static void test_names(void **state)
                                       "p1.spill1"};
     struct session_file file;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         assert_true(session_file_parse(good[i].name, &file));
         assert_int_equal(file.kind, good[i].file.kind);
@@ -394,7 +393,7 @@ static void test_names(void **state)
 
 /* ---- removing ---- */
 
-static void test_remove_leaves_nothing(void **state)
+TEST_WITH(test_remove_leaves_nothing, fixture_begin, fixture_end)
 {
     static const char *const in_rings[] = {"p1", "p1.r0", "p1.r1", "p12.r345", "p12.r345.spill1"};
     static const char *const in_directory[] = {"trace.db",         "trace.db-wal", "trace.db-shm",
@@ -419,7 +418,7 @@ static void test_remove_leaves_nothing(void **state)
     create(fixture); /* and the name is free again */
 }
 
-static void test_remove_spares_what_is_not_ours(void **state)
+TEST_WITH(test_remove_spares_what_is_not_ours, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     char path[DIRECTORY_PATH_BYTES + 16];
@@ -440,7 +439,7 @@ static void test_remove_spares_what_is_not_ours(void **state)
 }
 
 /* Gone already, with the folder around it: no harm. */
-static void test_remove_twice(void **state)
+TEST_WITH(test_remove_twice, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
 
@@ -452,7 +451,7 @@ static void test_remove_twice(void **state)
 
 /* ---- from a process to its recording ---- */
 
-static void test_recording_that_a_process_has_mapped(void **state)
+TEST_WITH(test_recording_that_a_process_has_mapped, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     struct session_mapped mapped;
@@ -477,7 +476,7 @@ static void test_recording_that_a_process_has_mapped(void **state)
     assert_int_equal(mapped.collector, 0);
 }
 
-static void test_page_that_is_removed(void **state)
+TEST_WITH(test_page_that_is_removed, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     struct session_mapped mapped;
@@ -491,7 +490,7 @@ static void test_page_that_is_removed(void **state)
     assert_false(session_mapped_find(getpid(), &mapped));
 }
 
-static void test_file_of_that_name(void **state)
+TEST_WITH(test_file_of_that_name, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     struct session_mapped mapped;
@@ -499,29 +498,4 @@ static void test_file_of_that_name(void **state)
     create(fixture);
     fixture->directory.control->magic++;
     assert_false(session_mapped_find(getpid(), &mapped));
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_begin, fixture_end)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_create_makes_what_the_workload_needs),
-        TEST(test_relative_path_becomes_absolute),
-        TEST(test_real_folder_where_shared_memory_is_taken),
-        TEST(test_create_errors),
-        TEST(test_too_long_paths),
-        TEST(test_second_recorder_is_refused),
-        TEST(test_directory_of_a_dead_owner),
-        TEST(test_adopt_errors),
-        TEST(test_adopt_without_rings),
-        TEST(test_names),
-        TEST(test_remove_leaves_nothing),
-        TEST(test_remove_spares_what_is_not_ours),
-        TEST(test_remove_twice),
-        TEST(test_recording_that_a_process_has_mapped),
-        TEST(test_page_that_is_removed),
-        TEST(test_file_of_that_name),
-    };
-    return cmocka_run_group_tests_name("session_directory", tests, NULL, NULL);
 }

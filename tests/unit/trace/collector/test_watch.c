@@ -66,12 +66,11 @@ static void settle(struct lab *lab)
     }
 }
 
-static void test_only_while_watched(void **state)
+TEST(test_only_while_watched)
 {
     struct lab *lab = lab_begin();
     struct varve_watch *first, *second;
 
-    (void)state;
     watch_allow(&lab->collector->directory);
     round_now(lab);
     assert_false(has_figures(lab));
@@ -89,13 +88,12 @@ static void test_only_while_watched(void **state)
     lab_end(lab);
 }
 
-static void test_figures(void **state)
+TEST(test_figures)
 {
     struct lab *lab = lab_begin();
     struct varve_watch *top;
     struct ring_header *ring;
 
-    (void)state;
     watch_allow(&lab->collector->directory);
     hand_process(lab, lab_living(lab));
     ring = hand_ring(lab, 1, 1024);
@@ -138,13 +136,12 @@ static void emit_block(struct lab *lab, struct ring_header *ring, enum varve_kin
 }
 
 /* Two segments of a caching allocator, a block in one of them. */
-static void test_allocator(void **state)
+TEST(test_allocator)
 {
     struct lab *lab = lab_begin();
     struct varve_watch *top;
     struct ring_header *ring;
 
-    (void)state;
     watch_allow(&lab->collector->directory);
     hand_process(lab, lab_living(lab))->rank = 5;
     ring = hand_ring(lab, 1, 1024);
@@ -164,12 +161,11 @@ static void test_allocator(void **state)
     lab_end(lab);
 }
 
-static void test_what_becomes_of_it(void **state)
+TEST(test_what_becomes_of_it)
 {
     struct lab *lab = lab_begin();
     struct varve_watch *top;
 
-    (void)state;
     watch_allow(&lab->collector->directory);
     top = watch(lab);
     assert_int_equal(varve_watch_state(top), VARVE_WATCH_RECORDING);
@@ -187,12 +183,11 @@ static void test_what_becomes_of_it(void **state)
     lab_end(lab);
 }
 
-static void test_died(void **state)
+TEST(test_died)
 {
     struct lab *lab = lab_begin();
     struct varve_watch *top;
 
-    (void)state;
     watch_allow(&lab->collector->directory);
     top = watch(lab);
     round_now(lab);
@@ -203,12 +198,11 @@ static void test_died(void **state)
     lab_end(lab);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct lab *lab = lab_begin();
     struct varve_watch *made = NULL;
 
-    (void)state;
     /* nothing allows it: a recording without a database */
     assert_int_equal(varve_watch_open(lab->collector->directory.path, &made, &lab->message),
                      VARVE_ERROR_UNSUPPORTED);
@@ -237,28 +231,12 @@ static bool is_found(const struct lab *lab, int32_t pid)
     return is_there;
 }
 
-static void test_found(void **state)
+TEST(test_found)
 {
     struct lab *lab = lab_begin();
 
-    (void)state;
     assert_true(is_found(lab, 0));
     assert_true(is_found(lab, (int32_t)getpid()));
     assert_false(is_found(lab, 1));
     lab_end(lab);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_only_while_watched),
-        cmocka_unit_test(test_figures),
-        cmocka_unit_test(test_allocator),
-        cmocka_unit_test(test_what_becomes_of_it),
-        cmocka_unit_test(test_died),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_found),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

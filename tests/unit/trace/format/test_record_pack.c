@@ -101,11 +101,10 @@ static void check_round_trip(const struct varve_record *records, size_t count, c
     free(packed);
 }
 
-static void test_any_words_come_back(void **state)
+TEST(test_any_words_come_back)
 {
     struct varve_record *records = malloc(MOST_RECORDS * sizeof(*records));
 
-    (void)state;
     random_state = 1;
     assert_non_null(records);
     for (int round = 0; round < 2000; round++) {
@@ -119,11 +118,10 @@ static void test_any_words_come_back(void **state)
 }
 
 /* Each byte of each field alone: none is forgotten, none is confused with another. */
-static void test_each_byte_comes_back(void **state)
+TEST(test_each_byte_comes_back)
 {
     struct varve_record pair[2];
 
-    (void)state;
     for (size_t at = 0; at < sizeof(pair); at++) {
         for (unsigned value = 1; value < 256; value += 127) {
             memset(pair, 0, sizeof(pair));
@@ -137,14 +135,13 @@ static void test_each_byte_comes_back(void **state)
 }
 
 /* A record of which no byte can be saved takes RECORD_PACKED_MAX at most, a whole block of them too. */
-static void test_worst_case_fits(void **state)
+TEST(test_worst_case_fits)
 {
     size_t count = RING_STAGING_RECORDS;
     struct varve_record *records = malloc(count * sizeof(*records));
     size_t bytes;
     uint8_t *packed;
 
-    (void)state;
     assert_non_null(records);
     for (size_t i = 0; i < count; i++) {
         uint64_t words[8];
@@ -162,14 +159,13 @@ static void test_worst_case_fits(void **state)
 
 /* malloc and free in turns: times a few hundred ticks apart, addresses near each other, one call site each.
  */
-static void test_heap_events_are_small(void **state)
+TEST(test_heap_events_are_small)
 {
     size_t count = RING_STAGING_RECORDS;
     struct varve_record *records = calloc(count, sizeof(*records));
     uint64_t ticks = UINT64_C(0x0003a1b2c3d4e5f6);
     size_t bytes;
 
-    (void)state;
     random_state = 7;
     assert_non_null(records);
     for (size_t i = 0; i < count; i++) {
@@ -193,14 +189,13 @@ static void test_heap_events_are_small(void **state)
 }
 
 /* Cut anywhere, or with one byte or one record too many or too few, it is refused. */
-static void test_wrong_lengths_are_refused(void **state)
+TEST(test_wrong_lengths_are_refused)
 {
     struct varve_record records[12];
     struct varve_record *unpacked = malloc(13 * sizeof(*unpacked));
     uint8_t *packed;
     size_t bytes;
 
-    (void)state;
     random_state = 11;
     assert_non_null(unpacked);
     fill_awkward(records, 12);
@@ -229,11 +224,10 @@ static void test_wrong_lengths_are_refused(void **state)
 
 /* Whatever is read from the disk: the answer may be yes or no, the buffers stay whole. What is taken must be
  * the only thing that its packed form can mean. */
-static void test_garbage_stays_in_bounds(void **state)
+TEST(test_garbage_stays_in_bounds)
 {
     unsigned taken = 0;
 
-    (void)state;
     random_state = 13;
     for (int round = 0; round < 20000; round++) {
         size_t count = 1 + random_next(&random_state) % 4;
@@ -257,14 +251,13 @@ static void test_garbage_stays_in_bounds(void **state)
 }
 
 /* One flipped bit of a packed block never leads out of the buffers. */
-static void test_flipped_bits(void **state)
+TEST(test_flipped_bits)
 {
     struct varve_record records[8];
     struct varve_record *unpacked = malloc(sizeof(records));
     uint8_t *packed;
     size_t bytes;
 
-    (void)state;
     random_state = 17;
     assert_non_null(unpacked);
     fill_awkward(records, 8);
@@ -282,13 +275,12 @@ static void test_flipped_bits(void **state)
 
 /* A word has eight bytes at most. Lengths: of address, size and last word in a tag; with a tag that says that all words
  * follow, of these too. */
-static void test_long_words_are_refused(void **state)
+TEST(test_long_words_are_refused)
 {
     static const uint64_t heads[] = {0x0090,   0x0900,    0x9000,     0xf090,       0xf900,      0x9f000,
                                      0x90f000, 0x900f000, 0x9000f000, 0x900000f000, 0xff0000f000};
     struct varve_record record;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
         uint8_t one[RECORD_PACKED_MAX] = {0};
 
@@ -299,19 +291,4 @@ static void test_long_words_are_refused(void **state)
             }
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_words_come_back),
-        cmocka_unit_test(test_each_byte_comes_back),
-        cmocka_unit_test(test_worst_case_fits),
-        cmocka_unit_test(test_heap_events_are_small),
-        cmocka_unit_test(test_wrong_lengths_are_refused),
-        cmocka_unit_test(test_garbage_stays_in_bounds),
-        cmocka_unit_test(test_flipped_bits),
-        cmocka_unit_test(test_long_words_are_refused),
-    };
-    return cmocka_run_group_tests_name("record_pack", tests, NULL, NULL);
 }

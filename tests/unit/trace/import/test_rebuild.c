@@ -93,12 +93,11 @@ static void rebuild_as_reported(struct scene *scene, struct studio *studio)
     studio_finish(studio);
 }
 
-static void test_in_order(void **state)
+TEST(test_in_order)
 {
     struct scene scene;
     struct studio studio;
 
-    (void)state;
     scene_begin(&scene);
     scene_play(&scene, 20000);
     scene_finish(&scene);
@@ -113,12 +112,11 @@ static void test_in_order(void **state)
 }
 
 /* Everything twice, records before and after descriptions, in a random order. */
-static void test_shuffled_and_twice(void **state)
+TEST(test_shuffled_and_twice)
 {
     struct scene scene;
     struct studio studio;
 
-    (void)state;
     scene_begin(&scene);
     scene_play(&scene, 12000);
     scene_finish(&scene);
@@ -135,12 +133,11 @@ static void test_shuffled_and_twice(void **state)
 }
 
 /* The first records of every ring come last, and among the others some are a little late. */
-static void test_early_ones_come_late(void **state)
+TEST(test_early_ones_come_late)
 {
     struct scene scene;
     struct studio studio;
 
-    (void)state;
     scene_begin(&scene);
     scene_play(&scene, 30000);
     scene_finish(&scene);
@@ -175,14 +172,13 @@ static void expect_no_row(const struct scene *scene, const struct studio *studio
 
 /* A tenth of the records never comes, the others in any order: each that came is what it was, in the same
  * order, and what is missing is counted, no more and no less. */
-static void test_holes(void **state)
+TEST(test_holes)
 {
     struct scene scene;
     struct studio studio;
     char late[128];
     size_t kept;
 
-    (void)state;
     scene_begin(&scene);
     scene_play(&scene, 12000);
     scene_finish(&scene);
@@ -217,13 +213,12 @@ static void test_holes(void **state)
 }
 
 /* Dropped when the thread had nothing more to emit: no LOST record says so, only the ring's header. */
-static void test_dropped_at_the_very_end(void **state)
+TEST(test_dropped_at_the_very_end)
 {
     struct scene scene;
     struct studio studio;
     struct ring_header *ring;
 
-    (void)state;
     scene_begin(&scene);
     hand_process(scene.lab, lab_dead());
     ring = hand_ring(scene.lab, 1, 64);
@@ -242,13 +237,12 @@ static void test_dropped_at_the_very_end(void **state)
 }
 
 /* One pid, two images: the first was replaced by exec. */
-static void test_exec(void **state)
+TEST(test_exec)
 {
     struct scene scene;
     struct studio studio;
     pid_t pid = lab_dead();
 
-    (void)state;
     scene_begin(&scene);
     for (uint32_t process = 1; process <= 2; process++) {
         struct process_control *control = hand_process(scene.lab, pid);
@@ -267,13 +261,12 @@ static void test_exec(void **state)
 }
 
 /* Nobody said that it ended. */
-static void test_still_running(void **state)
+TEST(test_still_running)
 {
     struct scene scene;
     struct studio studio;
     pid_t pid;
 
-    (void)state;
     scene_begin(&scene);
     pid = lab_living(scene.lab);
     hand_process(scene.lab, pid);
@@ -289,19 +282,4 @@ static void test_still_running(void **state)
     studio_close(&studio);
     lab_kill(scene.lab, pid);
     scene_end(&scene);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_in_order),
-        cmocka_unit_test(test_shuffled_and_twice),
-        cmocka_unit_test(test_early_ones_come_late),
-        cmocka_unit_test(test_holes),
-        cmocka_unit_test(test_dropped_at_the_very_end),
-        cmocka_unit_test(test_exec),
-        cmocka_unit_test(test_still_running),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

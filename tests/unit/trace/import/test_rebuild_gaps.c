@@ -14,11 +14,10 @@ static void play_thread_end(struct studio *studio, uint32_t ring, uint64_t emitt
 
 /* ---- gaps ---- */
 
-static void test_gap_in_the_middle(void **state)
+TEST(test_gap_in_the_middle)
 {
     struct studio studio;
 
-    (void)state;
     studio_open(&studio);
     play_marks(&studio, 1, 1, 1, 100);
     play_marks(&studio, 1, 1, 151, 200);
@@ -42,11 +41,10 @@ static void test_gap_in_the_middle(void **state)
 }
 
 /* The trace began when the ring was at 5,000,000; some of what is missing comes late, some never. */
-static void test_late_start(void **state)
+TEST(test_late_start)
 {
     struct studio studio;
 
-    (void)state;
     studio_open(&studio);
     play_marks(&studio, 1, 1, 5000000, 5000100);
     play_marks(&studio, 1, 1, 4999990, 4999994);
@@ -64,12 +62,11 @@ static void test_late_start(void **state)
 
 /* Of equal numbers the first to come counts, in its place or late; of threads that share a ring the one that
  * emitted the first record. */
-static void test_first_of_equal_ones(void **state)
+TEST(test_first_of_equal_ones)
 {
     static const uint64_t numbers[] = {1, 2, 9, 4, 3, 3, 4, 9, 2, 11, 9, 1};
     struct studio studio;
 
-    (void)state;
     studio_open(&studio);
     for (uint64_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         struct varve_sink_origin origin = origin_of(1, 0);
@@ -91,11 +88,10 @@ static void test_first_of_equal_ones(void **state)
 }
 
 /* The workload's own losses are numbers too, and LOST records may be missing themselves. */
-static void test_losses_and_gaps(void **state)
+TEST(test_losses_and_gaps)
 {
     struct studio studio;
 
-    (void)state;
     studio_open(&studio);
     play_marks(&studio, 1, 1, 1, 10);
     play_lost(&studio, 1, 1, 14, 3); /* 11 to 13 */
@@ -116,12 +112,11 @@ static void test_losses_and_gaps(void **state)
 }
 
 /* A ring of which nothing came, one that nobody described, one without a record. */
-static void test_only_descriptions(void **state)
+TEST(test_only_descriptions)
 {
     struct studio studio;
     struct varve_sink_thread thread = {origin_of(1, 2), 1000500, "silent"};
 
-    (void)state;
     studio_open(&studio);
     play_clock(&studio, TRACE_ID);
     play_process(&studio, TRACE_ID, 1, 1001, "/bin/a");
@@ -143,12 +138,11 @@ static void test_only_descriptions(void **state)
 /* ---- damage ---- */
 
 /* Numbers that jump cost neither space nor the records around them. */
-static void test_numbers_that_jump(void **state)
+TEST(test_numbers_that_jump)
 {
     struct studio studio;
     const uint64_t far = UINT64_C(1) << 40;
 
-    (void)state;
     studio_open(&studio);
     play_marks(&studio, 1, 1, 1, 1000);
     play_mark(&studio, 1, 1, far);
@@ -168,13 +162,12 @@ static void test_numbers_that_jump(void **state)
 }
 
 /* LOST records whose count cannot be, and numbers of rings and processes that make no sense. */
-static void test_impossible_records(void **state)
+TEST(test_impossible_records)
 {
     struct studio studio;
     struct varve_sink_origin origin = origin_of(1, 1);
     const struct varve_record record = hand_record(VARVE_KIND_MARK_BEGIN, 1000000, 0, 1);
 
-    (void)state;
     studio_open(&studio);
     play_marks(&studio, 1, 1, 1, 5);
     play_lost(&studio, 1, 1, 8, 1000);       /* only 6 and 7 can be meant */
@@ -193,16 +186,4 @@ static void test_impossible_records(void **state)
     studio_expect(&studio, "SELECT lost FROM thread", 2);
     studio_expect(&studio, STUDIO_STAT("records_damaged"), 3);
     studio_close(&studio);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gap_in_the_middle),   cmocka_unit_test(test_late_start),
-        cmocka_unit_test(test_first_of_equal_ones), cmocka_unit_test(test_losses_and_gaps),
-        cmocka_unit_test(test_only_descriptions),   cmocka_unit_test(test_numbers_that_jump),
-        cmocka_unit_test(test_impossible_records),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,12 +14,11 @@
 
 /* ---- many ---- */
 
-static void test_ten_thousand_processes(void **state)
+TEST(test_ten_thousand_processes)
 {
     struct studio studio;
-    uint32_t processes = (uint32_t)test_rounds(PROCESSES);
+    uint32_t processes = (uint32_t)test_rounds(PROCESSES / 4, PROCESSES);
 
-    (void)state;
     studio_open(&studio);
     for (uint32_t process = 1; process <= processes; process++) {
         const struct varve_sink_process reported = {.process = process,
@@ -73,14 +72,13 @@ static void play_noise(struct studio *studio, uint64_t *seed, uint32_t ring, uin
 }
 
 /* All threads at once, record by record; a few of each come late. More than what is kept in memory. */
-static void test_many_threads(void **state)
+TEST(test_many_threads)
 {
     struct studio studio;
     const int64_t events = (int64_t)THREADS * THREAD_RECORDS;
     uint64_t seed = 99;
     long before = resident_kib();
 
-    (void)state;
     studio_open(&studio);
     for (uint64_t number = 1; number <= THREAD_RECORDS; number++) {
         for (uint32_t ring = 1; ring <= THREADS; ring++) {
@@ -92,7 +90,7 @@ static void test_many_threads(void **state)
             }
         }
     }
-    if (test_rounds(PROCESSES) == PROCESSES) { /* a sanitizer keeps what is freed */
+    if (test_rounds(PROCESSES, PROCESSES) == PROCESSES) { /* a sanitizer keeps what is freed */
         assert_true(resident_kib() - before < 100 << 10);
     }
     for (uint64_t number = THREAD_RECORDS - 1999; number <= THREAD_RECORDS; number++) {
@@ -112,12 +110,11 @@ static void test_many_threads(void **state)
 }
 
 /* More rings than are opened at a time, each beginning when some of the others are at work. */
-static void test_one_after_the_other(void **state)
+TEST(test_one_after_the_other)
 {
     struct studio studio;
     const uint32_t rings = 400;
 
-    (void)state;
     studio_open(&studio);
     for (uint32_t ring = rings; ring > 0; ring--) {
         const struct varve_sink_origin origin = origin_of(1 + ring % 3, ring);
@@ -138,13 +135,12 @@ static void test_one_after_the_other(void **state)
 }
 
 /* Rings that would need more descriptors at a time than there are. */
-static void test_few_descriptors(void **state)
+TEST(test_few_descriptors)
 {
     struct studio studio;
     struct rlimit limit;
     struct rlimit low;
 
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     low = limit;
     low.rlim_cur = 40;
@@ -165,12 +161,11 @@ static void test_few_descriptors(void **state)
 }
 
 /* The worst order that there is: backwards, in slices that overlap. */
-static void test_backwards(void **state)
+TEST(test_backwards)
 {
     struct studio studio;
-    const uint64_t records = (uint64_t)test_rounds(100000);
+    const uint64_t records = (uint64_t)test_rounds(25000, 100000);
 
-    (void)state;
     studio_open(&studio);
     for (uint64_t turn = 0; turn < 7; turn++) {
         for (uint64_t number = records - turn; number > 0 && number <= records;
@@ -192,13 +187,12 @@ static void expect_left_behind(const struct studio *studio, int entries)
     assert_int_equal(entries_of(studio->folder), entries);
 }
 
-static void test_target_exists(void **state)
+TEST(test_target_exists)
 {
     struct studio studio;
     struct varve_rebuild *other = NULL;
     FILE *file;
 
-    (void)state;
     studio_open(&studio);
     play_mark(&studio, 1, 1, 1);
     file = fopen(studio.database, "w");
@@ -224,13 +218,12 @@ static void test_target_exists(void **state)
     studio_close(&studio);
 }
 
-static void test_places_that_cannot_be(void **state)
+TEST(test_places_that_cannot_be)
 {
     struct studio studio;
     struct varve_rebuild *rebuild = NULL;
     char path[256];
 
-    (void)state;
     studio_open(&studio);
     snprintf(path, sizeof(path), "%s/none/x.db", studio.folder);
     assert_int_equal(varve_rebuild_open(path, false, &rebuild, &studio.message), VARVE_ERROR_NOT_FOUND);
@@ -243,11 +236,10 @@ static void test_places_that_cannot_be(void **state)
     studio_close(&studio);
 }
 
-static void test_nothing_in_it(void **state)
+TEST(test_nothing_in_it)
 {
     struct studio studio;
 
-    (void)state;
     studio_open(&studio);
     assert_int_equal(varve_rebuild_finish(studio.rebuild, NULL, NULL, &studio.result, &studio.message),
                      VARVE_ERROR_FORMAT);
@@ -257,12 +249,11 @@ static void test_nothing_in_it(void **state)
 }
 
 /* Files may not grow past the limit: while records come, or when the database is written. */
-static void test_no_space(void **state)
+TEST(test_no_space)
 {
     static const rlim_t limits[] = {20000, 300000, 2000000};
     struct rlimit limit;
 
-    (void)state;
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
@@ -299,12 +290,11 @@ static void count_stages(void *context, const char *stage, uint64_t done, uint64
     }
 }
 
-static void test_progress(void **state)
+TEST(test_progress)
 {
     struct studio studio;
     unsigned stages = 0;
 
-    (void)state;
     studio_open(&studio);
     for (uint64_t number = 1; number <= 100; number++) {
         play_mark(&studio, 1, 1, number);
@@ -314,22 +304,4 @@ static void test_progress(void **state)
     assert_true(stages > 0);
     assert_string_equal(studio.result.database_path, studio.database);
     studio_close(&studio);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_many_threads),
-        cmocka_unit_test(test_ten_thousand_processes),
-        cmocka_unit_test(test_one_after_the_other),
-        cmocka_unit_test(test_few_descriptors),
-        cmocka_unit_test(test_backwards),
-        cmocka_unit_test(test_target_exists),
-        cmocka_unit_test(test_places_that_cannot_be),
-        cmocka_unit_test(test_nothing_in_it),
-        cmocka_unit_test(test_no_space),
-        cmocka_unit_test(test_progress),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,12 +14,11 @@ static void play_meta(struct studio *studio, uint64_t trace_id, const char *valu
 }
 
 /* Process 1 of both has records before anybody is described; the first to be heard of is taken. */
-static void test_two_recordings(void **state)
+TEST(test_two_recordings)
 {
     struct studio studio;
     struct varve_sink_origin other = origin_of(1, 1);
 
-    (void)state;
     other.pid = 9999;
     studio_open(&studio);
     for (uint64_t number = 1; number <= 100; number++) {
@@ -47,11 +46,10 @@ static void test_two_recordings(void **state)
 }
 
 /* Of two that nobody described the first is taken; a described one comes before both. */
-static void test_one_number_several_pids(void **state)
+TEST(test_one_number_several_pids)
 {
     struct studio studio;
 
-    (void)state;
     for (unsigned turn = 0; turn < 2; turn++) {
         studio_open(&studio);
         for (int32_t pid = 11; pid <= 13; pid++) {
@@ -70,11 +68,10 @@ static void test_one_number_several_pids(void **state)
     }
 }
 
-static void test_nothing_but_records(void **state)
+TEST(test_nothing_but_records)
 {
     struct studio studio;
 
-    (void)state;
     studio_open(&studio);
     play_marks(&studio, 2, 0, 3, 100);
     play_marks(&studio, 2, 1, 1, 100);
@@ -93,11 +90,10 @@ static void test_nothing_but_records(void **state)
 }
 
 /* Ticks are ns if the clock is the kernel's: nothing is unknown then. */
-static void test_no_anchor(void **state)
+TEST(test_no_anchor)
 {
     struct studio studio;
 
-    (void)state;
     studio_open(&studio);
     play_process(&studio, TRACE_ID, 1, 1001, "/bin/a");
     play_marks(&studio, 1, 1, 1, 100);
@@ -109,12 +105,11 @@ static void test_no_anchor(void **state)
 }
 
 /* Anchors in any order, and twice. */
-static void test_anchors_shuffled(void **state)
+TEST(test_anchors_shuffled)
 {
     struct studio studio;
     struct varve_sink_clock clock = {TRACE_ID, 3000000, 30000000, 7};
 
-    (void)state;
     studio_open(&studio);
     play_process(&studio, TRACE_ID, 1, 1001, "/bin/a");
     assert_int_equal(varve_rebuild_clock(studio.rebuild, &clock), VARVE_OK);
@@ -129,11 +124,10 @@ static void test_anchors_shuffled(void **state)
 
 /* ---- stats and call sites ---- */
 
-static void test_stats_add_up(void **state)
+TEST(test_stats_add_up)
 {
     struct studio studio;
 
-    (void)state;
     studio_open(&studio);
     play_mark(&studio, 1, 1, 1);
     assert_int_equal(varve_rebuild_stat(studio.rebuild, "discarded", true, 5), VARVE_OK);
@@ -185,12 +179,11 @@ static void play_callsites(struct studio *studio)
     play_callsite(studio, 2, 0x1100);
 }
 
-static void test_call_sites_reported_again(void **state)
+TEST(test_call_sites_reported_again)
 {
     struct studio studio;
     struct varve_record record = hand_record(VARVE_KIND_HEAP_ALLOC, 1000000, 0x5000, 0);
 
-    (void)state;
     studio_open(&studio);
     for (unsigned turn = 0; turn < 3; turn++) {
         play_callsites(&studio);
@@ -217,19 +210,4 @@ static void test_call_sites_reported_again(void **state)
                   "WHERE ring_seq = 3",
                   1);
     studio_close(&studio);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_recordings),
-        cmocka_unit_test(test_one_number_several_pids),
-        cmocka_unit_test(test_nothing_but_records),
-        cmocka_unit_test(test_no_anchor),
-        cmocka_unit_test(test_anchors_shuffled),
-        cmocka_unit_test(test_stats_add_up),
-        cmocka_unit_test(test_call_sites_reported_again),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,14 +73,13 @@ static void writer_open(const char *folder, char *path, size_t bytes, struct var
     assert_int_equal(varve_writer_open(path, false, writer, &message), VARVE_OK);
 }
 
-static void test_all_arrive(void **state)
+TEST(test_all_arrive)
 {
     char folder[] = "/tmp/varve-queue-XXXXXX";
     char path[sizeof(folder) + 16];
     struct varve_writer *writer;
     struct varve_message message = {""};
     sqlite3 *db;
-    (void)state;
     assert_non_null(mkdtemp(folder));
     writer_open(folder, path, sizeof(path), &writer);
     for (uint64_t i = 0; i < EVENTS; i += EVENTS / 10) {
@@ -113,14 +112,13 @@ static void test_all_arrive(void **state)
 
 /* A limit on file sizes: the files of derive, which grow in steps of 16 MiB, have what they need already; the
  * database has not, and only the other thread writes that. */
-static void test_error_comes_back(void **state)
+TEST(test_error_comes_back)
 {
     char folder[] = "/tmp/varve-queue-XXXXXX";
     char path[sizeof(folder) + 16];
     struct varve_writer *writer;
     struct varve_message message = {""};
     struct rlimit before;
-    (void)state;
     assert_non_null(mkdtemp(folder));
     writer_open(folder, path, sizeof(path), &writer);
     assert_int_equal(events_write(writer, 0, 3), VARVE_OK);
@@ -140,12 +138,11 @@ static void test_error_comes_back(void **state)
     rmdir(folder);
 }
 
-static void test_abandon(void **state)
+TEST(test_abandon)
 {
     char folder[] = "/tmp/varve-queue-XXXXXX";
     char path[sizeof(folder) + 16];
     struct varve_writer *writer;
-    (void)state;
     assert_non_null(mkdtemp(folder));
     writer_open(folder, path, sizeof(path), &writer);
     assert_int_equal(events_write(writer, 0, EVENTS / 2), VARVE_OK);
@@ -204,12 +201,11 @@ static void neighbours_compare(const struct ranges *ranges, uint32_t start)
     assert_true(above == PAGES || after.start == above);
 }
 
-static void test_neighbours_join(void **state)
+TEST(test_neighbours_join)
 {
     struct ranges ranges = {0};
     uint64_t random = 7;
 
-    (void)state;
     pages = calloc(PAGES, sizeof(*pages));
     assert_non_null(pages);
     for (uint32_t page = 1; page < PAGES;) { /* one third do not touch the one before */
@@ -250,13 +246,3 @@ static void test_neighbours_join(void **state)
 }
 
 /* Runs threads: the writer of a database has one. */
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_arrive),
-        cmocka_unit_test(test_error_comes_back),
-        cmocka_unit_test(test_abandon),
-        cmocka_unit_test(test_neighbours_join),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -151,9 +151,8 @@ static void expect_shares(const struct lab *lab, const struct model *model, cons
     assert_memory_equal(&found, &expected, sizeof(found));
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 12; seed++) {
         struct lab *lab;
         struct model model = {0};
@@ -179,11 +178,10 @@ static void test_random(void **state)
 }
 
 /* One process has no rows of its own, however much it does. */
-static void test_one_process(void **state)
+TEST(test_one_process)
 {
     struct lab *lab;
 
-    (void)state;
     assert_int_equal(lab_begin((void **)&lab), 0);
     for (unsigned i = 0; i < 100; i++) {
         take(lab, (struct event){.kind = VARVE_KIND_HEAP_ALLOC,
@@ -194,14 +192,4 @@ static void test_one_process(void **state)
     }
     assert_null((*process_total(lab->derive->processes[1], slot_of(DOMAIN_HEAP, 0)))->shares.rows);
     lab_end((void **)&lab);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_one_process),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,7 +77,7 @@ static struct event heap(enum varve_kind kind, enum varve_cause cause, uint64_t 
     return (struct event){.kind = (uint8_t)kind, .cause = (uint8_t)cause, .addr = addr, .size = size};
 }
 
-static void test_free_gets_what_it_refers_to(void **state)
+TEST_WITH(test_free_gets_what_it_refers_to, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     struct event alloc = heap(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 0x1000, 77);
@@ -99,7 +99,7 @@ static void test_free_gets_what_it_refers_to(void **state)
 }
 
 /* Another thread gets the old address before the realloc is over. */
-static void test_realloc_keeps_its_block_apart(void **state)
+TEST_WITH(test_realloc_keeps_its_block_apart, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     struct event alloc = heap(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 0x1000, 10);
@@ -126,7 +126,7 @@ static void test_realloc_keeps_its_block_apart(void **state)
     assert_int_equal(scratch_peek(&fixture->derive->scratch, 2)->free_seq, 0);
 }
 
-static void test_forked_child_frees_what_it_inherited(void **state)
+TEST_WITH(test_forked_child_frees_what_it_inherited, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     struct event parent = heap(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 0x1000, 10);
@@ -141,7 +141,7 @@ static void test_forked_child_frees_what_it_inherited(void **state)
 }
 
 /* Only what is there can be freed, and only what is not there can be allocated. */
-static void test_what_is_out_of_order(void **state)
+TEST_WITH(test_what_is_out_of_order, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     struct event alloc = heap(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 0x1000, 10);
@@ -173,7 +173,7 @@ static void test_what_is_out_of_order(void **state)
 
 /* Of damaged records: no sum may wrap, what can be true is believed, and a failed call may ask for anything.
  */
-static void test_impossible_sizes(void **state)
+TEST_WITH(test_impossible_sizes, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     struct event honest = heap(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 0x1000, 10);
@@ -208,7 +208,7 @@ static void test_impossible_sizes(void **state)
 }
 
 /* mmap of 10 pages, munmap of 3 in the middle, MAP_FIXED over the rest. */
-static void test_mapping_is_cut(void **state)
+TEST_WITH(test_mapping_is_cut, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     struct event map = heap(VARVE_KIND_MMAP, VARVE_CAUSE_MMAP, 0x10000, 0xa000);
@@ -243,7 +243,7 @@ static const struct total *total_in(const struct fixture *fixture, enum domain d
 }
 
 /* Ten pages without access, four of which get memory; then the rest grows by mremap, and a munmap of it fails. */
-static void test_address_space(void **state)
+TEST_WITH(test_address_space, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     const uint64_t private = (uint64_t)(MAP_PRIVATE | MAP_ANONYMOUS) << 32;
@@ -280,7 +280,7 @@ static void test_address_space(void **state)
 }
 
 /* A large object of Python is a block of the heap too, at the same address: one call lies around the other. */
-static void test_python_beside_heap(void **state)
+TEST_WITH(test_python_beside_heap, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     struct event outer = heap(VARVE_KIND_PYTHON_ALLOC, VARVE_CAUSE_MALLOC, 0x1000, 600);
@@ -311,7 +311,7 @@ static void test_python_beside_heap(void **state)
 }
 
 /* More allocations than a step of the file, so that old rows are cold when they are freed. */
-static void test_cold_rows_are_completed(void **state)
+TEST_WITH(test_cold_rows_are_completed, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     const uint64_t count = 900000;
@@ -335,7 +335,7 @@ static void test_cold_rows_are_completed(void **state)
     assert_int_equal(derive_check(fixture->derive, &message), VARVE_OK);
 }
 
-static void test_full_disk_changes_nothing(void **state)
+TEST_WITH(test_full_disk_changes_nothing, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     struct rlimit before;
@@ -358,7 +358,7 @@ static void test_full_disk_changes_nothing(void **state)
     assert_int_equal(alloc.id, 1);
 }
 
-static void test_damaged_numbers_are_refused(void **state)
+TEST_WITH(test_damaged_numbers_are_refused, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     struct event event = heap(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 0x1000, 10);
@@ -367,24 +367,4 @@ static void test_damaged_numbers_are_refused(void **state)
     event.thread_id = 1;
     event.process_id = UINT32_MAX;
     assert_int_equal(take(fixture, &event), VARVE_ERROR_INVALID);
-}
-
-#define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, fixture_begin, fixture_end)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH_FIXTURE(test_free_gets_what_it_refers_to),
-        WITH_FIXTURE(test_realloc_keeps_its_block_apart),
-        WITH_FIXTURE(test_forked_child_frees_what_it_inherited),
-        WITH_FIXTURE(test_what_is_out_of_order),
-        WITH_FIXTURE(test_impossible_sizes),
-        WITH_FIXTURE(test_mapping_is_cut),
-        WITH_FIXTURE(test_address_space),
-        WITH_FIXTURE(test_python_beside_heap),
-        WITH_FIXTURE(test_cold_rows_are_completed),
-        WITH_FIXTURE(test_full_disk_changes_nothing),
-        WITH_FIXTURE(test_damaged_numbers_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,7 @@ static const struct total *lab_total(const struct lab *lab)
 }
 
 /* What a trace that begins late, lost events or is damaged may hold. */
-static void test_contradictions(void **state)
+TEST_WITH(test_contradictions, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     assert_int_equal(lab_event(lab, VARVE_KIND_FREE_REQUESTED, 0x1000, 512).cause,
@@ -81,9 +81,8 @@ static void test_contradictions(void **state)
 }
 
 /* Events that never fit together: whatever they say, the sums agree and nothing is out of bounds. */
-static void test_noise(void **state)
+TEST(test_noise)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         void *own = NULL;
         uint64_t numbers = seed * 104729;
@@ -109,7 +108,7 @@ static void test_noise(void **state)
     }
 }
 
-static void test_oom(void **state)
+TEST_WITH(test_oom, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     const struct event oom = {
@@ -133,7 +132,7 @@ static void test_oom(void **state)
 }
 
 /* Numbers of a device's events say which must come first, whatever their times say. */
-static void test_order(void **state)
+TEST_WITH(test_order, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     struct varve_message message;
@@ -150,15 +149,4 @@ static void test_order(void **state)
     assert_true(derive_is_out_of_order(lab->derive, &event));
     event.dev_seq = 0;
     assert_false(derive_is_out_of_order(lab->derive, &event));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_contradictions, lab_begin, lab_end),
-        cmocka_unit_test(test_noise),
-        cmocka_unit_test_setup_teardown(test_oom, lab_begin, lab_end),
-        cmocka_unit_test_setup_teardown(test_order, lab_begin, lab_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@ static const struct scratch_row *row_of(const struct lab *lab, uint64_t id)
     return scratch_peek(&lab->derive->scratch, id);
 }
 
-static void test_a_free_gets_what_it_refers_to(void **state)
+TEST_WITH(test_a_free_gets_what_it_refers_to, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     struct event alloc = alloc_of(0x1000, 77, VARVE_MEMORY_DEVICE);
@@ -44,7 +44,7 @@ static void test_a_free_gets_what_it_refers_to(void **state)
 }
 
 /* Stream-ordered and ordinary calls work on the same addresses. */
-static void test_async_and_not(void **state)
+TEST_WITH(test_async_and_not, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     struct event event = alloc_of(0x1000, 10, VARVE_MEMORY_DEVICE);
@@ -62,7 +62,7 @@ static void test_async_and_not(void **state)
     assert_int_equal(total_of(lab, DOMAIN_DEVICE, 0)->live_allocations, 0);
 }
 
-static void test_domains(void **state)
+TEST_WITH(test_domains, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     static const struct {
@@ -102,7 +102,7 @@ static void test_domains(void **state)
 }
 
 /* The same call by the CUDA recorder and by CUPTI, each in its own index. */
-static void test_a_duplicate_has_its_own(void **state)
+TEST_WITH(test_a_duplicate_has_its_own, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     struct event reported = alloc_of(0x1000, 10, VARVE_MEMORY_DEVICE);
@@ -118,7 +118,7 @@ static void test_a_duplicate_has_its_own(void **state)
     assert_int_equal(lab->derive->calls->calls[0].calls, 1);
 }
 
-static void test_memory_from_elsewhere_makes_no_row(void **state)
+TEST_WITH(test_memory_from_elsewhere_makes_no_row, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     struct event event = alloc_of(0x1000, 10, VARVE_MEMORY_DEVICE);
@@ -161,7 +161,7 @@ static uint64_t live(const struct lab *lab)
 }
 
 /* It is there until nobody has the handle and nothing maps it, whichever ends last. */
-static void test_physical_memory(void **state)
+TEST_WITH(test_physical_memory, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     assert_int_equal(take(lab, CREATE(0x2000, 7)).id, 1);
@@ -189,7 +189,7 @@ static void test_physical_memory(void **state)
     assert_int_equal(take(lab, RELEASE(7)).id, 0);
 }
 
-static void test_an_unmapping_takes_all_inside(void **state)
+TEST_WITH(test_an_unmapping_takes_all_inside, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     for (uint64_t i = 0; i < 5; i++) {
@@ -204,7 +204,7 @@ static void test_an_unmapping_takes_all_inside(void **state)
     assert_int_equal(row_of(lab, 5)->free_seq, 0);
 }
 
-static void test_a_handle_is_used_again(void **state)
+TEST_WITH(test_a_handle_is_used_again, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     take(lab, CREATE(0x1000, 7));
@@ -222,7 +222,7 @@ static void test_a_handle_is_used_again(void **state)
     assert_int_equal(row_of(lab, 2)->free_seq, lab->seq);
 }
 
-static void test_imported_memory(void **state)
+TEST_WITH(test_imported_memory, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     assert_int_equal(take(lab, IMPORT(7)).id, 0);
@@ -239,7 +239,7 @@ static void test_imported_memory(void **state)
 
 /* ---- failures ---- */
 
-static void test_failures_count(void **state)
+TEST_WITH(test_failures_count, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     take(lab, failed(alloc_of(0, 100, VARVE_MEMORY_PINNED)));
@@ -256,7 +256,7 @@ static void test_failures_count(void **state)
     assert_int_equal(lab->derive->scratch.count, 0);
 }
 
-static void test_a_failed_free_is_taken_back(void **state)
+TEST_WITH(test_a_failed_free_is_taken_back, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     struct event alloc = alloc_of(0x1000, 10, VARVE_MEMORY_MANAGED);
@@ -284,7 +284,7 @@ static void test_a_failed_free_is_taken_back(void **state)
     assert_int_equal(take(lab, free_of(0x1000)).id, 2);
 }
 
-static void test_a_failed_unmapping_is_taken_back(void **state)
+TEST_WITH(test_a_failed_unmapping_is_taken_back, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     for (uint64_t i = 0; i < 3; i++) {
@@ -308,7 +308,7 @@ static void test_a_failed_unmapping_is_taken_back(void **state)
 
 /* ---- the end of a context ---- */
 
-static void test_reset(void **state)
+TEST_WITH(test_reset, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     struct event event;
@@ -355,7 +355,7 @@ static void expect_order(const struct lab *lab, struct event event, bool is_out_
     }
 }
 
-static void test_what_is_out_of_order(void **state)
+TEST_WITH(test_what_is_out_of_order, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     expect_order(lab, alloc_of(0x1000, 10, VARVE_MEMORY_DEVICE), false);
@@ -382,26 +382,4 @@ static void test_what_is_out_of_order(void **state)
     struct event seen = free_of(0x1000);
     seen.flags = VARVE_FLAG_DUPLICATE;
     expect_order(lab, seen, true);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, lab_begin, lab_end)
-    const struct CMUnitTest tests[] = {
-        TEST(test_a_free_gets_what_it_refers_to),
-        TEST(test_async_and_not),
-        TEST(test_domains),
-        TEST(test_a_duplicate_has_its_own),
-        TEST(test_memory_from_elsewhere_makes_no_row),
-        TEST(test_physical_memory),
-        TEST(test_an_unmapping_takes_all_inside),
-        TEST(test_a_handle_is_used_again),
-        TEST(test_imported_memory),
-        TEST(test_failures_count),
-        TEST(test_a_failed_free_is_taken_back),
-        TEST(test_a_failed_unmapping_is_taken_back),
-        TEST(test_reset),
-        TEST(test_what_is_out_of_order),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -256,11 +256,10 @@ static void run_stream(struct run *run, struct model *model)
     }
 }
 
-static void test_random_streams(void **state)
+TEST(test_random_streams)
 {
-    const uint64_t streams = (uint64_t)test_rounds(40);
+    const uint64_t streams = (uint64_t)test_rounds(10, 40);
     size_t rows = 0;
-    (void)state;
     for (uint64_t seed = 1; seed <= streams; seed++) {
         struct run run = {0};
         struct model *model = calloc(1, sizeof(*model));
@@ -279,10 +278,4 @@ static void test_random_streams(void **state)
         free(model);
     }
     assert_true(rows > streams * EVENTS / 8); /* the streams are about something */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_streams)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

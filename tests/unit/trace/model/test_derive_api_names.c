@@ -33,7 +33,7 @@ static unsigned number_of(struct lab *lab, uint32_t process, unsigned ordinal)
 }
 
 /* Two ranks call their device 0; a third process sees both the other way round. */
-static void test_devices_are_reported_apart(void **state)
+TEST_WITH(test_devices_are_reported_apart, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     struct event reported = take(lab, device(1, 0, 0xaa));
@@ -67,7 +67,7 @@ static void test_devices_are_reported_apart(void **state)
     assert_int_equal(take(lab, block).device, 1);
 }
 
-static void test_all_numbers_are_taken(void **state)
+TEST_WITH(test_all_numbers_are_taken, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     for (unsigned i = 0; i < DEVICE_LIMIT; i++) {
@@ -79,7 +79,7 @@ static void test_all_numbers_are_taken(void **state)
     assert_int_equal(take(lab, nameless).device, 9);
 }
 
-static void test_names(void **state)
+TEST_WITH(test_names, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     struct event name = {.kind = VARVE_KIND_DEVICE_NAME, .process_id = 2};
@@ -102,7 +102,7 @@ static void test_names(void **state)
 }
 
 /* A stream may be used before its device is. */
-static void test_streams(void **state)
+TEST_WITH(test_streams, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     struct event stream = {.kind = VARVE_KIND_STREAM, .process_id = 2, .stream = 4, .addr = 0xdead};
@@ -136,7 +136,7 @@ static const struct derive_call *call_of(const struct lab *lab, enum varve_cause
     return NULL;
 }
 
-static void test_calls(void **state)
+TEST_WITH(test_calls, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     struct event alloc = alloc_of(0x1000, 77, VARVE_MEMORY_DEVICE);
@@ -191,7 +191,7 @@ static int count_events(void *context, uint64_t seq, unsigned kind)
 }
 
 /* More events than a buffer holds. */
-static void test_the_list_of_events(void **state)
+TEST_WITH(test_the_list_of_events, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     struct varve_message message;
@@ -203,18 +203,4 @@ static void test_the_list_of_events(void **state)
     }
     assert_int_equal(seqs_each(&lab->derive->calls->events, count_events, &last, &message), VARVE_OK);
     assert_int_equal(last, lab->seq);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, lab_begin, lab_end)
-    const struct CMUnitTest tests[] = {
-        TEST(test_devices_are_reported_apart),
-        TEST(test_all_numbers_are_taken),
-        TEST(test_names),
-        TEST(test_streams),
-        TEST(test_calls),
-        TEST(test_the_list_of_events),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

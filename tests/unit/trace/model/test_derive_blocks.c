@@ -356,9 +356,8 @@ static void run_end(struct run *run, sqlite3 *db)
     free(run);
 }
 
-static void test_histories(void **state)
+TEST(test_histories)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 12; seed++) {
         bool is_silent = seed % 3 == 0;
         struct run *run = run_history(seed, is_silent, 3000, 60, true);
@@ -375,10 +374,4 @@ static void test_histories(void **state)
             fail_msg("nothing to compare: %s", guards[i].sql);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_histories)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,10 +150,9 @@ static void run(struct pair *pair, uint64_t forget_at)
     assert_true(pair->kept->derive->scratch.count > EVENTS / 4);
 }
 
-static void test_totals_are_the_same(void **state)
+TEST(test_totals_are_the_same)
 {
     static const uint64_t moments[] = {0, 1, 777, EVENTS / 2};
-    (void)state;
     for (size_t i = 0; i < sizeof(moments) / sizeof(moments[0]); i++) {
         struct pair pair = {.random = 41 + i};
         assert_int_equal(lab_begin((void **)&pair.kept), 0);
@@ -162,10 +161,4 @@ static void test_totals_are_the_same(void **state)
         lab_end((void **)&pair.kept);
         lab_end((void **)&pair.forgetful);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_totals_are_the_same)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,10 +119,9 @@ static void run_stream(struct run *run, struct model *model)
     }
 }
 
-static void test_random_streams(void **state)
+TEST(test_random_streams)
 {
-    (void)state;
-    for (uint64_t first = test_first_seed(1), seed = first; seed < first + (uint64_t)test_rounds(40);
+    for (uint64_t first = test_first_seed(1), seed = first; seed < first + (uint64_t)test_rounds(10, 40);
          seed++) {
         struct run run = {0};
         struct model *model = calloc(1, sizeof(*model));
@@ -134,10 +133,4 @@ static void test_random_streams(void **state)
         run_end(&run, run_finish(&run, &model->base));
         free(model);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_streams)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -573,17 +573,15 @@ static void run_scene(uint64_t seed, enum way way)
     free(scene);
 }
 
-static void test_random_streams(void **state)
+TEST(test_random_streams)
 {
-    (void)state;
     for (uint64_t first = test_first_seed(1), seed = first; seed < first + 6; seed++) {
         run_scene(seed * 7919, WAY_USUAL);
     }
 }
 
-static void test_less_is_kept(void **state)
+TEST(test_less_is_kept)
 {
-    (void)state;
     for (uint64_t first = test_first_seed(1), seed = first; seed < first + 3; seed++) {
         run_scene(seed * 104729, WAY_TOTALS);
         run_scene(seed * 15485863, WAY_ALLOCATIONS);
@@ -591,18 +589,9 @@ static void test_less_is_kept(void **state)
 }
 
 /* As importers and players of logs write it. */
-static void test_private(void **state)
+TEST(test_private)
 {
-    (void)state;
     for (uint64_t first = test_first_seed(1), seed = first; seed < first + 3; seed++) {
         run_scene(seed * 1299709, WAY_PRIVATE);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_streams),
-                                       cmocka_unit_test(test_less_is_kept), cmocka_unit_test(test_private)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -409,35 +409,26 @@ static void run_scene(uint64_t seed, enum way way)
     free(scene);
 }
 
-static void test_random_streams(void **state)
+TEST(test_random_streams)
 {
-    (void)state;
-    for (uint64_t first = test_first_seed(1), seed = first; seed < first + (uint64_t)test_rounds(16);
+    for (uint64_t first = test_first_seed(1), seed = first; seed < first + (uint64_t)test_rounds(4, 16);
          seed++) {
         run_scene(seed * 7919, WAY_USUAL);
     }
 }
 
-static void test_forgetting(void **state)
+TEST(test_forgetting)
 {
-    (void)state;
-    for (uint64_t first = test_first_seed(1), seed = first; seed < first + (uint64_t)test_rounds(8); seed++) {
+    for (uint64_t first = test_first_seed(1), seed = first; seed < first + (uint64_t)test_rounds(2, 8);
+         seed++) {
         run_scene(seed * 104729, WAY_ALIVE_ONLY);
     }
 }
 
 /* As importers write it: events and allocations past SQLite. */
-static void test_private(void **state)
+TEST(test_private)
 {
-    (void)state;
     for (uint64_t first = test_first_seed(1), seed = first; seed < first + 4; seed++) {
         run_scene(seed * 1299709, WAY_PRIVATE);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_streams),
-                                       cmocka_unit_test(test_forgetting), cmocka_unit_test(test_private)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,9 +143,8 @@ static void expect_rows(const struct lab *lab, const struct model *model, const 
     assert_int_equal(live, total_of(lab, DOMAIN_HEAP, 0)->live_allocations);
 }
 
-static void test_sums(void **state)
+TEST(test_sums)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++) {
         struct lab *lab;
         struct model model = {0};
@@ -177,7 +176,7 @@ static void test_sums(void **state)
 }
 
 /* Just below a share and just at it, by each of the measures. */
-static void test_shares(void **state)
+TEST(test_shares)
 {
     static const struct {
         uint64_t size; /* of call site 2 */
@@ -188,7 +187,6 @@ static void test_shares(void **state)
         {98, AFTER_PEAK, JOIN_LARGE}, {1, NEVER, JOIN_LARGE}, /* of some 5,000 bytes that stay */
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct lab *lab;
         uint8_t sizes[4] = {0};
@@ -238,14 +236,4 @@ static void test_shares(void **state)
         assert_int_equal(sizes[3], JOIN_UNUSED);
         lab_end((void **)&lab);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_shares),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

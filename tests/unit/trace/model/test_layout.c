@@ -216,7 +216,7 @@ static sqlite3 *run_finish(struct run *run)
     return db;
 }
 
-static void test_moments(void **state)
+TEST_WITH(test_moments, enter, leave)
 {
     static const struct {
         uint64_t seed, events;
@@ -228,7 +228,6 @@ static void test_moments(void **state)
     /* Without numbers a segment that gets its first piece again is taken for another one, and what unmapped
      * blocks were last asked for can be forgotten with it: with these seeds it is not. */
     static struct run run;
-    (void)state;
     for (size_t i = 0; i < sizeof(histories) / sizeof(histories[0]); i++) {
         int keyframes = 0;
         run_history(&run, histories[i].seed, histories[i].is_silent, histories[i].events, histories[i].limit);
@@ -248,12 +247,11 @@ static void test_moments(void **state)
 
 /* ---- layouts ---- */
 
-static void test_code(void **state)
+TEST_WITH(test_code, enter, leave)
 {
     static struct run run;
     struct varve_layout *layout = varve_layout_new();
     struct varve_layout *copy = varve_layout_new();
-    (void)state;
     run_history(&run, 11, false, 9000, 200);
     sqlite3 *db = run_finish(&run);
     sqlite3_stmt *query = query_begin(db, "SELECT data FROM keyframe WHERE data IS NOT NULL");
@@ -295,7 +293,7 @@ static void test_code(void **state)
 static const struct varve_record one_alloc = {
     .addr = 0x1000, .size = 512, .requested = 500, .dev_seq_kind_flags = (uint64_t)VARVE_KIND_ALLOC << 8};
 
-static void test_rows(void **state)
+TEST_WITH(test_rows, enter, leave)
 {
     struct varve_writer *writer;
     struct varve_message message;
@@ -307,7 +305,6 @@ static void test_rows(void **state)
     uint32_t numbers[3];
     struct varve_record record = one_alloc;
     sqlite3 *db;
-    (void)state;
     assert_int_equal(varve_writer_open("trace.db", false, &writer, &message), VARVE_OK);
     assert_int_equal(varve_writer_process(writer, &process), 1);
     assert_int_equal(varve_writer_meta_text(writer, "block_sizes", "requested"), VARVE_OK);
@@ -337,12 +334,11 @@ static void test_rows(void **state)
 }
 
 /* Each event is of the process and thread that were entered last; a thread without events gives its row to the first one that is named. */
-static void test_processes_and_threads(void **state)
+TEST_WITH(test_processes_and_threads, enter, leave)
 {
     struct varve_writer *writer;
     struct varve_message message;
     sqlite3 *db;
-    (void)state;
     assert_int_equal(varve_writer_open("threads.db", false, &writer, &message), VARVE_OK);
     assert_int_equal(varve_writer_process(writer, &(struct varve_writer_process){.pid = 70, .rank = -1}), 1);
     assert_int_equal(varve_writer_thread(writer, 71, "worker"), 1);
@@ -373,12 +369,11 @@ static void test_processes_and_threads(void **state)
     varve_writer_abandon(writer);
 }
 
-static void test_no_half_file(void **state)
+TEST_WITH(test_no_half_file, enter, leave)
 {
     struct varve_writer *writer;
     struct varve_message message = {""};
     const uint32_t unknown[] = {9};
-    (void)state;
     assert_int_equal(varve_writer_open("nowhere/trace.db", false, &writer, &message), VARVE_ERROR_NOT_FOUND);
     assert_int_equal(varve_writer_open("trace.db", false, &writer, &message), VARVE_OK);
     assert_int_equal(varve_writer_event(writer, &one_alloc, 0), VARVE_OK);
@@ -408,16 +403,4 @@ static void test_no_half_file(void **state)
     assert_int_equal(stat("trace.db", &status), 0);
     assert_true(status.st_size > 8);
     assert_string_equal(only_file(), "trace.db");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_moments, enter, leave),
-        cmocka_unit_test_setup_teardown(test_code, enter, leave),
-        cmocka_unit_test_setup_teardown(test_rows, enter, leave),
-        cmocka_unit_test_setup_teardown(test_processes_and_threads, enter, leave),
-        cmocka_unit_test_setup_teardown(test_no_half_file, enter, leave),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

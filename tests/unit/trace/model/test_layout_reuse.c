@@ -49,10 +49,9 @@ static uint64_t requested_at(const struct varve_layout *layout, uint64_t addr)
     return block.requested;
 }
 
-static void test_a_new_segment_begins_anew(void **state)
+TEST(test_a_new_segment_begins_anew)
 {
     struct varve_layout *layout = varve_layout_new();
-    (void)state;
     use(layout, BASE, 1234, 1);
     apply(layout, VARVE_KIND_SEGMENT_UNMAP, BASE, PIECE, 0, 1);
     assert_int_equal(layout->unmapped.count, 0);
@@ -61,10 +60,9 @@ static void test_a_new_segment_begins_anew(void **state)
     varve_layout_free(layout);
 }
 
-static void test_pieces_unmapped_one_by_one(void **state)
+TEST(test_pieces_unmapped_one_by_one)
 {
     struct varve_layout *layout = varve_layout_new();
-    (void)state;
     use(layout, BASE, 11, 1);
     apply(layout, VARVE_KIND_ALLOC, BASE, PIECE, 11, 1);
     use(layout, BASE + PIECE, 22, 1);
@@ -86,10 +84,9 @@ static void test_pieces_unmapped_one_by_one(void **state)
 }
 
 /* Two segments whose addresses touch: the end of one does not touch what the other has unmapped. */
-static void test_a_neighbour_keeps_its_own(void **state)
+TEST(test_a_neighbour_keeps_its_own)
 {
     struct varve_layout *layout = varve_layout_new();
-    (void)state;
     use(layout, BASE, 11, 1);
     use(layout, BASE + PIECE, 22, 2);
     apply(layout, VARVE_KIND_ALLOC, BASE + PIECE, PIECE, 22, 2);
@@ -107,25 +104,13 @@ static void test_a_neighbour_keeps_its_own(void **state)
 }
 
 /* A request of 2^64 - 1 bytes, which only a damaged trace holds, is one byte less after the unmapping. */
-static void test_the_largest_request(void **state)
+TEST(test_the_largest_request)
 {
     struct varve_layout *layout = varve_layout_new();
-    (void)state;
     use(layout, BASE, 11, 1);
     use(layout, BASE + 2 * PIECE, UINT64_MAX, 1);
     apply(layout, VARVE_KIND_SEGMENT_UNMAP, BASE + 2 * PIECE, PIECE, 0, 1);
     apply(layout, VARVE_KIND_SEGMENT_MAP, BASE + 2 * PIECE, PIECE, 0, 1);
     assert_int_equal(requested_at(layout, BASE + 2 * PIECE), UINT64_MAX - 1);
     varve_layout_free(layout);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_new_segment_begins_anew),
-        cmocka_unit_test(test_pieces_unmapped_one_by_one),
-        cmocka_unit_test(test_a_neighbour_keeps_its_own),
-        cmocka_unit_test(test_the_largest_request),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

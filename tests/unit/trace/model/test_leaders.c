@@ -117,7 +117,7 @@ static void expect_leaders(const struct leaders *leaders, struct model *model)
     }
 }
 
-static void test_random(void **state)
+TEST_WITH(test_random, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     struct model model = {0};
@@ -134,7 +134,7 @@ static void test_random(void **state)
     leaders_free(&leaders);
 }
 
-static void test_nothing(void **state)
+TEST_WITH(test_nothing, lab_begin, lab_end)
 {
     struct lab *lab = *state;
     struct leaders leaders = {0};
@@ -142,14 +142,4 @@ static void test_nothing(void **state)
     assert_int_equal(leaders_look(&leaders, lab->derive, MOST), VARVE_OK);
     assert_int_equal(leaders.count, 0);
     leaders_free(&leaders);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_nothing, lab_begin, lab_end),
-        cmocka_unit_test_setup_teardown(test_random, lab_begin, lab_end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

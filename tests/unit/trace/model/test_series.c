@@ -17,9 +17,8 @@
 
 static uint64_t random_state; /* seeded by each test */
 
-static void test_series_thins_evenly(void **state)
+TEST(test_series_thins_evenly)
 {
-    (void)state;
     static const uint64_t lengths[] = {1, 2, 63, 64, 65, 200, 1000, 12345};
     for (size_t k = 0; k < sizeof(lengths) / sizeof(lengths[0]); k++) {
         struct series series = {.limit = 64, .stride = 1};
@@ -51,12 +50,4 @@ static void test_series_thins_evenly(void **state)
         assert_int_equal(series.points[series.count - 1].seq, lengths[k]);
         free(series.points);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_series_thins_evenly),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,9 +14,8 @@
 
 #include <cmocka.h>
 
-static void test_streams(void **state)
+TEST(test_streams)
 {
-    (void)state;
     unsigned first = varve_stream_number(0, 0x1000);
     unsigned second = varve_stream_number(0, 0x2000);
 
@@ -28,9 +27,8 @@ static void test_streams(void **state)
     assert_int_equal(varve_stream_number(0, 0x2000), second);
 }
 
-static void test_devices(void **state)
+TEST(test_devices)
 {
-    (void)state;
     static const unsigned char uuid[16] = {1, 2, 3};
 
     assert_false(varve_device_is_described(3));
@@ -40,9 +38,8 @@ static void test_devices(void **state)
     assert_true(varve_device_is_described(256)); /* there is no such number: nothing to emit */
 }
 
-static void test_fork(void **state)
+TEST(test_fork)
 {
-    (void)state;
     int status;
     pid_t pid;
 
@@ -71,9 +68,8 @@ static void *number_all(void *mine)
     return NULL;
 }
 
-static void test_threads_agree(void **state)
+TEST(test_threads_agree)
 {
-    (void)state;
     pthread_t threads[THREADS];
     static unsigned char is_taken[65536];
 
@@ -96,16 +92,4 @@ static void test_threads_agree(void **state)
     }
     assert_int_equal(varve_stream_number(2, 0x8000000), 65535);
     assert_int_equal(varve_stream_number(0, 0x10000), seen[0][0]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_fork),
-        cmocka_unit_test(test_threads_agree),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

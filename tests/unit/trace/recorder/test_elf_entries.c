@@ -36,13 +36,12 @@ static struct elf_replacement replacement(uintptr_t from)
     return (struct elf_replacement){.name = "getppid", .from = from, .to = (uintptr_t)hook};
 }
 
-static void test_what_is_not_bound(void **state)
+TEST(test_what_is_not_bound)
 {
     const struct elf_replacement of_bound = replacement((uintptr_t)dlsym(RTLD_DEFAULT, "getppid"));
     const struct elf_replacement of_unbound = replacement(NOWHERE);
     void *plugin = dlopen(VARVE_BUILD_DIR "/programs/lib_deep_plugin.so", RTLD_LAZY | RTLD_LOCAL);
 
-    (void)state;
     assert_non_null(plugin);
     for (unsigned round = 0; round < 3; round++) { /* none of them binds it */
         assert_true(elf_entries_replace(round < 2 ? &of_bound : &of_unbound, 1, false) > 0);
@@ -57,11 +56,4 @@ static void test_what_is_not_bound(void **state)
     elf_entries_restore(&of_bound, 1);
     assert_int_equal(parent_by_plugin(plugin), getppid());
     dlclose(plugin);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_is_not_bound)};
-
-    return cmocka_run_group_tests_name("elf_entries", tests, NULL, NULL);
 }

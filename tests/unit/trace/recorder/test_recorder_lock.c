@@ -47,12 +47,11 @@ static char state_of(int tid)
 
 /* A thread that yields instead is runnable all the time: of a higher real-time priority it would keep the
  * holder from ever giving the lock back. */
-static void test_waiter_sleeps(void **state)
+TEST(test_waiter_sleeps)
 {
     pthread_t waiter;
     unsigned asleep = 0;
 
-    (void)state;
     recorder_lock(&lock);
     assert_int_equal(pthread_create(&waiter, NULL, wait_for_lock, NULL), 0);
     while (__atomic_load_n(&waiter_tid, __ATOMIC_ACQUIRE) == 0) {
@@ -68,9 +67,8 @@ static void test_waiter_sleeps(void **state)
     assert_int_equal(lock, 0);
 }
 
-static void test_soon_or_never(void **state)
+TEST(test_soon_or_never)
 {
-    (void)state;
     assert_true(recorder_lock_soon(&lock));
     assert_false(recorder_lock_soon(&lock));
     recorder_unlock(&lock);
@@ -155,20 +153,8 @@ static void scenario_stopped_in_late_ring(struct session *session, void *context
     CHECK(process->control->unattached == verdict->figures[0], "lost with a free lock");
 }
 
-static void test_stopped_inside(void **state)
+TEST(test_stopped_inside)
 {
-    (void)state;
     run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_stopped_in_attach, NULL, "attach");
     run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_stopped_in_late_ring, NULL, "late ring");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_waiter_sleeps),
-        cmocka_unit_test(test_soon_or_never),
-        cmocka_unit_test(test_stopped_inside),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,8 @@
  * and in their order, none twice, none missing but those that the policy drops, and these are counted and
  * reported where they are missing. After each step the ring's own invariants hold.
  */
+#include <errno.h>
+
 #include "support/recorder.h"
 #include "trace/collector/ring_reader.h"
 #include "trace/event_list.h"
@@ -260,11 +262,10 @@ static void run_model(uint32_t overflow, unsigned burst, uint64_t sums[4])
     }
 }
 
-static void test_spill_loses_nothing(void **state)
+TEST(test_spill_loses_nothing)
 {
     uint64_t sums[4];
 
-    (void)state;
     run_model(SESSION_OVERFLOW_SPILL, 6000, sums);
     assert_true(sums[0] > 2000);  /* through the ring */
     assert_true(sums[1] > 10000); /* through the spill */
@@ -273,22 +274,20 @@ static void test_spill_loses_nothing(void **state)
 }
 
 /* Nobody takes while this thread waits, so each full ring costs the time-out and then spills. */
-static void test_block_loses_nothing(void **state)
+TEST(test_block_loses_nothing)
 {
     uint64_t sums[4];
 
-    (void)state;
     run_model(SESSION_OVERFLOW_BLOCK, 3000, sums);
     assert_true(sums[0] > 1000);
     assert_true(sums[1] > 5000);
     assert_int_equal(sums[2], 0);
 }
 
-static void test_drop_counts_and_emits(void **state)
+TEST(test_drop_counts_and_emits)
 {
     uint64_t sums[4];
 
-    (void)state;
     run_model(SESSION_OVERFLOW_DROP, 3000, sums);
     assert_true(sums[0] > 1000);
     assert_true(sums[2] > 5000);
@@ -328,9 +327,8 @@ static void scenario_fields(struct session *session, void *context)
     consumer_close(&consumer);
 }
 
-static void test_every_field_comes_back(void **state)
+TEST(test_every_field_comes_back)
 {
-    (void)state;
     run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_fields, NULL, "fields");
 }
 
@@ -351,24 +349,13 @@ static void scenario_header(struct session *session, void *context)
           ring->capacity);
     CHECK(ring->state == RING_STATE_OPEN, "state %u", ring->state);
     CHECK(ring->created_ticks > 0, "no time of creation");
-    CHECK(strstr(ring->thread_name, "test_ring") != NULL, "thread name %.16s", ring->thread_name);
+    CHECK(strstr(ring->thread_name, program_invocation_short_name) != NULL, "thread name %.16s", ring->thread_name);
     CHECK(session->directory.counts->process_count == 1, "%u processes",
           session->directory.counts->process_count);
     consumer_close(&consumer);
 }
 
-static void test_header_says_whose_it_is(void **state)
+TEST(test_header_says_whose_it_is)
 {
-    (void)state;
     run_in_session(SESSION_OVERFLOW_SPILL, 256, scenario_header, NULL, "header");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spill_loses_nothing),     cmocka_unit_test(test_block_loses_nothing),
-        cmocka_unit_test(test_drop_counts_and_emits),   cmocka_unit_test(test_every_field_comes_back),
-        cmocka_unit_test(test_header_says_whose_it_is),
-    };
-    return cmocka_run_group_tests_name("ring", tests, NULL, NULL);
 }

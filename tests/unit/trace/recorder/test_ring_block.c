@@ -127,11 +127,10 @@ static void run_blocked(scenario run, void *context, const char *what)
     session_end(&session);
 }
 
-static void test_handler_runs_during_the_wait(void **state)
+TEST(test_handler_runs_during_the_wait)
 {
     bool forks = false;
 
-    (void)state;
     if (IS_TSAN) {
         skip("the sanitizer delivers signals at its own moments, and none during the wait");
     }
@@ -182,20 +181,10 @@ static void scenario_many_handlers(struct session *session, void *context)
     consumer_close(&consumer);
 }
 
-static void test_many_handlers_lose_nothing(void **state)
+TEST(test_many_handlers_lose_nothing)
 {
-    (void)state;
     if (IS_TSAN) {
         skip("the sanitizer delivers signals at its own moments, and none during the wait");
     }
     run_blocked(scenario_many_handlers, NULL, "many handlers");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_handler_runs_during_the_wait),
-        cmocka_unit_test(test_many_handlers_lose_nothing),
-    };
-    return cmocka_run_group_tests_name("ring_block", tests, NULL, NULL);
 }

@@ -105,7 +105,7 @@ static void scenario_family(struct session *session, void *context)
     free(before);
 }
 
-static void test_children_attach_anew(void **state)
+TEST(test_children_attach_anew)
 {
     const struct family families[] = {{fork, 10, "fork"},
                                       {bare_fork, 10, "the bare system call"},
@@ -113,7 +113,6 @@ static void test_children_attach_anew(void **state)
                                       {fork, 5000, "fork with a spill file"},
                                       {bare_fork, 5000, "the bare system call with a spill file"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
         if (IS_TSAN && families[i].fork == bare_fork) {
             skip_part("the sanitizer's run time does not survive %s", families[i].name);
@@ -142,9 +141,8 @@ static void scenario_silent(struct session *session, void *context)
     CHECK(!consumer_try_open(&consumer, session, 2, 1), "the silent child has a ring");
 }
 
-static void test_silent_child(void **state)
+TEST(test_silent_child)
 {
-    (void)state;
     run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_silent, NULL, "silent child");
 }
 
@@ -166,9 +164,8 @@ static void scenario_early(struct session *session, void *context)
     check_series(session, 2, 0, 11, 15);
 }
 
-static void test_fork_before_the_first_event(void **state)
+TEST(test_fork_before_the_first_event)
 {
-    (void)state;
     run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_early, NULL, "early child");
 }
 
@@ -218,9 +215,8 @@ static void scenario_storm(struct session *session, void *context)
     check_series(session, 1, 0, 1, 1);
 }
 
-static void test_fork_beside_busy_threads(void **state)
+TEST(test_fork_beside_busy_threads)
 {
-    (void)state;
     run_in_session(SESSION_OVERFLOW_DROP, 64, scenario_storm, NULL, "storm");
 }
 
@@ -348,51 +344,32 @@ static void run_handler(struct settings settings)
     session_end(&session);
 }
 
-static void test_handler_forks_in_the_ring(void **state)
+TEST(test_handler_forks_in_the_ring)
 {
-    (void)state;
     run_handler((struct settings){.name = "ring", .before = 3, .stepped = 1, .gap = 1});
     run_handler(
         (struct settings){.name = "ring, child emits", .before = 3, .stepped = 1, .gap = 1, .emits = true});
 }
 
-static void test_handler_forks_going_over_to_the_spill(void **state)
+TEST(test_handler_forks_going_over_to_the_spill)
 {
-    (void)state;
     run_handler((struct settings){.name = "ring full", .before = 62, .stepped = 1, .gap = 7});
     run_handler((struct settings){
         .name = "ring full, child emits", .before = 62, .stepped = 1, .gap = 7, .emits = true});
 }
 
-static void test_handler_forks_while_blocking(void **state)
+TEST(test_handler_forks_while_blocking)
 {
-    (void)state;
     run_handler((struct settings){
         .name = "block", .overflow = SESSION_OVERFLOW_BLOCK, .before = 62, .stepped = 1, .gap = 11});
 }
 
-static void test_handler_forks_while_dropping(void **state)
+TEST(test_handler_forks_while_dropping)
 {
-    (void)state;
     run_handler((struct settings){.name = "drop",
                                   .overflow = SESSION_OVERFLOW_DROP,
                                   .before = 63,
                                   .stepped = 1,
                                   .gap = 11,
                                   .emits = true});
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_children_attach_anew),
-        cmocka_unit_test(test_silent_child),
-        cmocka_unit_test(test_fork_before_the_first_event),
-        cmocka_unit_test(test_fork_beside_busy_threads),
-        cmocka_unit_test(test_handler_forks_in_the_ring),
-        cmocka_unit_test(test_handler_forks_going_over_to_the_spill),
-        cmocka_unit_test(test_handler_forks_while_blocking),
-        cmocka_unit_test(test_handler_forks_while_dropping),
-    };
-    return cmocka_run_group_tests_name("ring_fork", tests, NULL, NULL);
 }

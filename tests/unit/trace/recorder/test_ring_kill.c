@@ -177,22 +177,19 @@ static void run_case(struct settings settings)
     }
 }
 
-static void test_killed_in_the_ring(void **state)
+TEST(test_killed_in_the_ring)
 {
-    (void)state;
     run_case((struct settings){.name = "ring", .before = 3, .stepped = 2});
 }
 
-static void test_killed_going_over_to_the_spill(void **state)
+TEST(test_killed_going_over_to_the_spill)
 {
-    (void)state;
     run_case((struct settings){.name = "ring full", .before = 61, .stepped = 2});
     run_case((struct settings){.name = "spilling", .before = 90, .stepped = 1});
 }
 
-static void test_killed_while_dropping(void **state)
+TEST(test_killed_while_dropping)
 {
-    (void)state;
     run_case(
         (struct settings){.name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 61, .stepped = 3});
 }
@@ -217,33 +214,21 @@ static void run_nested_case(struct settings settings)
     run_case(settings);
 }
 
-static void test_killed_with_nested_events(void **state)
+TEST(test_killed_with_nested_events)
 {
-    (void)state;
     run_nested_case((struct settings){.name = "nested", .before = 3, .stepped = 1});
 }
 
 /* In the middle of packing and writing a block of the spill file: hundreds of thousands of steps, a few of
  * them. */
-static void test_killed_while_flushing(void **state)
+TEST(test_killed_while_flushing)
 {
     struct settings settings = {.name = "flush", .before = 62 + RING_STAGING_RECORDS, .stepped = 1};
 
-    (void)state;
     if (IS_TSAN) {
         skip("single steps through the sanitizer's run time take minutes");
     }
     for (settings.kill_at = 150; settings.kill_at < 20000; settings.kill_at = settings.kill_at * 3 + 7) {
         run_once(&settings);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_in_the_ring),    cmocka_unit_test(test_killed_going_over_to_the_spill),
-        cmocka_unit_test(test_killed_while_dropping), cmocka_unit_test(test_killed_with_nested_events),
-        cmocka_unit_test(test_killed_while_flushing),
-    };
-    return cmocka_run_group_tests_name("ring_kill", tests, NULL, NULL);
 }

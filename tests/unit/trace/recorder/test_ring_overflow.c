@@ -183,11 +183,10 @@ static void scenario_spill_fails(struct session *session, void *context)
     }
 }
 
-static void test_spill_fails(void **state)
+TEST(test_spill_fails)
 {
     bool is_folder_away = false;
 
-    (void)state;
     run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_spill_fails, &is_folder_away, "full disk");
     is_folder_away = true;
     run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_spill_fails, &is_folder_away, "no folder");
@@ -225,9 +224,8 @@ static void scenario_patience_is_spent(struct session *session, void *context)
     stream_finish(session, &stream, 2);
 }
 
-static void test_patience_is_spent(void **state)
+TEST(test_patience_is_spent)
 {
-    (void)state;
     run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_patience_is_spent, NULL, "patience");
 }
 
@@ -252,9 +250,8 @@ static void scenario_cut_block(struct session *session, void *context)
     stream_finish(session, &stream, 1);
 }
 
-static void test_cut_block_is_repeated(void **state)
+TEST(test_cut_block_is_repeated)
 {
-    (void)state;
     run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_cut_block, NULL, "cut block");
 }
 
@@ -304,9 +301,8 @@ static void scenario_rescued(struct session *session, void *context)
     stream_finish(session, &helper.stream, 0);
 }
 
-static void test_wait_ends_when_there_is_room(void **state)
+TEST(test_wait_ends_when_there_is_room)
 {
-    (void)state;
     run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_rescued, NULL, "rescued");
 }
 
@@ -332,11 +328,10 @@ static void scenario_block(struct session *session, void *context)
     stream_finish(session, &stream, is_disk_full ? 601 : 0);
 }
 
-static void test_block_waits_once(void **state)
+TEST(test_block_waits_once)
 {
     bool is_disk_full = false;
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct session_control settings = session_settings(SESSION_OVERFLOW_BLOCK, 64);
         struct session session;
@@ -408,9 +403,8 @@ static void scenario_folded_dropped(struct session *session, void *context)
     consumer_close(&consumer);
 }
 
-static void test_folded_records_are_dropped(void **state)
+TEST(test_folded_records_are_dropped)
 {
-    (void)state;
     run_in_session(SESSION_OVERFLOW_DROP, 64, scenario_folded_dropped, NULL, "folded");
 }
 
@@ -429,9 +423,8 @@ static void scenario_dead(struct session *session, void *context)
     stream_finish(session, &stream, own_ring()->lost);
 }
 
-static void test_nobody_waits_for_a_dead_collector(void **state)
+TEST(test_nobody_waits_for_a_dead_collector)
 {
-    (void)state;
     for (uint32_t overflow = SESSION_OVERFLOW_SPILL; overflow <= SESSION_OVERFLOW_BLOCK; overflow++) {
         struct session_control settings = session_settings(overflow, 64);
         struct session session;
@@ -505,9 +498,8 @@ static void scenario_short_ring(struct session *session, void *context)
     stream_finish(session, &stream, 0);
 }
 
-static void test_ring_that_cannot_grow(void **state)
+TEST(test_ring_that_cannot_grow)
 {
-    (void)state;
     run_in_session(SESSION_OVERFLOW_SPILL, 16384, scenario_short_ring, NULL, "short ring");
     run_in_session(SESSION_OVERFLOW_SPILL, 16384, scenario_descriptors_return, NULL, "no descriptors");
 }
@@ -547,24 +539,7 @@ static void scenario_unattached(struct session *session, void *context)
     stream_finish(session, &stream, 0);
 }
 
-static void test_events_without_a_ring_are_counted(void **state)
+TEST(test_events_without_a_ring_are_counted)
 {
-    (void)state;
     run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_unattached, NULL, "unattached");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spill_fails),
-        cmocka_unit_test(test_patience_is_spent),
-        cmocka_unit_test(test_cut_block_is_repeated),
-        cmocka_unit_test(test_wait_ends_when_there_is_room),
-        cmocka_unit_test(test_block_waits_once),
-        cmocka_unit_test(test_folded_records_are_dropped),
-        cmocka_unit_test(test_nobody_waits_for_a_dead_collector),
-        cmocka_unit_test(test_ring_that_cannot_grow),
-        cmocka_unit_test(test_events_without_a_ring_are_counted),
-    };
-    return cmocka_run_group_tests_name("ring_overflow", tests, NULL, NULL);
 }

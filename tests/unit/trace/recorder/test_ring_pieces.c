@@ -163,9 +163,8 @@ static void scenario_order(struct session *session, void *context)
     consumer_close(&consumer);
 }
 
-static void test_records_come_in_order(void **state)
+TEST(test_records_come_in_order)
 {
-    (void)state;
     run_in_session(SESSION_OVERFLOW_SPILL, 16384, scenario_order, NULL, "order");
 }
 
@@ -193,9 +192,8 @@ static void scenario_again(struct session *session, void *context)
     consumer_close(&consumer);
 }
 
-static void test_pieces_go_again(void **state)
+TEST(test_pieces_go_again)
 {
-    (void)state;
     run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_again, NULL, "again");
 }
 
@@ -243,20 +241,9 @@ static void scenario_missing(struct session *session, void *context)
     consumer_close(&consumer);
 }
 
-static void test_missing_piece(void **state)
+TEST(test_missing_piece)
 {
-    (void)state;
     for (unsigned missing = 1; missing <= 3; missing++) {
         run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_missing, &missing, "missing");
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_records_come_in_order),
-        cmocka_unit_test(test_pieces_go_again),
-        cmocka_unit_test(test_missing_piece),
-    };
-    return cmocka_run_group_tests_name("ring_pieces", tests, NULL, NULL);
 }

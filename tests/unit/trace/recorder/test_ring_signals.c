@@ -165,18 +165,16 @@ static uint64_t run_stepped(struct settings settings)
     return stepping.steps;
 }
 
-static void test_signal_at_each_instruction(void **state)
+TEST(test_signal_at_each_instruction)
 {
-    (void)state;
     run_stepped((struct settings){.before = 3, .stepped = 4, .gap = 1});
     run_stepped((struct settings){.before = 3, .stepped = 30, .gap = 13});
     run_stepped((struct settings){.before = 3, .stepped = 30, .gap = 67});
 }
 
 /* The ring of 64 is full: into the spill, within the spill, and over the end of the staging slots. */
-static void test_signal_while_spilling(void **state)
+TEST(test_signal_while_spilling)
 {
-    (void)state;
     run_stepped((struct settings){.before = 58, .stepped = 8, .gap = 43});
     run_stepped((struct settings){.before = 61, .stepped = 1, .gap = 1});
     run_stepped((struct settings){.before = 100, .stepped = 20, .gap = 7});
@@ -184,33 +182,29 @@ static void test_signal_while_spilling(void **state)
     assert_true(verdict->figures[2] > RING_STAGING_RECORDS);
 }
 
-static void test_signal_while_dropping(void **state)
+TEST(test_signal_while_dropping)
 {
-    (void)state;
     run_stepped((struct settings){.overflow = SESSION_OVERFLOW_DROP, .before = 55, .stepped = 12, .gap = 11});
     run_stepped((struct settings){.overflow = SESSION_OVERFLOW_DROP, .before = 70, .stepped = 2, .gap = 1});
     assert_true(verdict->figures[1] > 0);
 }
 
-static void test_signal_while_blocking(void **state)
+TEST(test_signal_while_blocking)
 {
-    (void)state;
     run_stepped((struct settings){.overflow = SESSION_OVERFLOW_BLOCK, .before = 60, .stepped = 4, .gap = 17});
 }
 
 /* The first event of a process: its thread must not get two rings. */
-static void test_signal_in_the_first_event(void **state)
+TEST(test_signal_in_the_first_event)
 {
-    (void)state;
     for (uint64_t once = 1; once < 320; once += IS_ASAN ? 25 : 5) {
         run_stepped((struct settings){.before = 0, .stepped = 1, .once = once});
     }
 }
 
 /* Two kinds of signals, each handler can be interrupted by the other one. */
-static void test_handlers_interrupt_each_other(void **state)
+TEST(test_handlers_interrupt_each_other)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 4; seed++) {
         run_stepped((struct settings){.before = 3,
                                       .stepped = 8,
@@ -242,9 +236,8 @@ static void scenario_flood(struct session *session, void *context)
 }
 
 /* More than there are slots for: the rest is counted as lost, and reported. */
-static void test_flood_of_nested_events(void **state)
+TEST(test_flood_of_nested_events)
 {
-    (void)state;
     run_in_session(SESSION_OVERFLOW_SPILL, 8192, scenario_flood, NULL, "flood");
     assert_true(verdict->figures[1] > 0);
 }
@@ -266,26 +259,10 @@ static void scenario_timer(struct session *session, void *context)
     check_all(session, i);
 }
 
-static void test_timer(void **state)
+TEST(test_timer)
 {
-    (void)state;
     run_in_session(SESSION_OVERFLOW_SPILL, 1024, scenario_timer, NULL, "timer, spill");
     assert_true(verdict->figures[2] > 0);
     run_in_session(SESSION_OVERFLOW_DROP, 1024, scenario_timer, NULL, "timer, drop");
     assert_true(verdict->figures[1] > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_signal_at_each_instruction),
-        cmocka_unit_test(test_signal_while_spilling),
-        cmocka_unit_test(test_signal_while_dropping),
-        cmocka_unit_test(test_signal_while_blocking),
-        cmocka_unit_test(test_signal_in_the_first_event),
-        cmocka_unit_test(test_handlers_interrupt_each_other),
-        cmocka_unit_test(test_flood_of_nested_events),
-        cmocka_unit_test(test_timer),
-    };
-    return cmocka_run_group_tests_name("ring_signals", tests, NULL, NULL);
 }

@@ -189,25 +189,22 @@ static void run_concurrent(uint32_t overflow)
     session_end(&session);
 }
 
-static void test_spill_keeps_up(void **state)
+TEST(test_spill_keeps_up)
 {
-    (void)state;
     run_concurrent(SESSION_OVERFLOW_SPILL);
     assert_true(verdict->figures[1] > 0);
     assert_int_equal(verdict->figures[2], 0);
 }
 
-static void test_block_waits_for_the_consumer(void **state)
+TEST(test_block_waits_for_the_consumer)
 {
-    (void)state;
     run_concurrent(SESSION_OVERFLOW_BLOCK);
     assert_int_equal(verdict->figures[1], 0); /* it was worth the wait each time */
     assert_int_equal(verdict->figures[2], 0);
 }
 
-static void test_drop_emits_each_gap(void **state)
+TEST(test_drop_emits_each_gap)
 {
-    (void)state;
     run_concurrent(SESSION_OVERFLOW_DROP);
     assert_true(verdict->figures[2] > 0);
     assert_int_equal(verdict->figures[1], 0);
@@ -254,9 +251,8 @@ static void scenario_thread_ends(struct session *session, void *context)
     CHECK(own_ring()->state == RING_STATE_OPEN, "the first thread lives");
 }
 
-static void test_ends_retire_rings(void **state)
+TEST(test_ends_retire_rings)
 {
-    (void)state;
     run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_thread_ends, NULL, "ends of threads");
 }
 
@@ -330,9 +326,8 @@ static void scenario_late(struct session *session, void *context)
     CHECK(recorder_process_current()->control->unattached == 0, "unattached events");
 }
 
-static void test_late_events_have_their_ring(void **state)
+TEST(test_late_events_have_their_ring)
 {
-    (void)state;
     run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_late, NULL, "late events");
 }
 
@@ -354,23 +349,9 @@ static void scenario_closed(struct session *session, void *context)
     check_conserved(own_ring(), "after the close");
 }
 
-static void test_closed_session(void **state)
+TEST(test_closed_session)
 {
-    (void)state;
     for (uint32_t overflow = SESSION_OVERFLOW_SPILL; overflow <= SESSION_OVERFLOW_DROP; overflow++) {
         run_in_session(overflow, 64, scenario_closed, NULL, "closed session");
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spill_keeps_up),
-        cmocka_unit_test(test_block_waits_for_the_consumer),
-        cmocka_unit_test(test_drop_emits_each_gap),
-        cmocka_unit_test(test_ends_retire_rings),
-        cmocka_unit_test(test_late_events_have_their_ring),
-        cmocka_unit_test(test_closed_session),
-    };
-    return cmocka_run_group_tests_name("ring_threads", tests, NULL, NULL);
 }

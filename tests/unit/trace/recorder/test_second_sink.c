@@ -58,11 +58,10 @@ static void scenario_fields(struct session *session, void *context)
     check_conserved(own_ring(), "at the end");
 }
 
-static void test_fields(void **state)
+TEST(test_fields)
 {
     struct sink_run run;
 
-    (void)state;
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 1024);
     sink_record(&run, scenario_fields, "fields");
     assert_int_equal(sink_count(run.log, true, 1, 1), 2 + VARVE_KIND_PROCESS_START - 1);
@@ -126,24 +125,21 @@ static void run_bursts(uint32_t overflow)
     sink_end(&run);
 }
 
-static void test_bursts_spill(void **state)
+TEST(test_bursts_spill)
 {
-    (void)state;
     run_bursts(SESSION_OVERFLOW_SPILL);
     assert_true(verdict->figures[0] > 3 * RING_STAGING_RECORDS);
     assert_true(verdict->figures[2] > 64); /* it has come back to the ring */
 }
 
-static void test_bursts_block(void **state)
+TEST(test_bursts_block)
 {
-    (void)state;
     run_bursts(SESSION_OVERFLOW_BLOCK);
     assert_int_equal(verdict->figures[1], 0);
 }
 
-static void test_bursts_drop(void **state)
+TEST(test_bursts_drop)
 {
-    (void)state;
     run_bursts(SESSION_OVERFLOW_DROP);
     assert_true(verdict->figures[1] > 1000);
     assert_int_equal(verdict->figures[0], 0);
@@ -188,12 +184,11 @@ static void scenario_interrupted(struct session *session, void *context)
     verdict->figures[1] = handled;
 }
 
-static void test_interrupted_tellings(void **state)
+TEST(test_interrupted_tellings)
 {
     struct sink_run run;
     unsigned nested = 0;
 
-    (void)state;
     if (IS_TSAN) {
         skip("the sanitizer delivers signals at its own moments");
     }
@@ -246,11 +241,10 @@ static void scenario_forked_inside(struct session *session, void *context)
     check_conserved(own_ring(), "at the end");
 }
 
-static void test_handler_forks_inside(void **state)
+TEST(test_handler_forks_inside)
 {
     struct sink_run run;
 
-    (void)state;
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
     sink_record(&run, scenario_forked_inside, "forked inside");
     assert_int_equal(sink_count(run.log, true, 1, 1), 2 + 100);
@@ -307,11 +301,10 @@ static void scenario_threads(struct session *session, void *context)
     CHECK(recorder_process_current()->control->late_created == 1, "no late events");
 }
 
-static void test_threads_and_their_late_events(void **state)
+TEST(test_threads_and_their_late_events)
 {
     struct sink_run run;
 
-    (void)state;
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
     sink_record(&run, scenario_threads, "threads");
     assert_int_equal(sink_count(run.log, false, 1, 1), 2 + 10);
@@ -379,12 +372,11 @@ static void scenario_family(struct session *session, void *context)
     }
 }
 
-static void test_children_are_reported_by_the_collector(void **state)
+TEST(test_children_are_reported_by_the_collector)
 {
     struct sink_run run;
     unsigned families = 2 - IS_TSAN;
 
-    (void)state;
     if (IS_TSAN) {
         skip_part("the sanitizer's run time does not survive the bare system call");
     }
@@ -398,19 +390,4 @@ static void test_children_are_reported_by_the_collector(void **state)
         assert_int_equal(sink_count(run.log, false, 3 + 2 * family, 1), 2 + 201);
     }
     sink_end(&run);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fields),
-        cmocka_unit_test(test_bursts_spill),
-        cmocka_unit_test(test_bursts_block),
-        cmocka_unit_test(test_bursts_drop),
-        cmocka_unit_test(test_interrupted_tellings),
-        cmocka_unit_test(test_handler_forks_inside),
-        cmocka_unit_test(test_threads_and_their_late_events),
-        cmocka_unit_test(test_children_are_reported_by_the_collector),
-    };
-    return cmocka_run_group_tests_name("second_sink", tests, NULL, NULL);
 }

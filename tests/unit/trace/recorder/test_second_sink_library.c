@@ -52,16 +52,14 @@ static void run_switched(bool reports_starts)
     sink_end(&run);
 }
 
-static void test_switched_off_and_on(void **state)
+TEST(test_switched_off_and_on)
 {
-    (void)state;
     run_switched(true);
 }
 
 /* Nobody would say that a trace has begun: every record is looked at. */
-static void test_detour_stays_without_notice(void **state)
+TEST(test_detour_stays_without_notice)
 {
-    (void)state;
     run_switched(false);
 }
 
@@ -82,11 +80,10 @@ static void scenario_one_kind(struct session *session, void *context)
     emit(VARVE_KIND_MARK_BEGIN, 0, 0);
 }
 
-static void test_one_kind_is_wanted(void **state)
+TEST(test_one_kind_is_wanted)
 {
     struct sink_run run;
 
-    (void)state;
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
     sink_record(&run, scenario_one_kind, "one kind");
     assert_int_equal(sink_count(run.log, true, 1, 1), 2 + 1 + 1);
@@ -118,11 +115,10 @@ static void scenario_enabled_later(struct session *session, void *context)
     sink_emit(20000, 20000);
 }
 
-static void test_enabled_without_notice(void **state)
+TEST(test_enabled_without_notice)
 {
     struct sink_run run;
 
-    (void)state;
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
     sink_record(&run, scenario_enabled_later, "enabled later");
     assert_true(sink_count(run.log, true, 1, 1) > 0);
@@ -176,11 +172,10 @@ static void scenario_contended(struct session *session, void *context)
     CHECK(sink_detour_is_on(), "off at the end");
 }
 
-static void test_switched_among_threads(void **state)
+TEST(test_switched_among_threads)
 {
     struct sink_run run;
 
-    (void)state;
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 1024);
     sink_record(&run, scenario_contended, "contended");
     assert_true(sink_count(run.log, true, 1, SINK_ANY) > 0);
@@ -223,11 +218,10 @@ static void scenario_own_threads(struct session *session, void *context)
     CHECK(recorder_process_current()->control->unattached == 0, "unattached events");
 }
 
-static void test_own_threads_are_not_the_program_s(void **state)
+TEST(test_own_threads_are_not_the_program_s)
 {
     struct sink_run run;
 
-    (void)state;
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
     sink_record(&run, scenario_own_threads, "own threads");
     assert_int_equal(sink_count(run.log, true, 1, 1), 2 + 10);
@@ -271,9 +265,8 @@ static void run_refused(const char *path, uint32_t sink, bool is_other_version)
     sink_end(&run);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     run_refused(SINK_FAKE, 0, false); /* a session without it */
     run_refused(SINK_FAKE, SESSION_SINK_LTTNG, true);
     run_refused("/nonexistent/libvarve_lttng.so", SESSION_SINK_LTTNG, false);
@@ -299,11 +292,10 @@ static void scenario_exit(struct session *session, void *context)
     sink_emit(1, 100);
 }
 
-static void test_goes_on_without_at_exit(void **state)
+TEST(test_goes_on_without_at_exit)
 {
     struct sink_run run;
 
-    (void)state;
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
     sink_record(&run, scenario_exit, "exit");
     assert_int_equal(sink_count(run.log, true, 1, 1), 2 + 100);
@@ -334,29 +326,12 @@ static void scenario_started_at_exit(struct session *session, void *context)
     CHECK(sink_wait(&held->holding, 1), "no trace begins");
 }
 
-static void test_trace_begins_at_exit(void **state)
+TEST(test_trace_begins_at_exit)
 {
     struct sink_run run;
 
-    (void)state;
     sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
     sink_record(&run, scenario_started_at_exit, "a trace begins at exit");
     assert_int_equal(sink_count(run.log, true, 1, 1), 2 + 100);
     sink_end(&run);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_switched_off_and_on),
-        cmocka_unit_test(test_detour_stays_without_notice),
-        cmocka_unit_test(test_one_kind_is_wanted),
-        cmocka_unit_test(test_enabled_without_notice),
-        cmocka_unit_test(test_switched_among_threads),
-        cmocka_unit_test(test_own_threads_are_not_the_program_s),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_goes_on_without_at_exit),
-        cmocka_unit_test(test_trace_begins_at_exit),
-    };
-    return cmocka_run_group_tests_name("second_sink_library", tests, NULL, NULL);
 }

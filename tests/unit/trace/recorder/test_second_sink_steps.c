@@ -152,9 +152,8 @@ static uint64_t run_stepped(struct settings settings)
 
 /* ---- signals ---- */
 
-static void test_signal_at_each_instruction(void **state)
+TEST(test_signal_at_each_instruction)
 {
-    (void)state;
     run_stepped((struct settings){.name = "ring", .before = 3, .stepped = 3, .gap = 1});
     run_stepped((struct settings){.name = "ring", .before = 3, .stepped = 30, .gap = 67});
     run_stepped((struct settings){.name = "first reported", .before = 0, .stepped = 1, .gap = 41});
@@ -164,18 +163,16 @@ static void test_signal_at_each_instruction(void **state)
         .name = "staging", .before = 62 + RING_STAGING_RECORDS - 4, .stepped = 6, .gap = 23});
 }
 
-static void test_signal_while_dropping(void **state)
+TEST(test_signal_while_dropping)
 {
-    (void)state;
     run_stepped((struct settings){
         .name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 55, .stepped = 12, .gap = 11});
     run_stepped((struct settings){
         .name = "block", .overflow = SESSION_OVERFLOW_BLOCK, .before = 58, .stepped = 8, .gap = 17});
 }
 
-static void test_handlers_interrupt_each_other(void **state)
+TEST(test_handlers_interrupt_each_other)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 3; seed++) {
         run_stepped((struct settings){.name = "nests",
                                       .before = 3,
@@ -242,11 +239,10 @@ static uint64_t run_begins(uint64_t signal_at)
     return stepping.steps;
 }
 
-static void test_trace_begins_when_the_detour_ends(void **state)
+TEST(test_trace_begins_when_the_detour_ends)
 {
     uint64_t steps;
 
-    (void)state;
     if (IS_TSAN || IS_ASAN) {
         skip("the sanitizer delivers signals at its own moments");
     }
@@ -273,32 +269,17 @@ static void run_killed(struct settings settings)
     }
 }
 
-static void test_killed(void **state)
+TEST(test_killed)
 {
-    (void)state;
     run_killed((struct settings){.name = "ring", .before = 3, .stepped = 2});
     run_killed((struct settings){.name = "full", .before = 61, .stepped = 2});
     run_killed(
         (struct settings){.name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 61, .stepped = 3});
 }
 
-static void test_killed_with_nested_records(void **state)
+TEST(test_killed_with_nested_records)
 {
-    (void)state;
     for (uint64_t at = 60; at < 500; at += 150) {
         run_killed((struct settings){.name = "nested", .before = 3, .stepped = 1, .signal_at = at});
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_signal_at_each_instruction),
-        cmocka_unit_test(test_signal_while_dropping),
-        cmocka_unit_test(test_handlers_interrupt_each_other),
-        cmocka_unit_test(test_trace_begins_when_the_detour_ends),
-        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_killed_with_nested_records),
-    };
-    return cmocka_run_group_tests_name("second_sink_steps", tests, NULL, NULL);
 }

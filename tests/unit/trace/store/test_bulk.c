@@ -114,7 +114,7 @@ static void check(const struct fixture *fixture, uint64_t rows, struct sums sums
     assert_int_equal(query_integer(fixture->db, "SELECT sum(x) FROM other"), 3);
 }
 
-static void test_sizes(void **state)
+TEST_WITH(test_sizes, begin, end)
 {
     struct fixture *fixture = *state;
     static const uint64_t sizes[] = {0, 1, 100, 300, 1000, 30000, 200000};
@@ -144,7 +144,7 @@ static void test_sizes(void **state)
 }
 
 /* Leaves, and pages above them, on both sides of the page at one gigabyte, or just there. */
-static void test_lock_page(void **state)
+TEST_WITH(test_lock_page, begin, end)
 {
     struct fixture *fixture = *state;
     for (uint32_t before = 0; before < 12; before += 3) {
@@ -167,7 +167,7 @@ static void test_lock_page(void **state)
 }
 
 /* The first error stays, whatever is asked for then. */
-static void test_full_disk(void **state)
+TEST_WITH(test_full_disk, begin, end)
 {
     struct fixture *fixture = *state;
     struct rlimit before;
@@ -193,19 +193,7 @@ static void test_full_disk(void **state)
     bulk_close(bulk);
 }
 
-static void test_no_folder(void **state)
+TEST(test_no_folder)
 {
-    (void)state;
     assert_null(bulk_open("/nonexistent/folder/x.db", PAGE_BYTES));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_sizes, begin, end),
-        cmocka_unit_test_setup_teardown(test_lock_page, begin, end),
-        cmocka_unit_test_setup_teardown(test_full_disk, begin, end),
-        cmocka_unit_test(test_no_folder),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,10 +3,6 @@
  * The table `help` names every table, view and column of a database, once, and nothing that is not there. (Databases that were
  * recorded or imported: assert_documented in tests/recording.py.)
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/query.h"
@@ -53,7 +49,7 @@ static void expect_no_rows(sqlite3 *db, const char *sql)
     sqlite3_finalize(query);
 }
 
-static void test_both_ways(void **state)
+TEST(test_both_ways)
 {
     assert_true(query_integer(*state, "SELECT count(*) FROM (" THERE ")") > 800);
     expect_no_rows(*state, THERE " EXCEPT SELECT name, column FROM help");
@@ -61,7 +57,7 @@ static void test_both_ways(void **state)
 }
 
 /* A meaning is a phrase that fits a line or two, and says nothing that only a look at the source would explain. */
-static void test_meanings(void **state)
+TEST(test_meanings)
 {
     expect_no_rows(*state,
                    "SELECT name, column FROM help WHERE length(trim(meaning)) < 2 OR length(meaning) > 250");
@@ -74,11 +70,4 @@ static void test_meanings(void **state)
         " sqlite_schema s WHERE meaning LIKE '%read it as ' || s.name || '%')");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_both_ways),
-        cmocka_unit_test(test_meanings),
-    };
-    return cmocka_run_group_tests(tests, enter, leave);
-}
+TEST_FILE(enter, leave)

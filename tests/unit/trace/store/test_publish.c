@@ -2,6 +2,7 @@
 /*
  * Results that are there whole or not at all, whatever happens on the way, and the texts of errors: one line
  * that can be shown.
+ * Program of its own: it defines renameat2.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -83,29 +84,26 @@ static int status_of(bool in_child)
     return WEXITSTATUS(status);
 }
 
-static void test_no_memory_leaves_nothing(void **state)
+TEST_WITH(test_no_memory_leaves_nothing, enter, leave)
 {
-    (void)state;
     assert_int_equal(status_of(false), EXIT_STATUS_FAILED);
     assert_int_equal(files(), 0);
 }
 
 /* A child, such as the one that runs babeltrace2, does not take the folder from the one that goes on. */
-static void test_a_child_leaves_the_folder(void **state)
+TEST_WITH(test_a_child_leaves_the_folder, enter, leave)
 {
-    (void)state;
     assert_int_equal(status_of(true), 3);
 }
 
 /* ---- moving ---- */
 
-static void test_moving(void **state)
+TEST_WITH(test_moving, enter, leave)
 {
     struct varve_message message = {""};
     size_t bytes;
     char *text;
 
-    (void)state;
     file_write("from", "new", 3);
     file_write("to", "old", 3);
     assert_int_equal(varve_publish_move("from", "to", false, &message), VARVE_ERROR_INVALID);
@@ -143,11 +141,10 @@ int renameat2(int from_folder, const char *from, int to_folder, const char *to, 
     return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
 }
 
-static void test_moving_in_two_steps(void **state)
+TEST_WITH(test_moving_in_two_steps, enter, leave)
 {
     struct varve_message message = {""};
 
-    (void)state;
     file_write("single", "new", 3);
     assert_int_equal(mkdir("full", 0700), 0);
     file_write("full/file", "new", 3);
@@ -169,7 +166,7 @@ static void test_moving_in_two_steps(void **state)
 
 /* ---- texts ---- */
 
-static void test_what_may_be_shown(void **state)
+TEST(test_what_may_be_shown)
 {
     static const struct {
         const char *text;
@@ -193,7 +190,6 @@ static void test_what_may_be_shown(void **state)
         {"", 0, 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         size_t bytes = strlen(cases[i].text);
 
@@ -204,12 +200,11 @@ static void test_what_may_be_shown(void **state)
     }
 }
 
-static void test_messages_can_be_shown(void **state)
+TEST(test_messages_can_be_shown)
 {
     struct varve_message message;
     char text[600];
 
-    (void)state;
     varve_message_set(&message, 0, "%s", "a\x1b[31m\nb\tc\xc2\x9b\x9b\xff…");
     assert_string_equal(message.text, "a?[31m b c????…");
     memset(text, 'x', sizeof(text));
@@ -219,11 +214,10 @@ static void test_messages_can_be_shown(void **state)
     assert_int_equal(message.text[sizeof(message.text) - 4], 'x');
 }
 
-static void test_cut_texts(void **state)
+TEST(test_cut_texts)
 {
     char buffer[64];
 
-    (void)state;
     assert_int_equal(format_width("a\x9b\x9b…"), 4);
     format_head(buffer, sizeof(buffer), "\x1b\x9b……", 3);
     assert_string_equal(buffer, "??…");
@@ -233,19 +227,4 @@ static void test_cut_texts(void **state)
     assert_int_equal(strlen(buffer) % 3, 0);
     format_tail(buffer, 8, "…………", 10);
     assert_int_equal(strlen(buffer) % 3, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_no_memory_leaves_nothing, enter, leave),
-        cmocka_unit_test_setup_teardown(test_a_child_leaves_the_folder, enter, leave),
-        cmocka_unit_test_setup_teardown(test_moving, enter, leave),
-        cmocka_unit_test_setup_teardown(test_moving_in_two_steps, enter, leave),
-        cmocka_unit_test(test_what_may_be_shown),
-        cmocka_unit_test(test_messages_can_be_shown),
-        cmocka_unit_test(test_cut_texts),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,10 +3,6 @@
  * The views event, allocation and stack_node are to SQL what tables of the same columns would be: random rows that are inserted,
  * changed and deleted in both stay equal; and what looks for a row, joins or walks reads no more than it would of a table.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/query.h"
@@ -130,10 +126,9 @@ static void step(sqlite3 *db, const struct view *view, uint64_t *random)
     }
 }
 
-static void test_like_tables(void **state)
+TEST(test_like_tables)
 {
     uint64_t random = test_first_seed(1);
-    (void)state;
     for (size_t i = 0; i < sizeof(views) / sizeof(views[0]); i++) {
         const struct view *view = &views[i];
         sqlite3 *db = database_make();
@@ -156,10 +151,9 @@ static void test_like_tables(void **state)
 }
 
 /* A row without a key gets the next one. */
-static void test_next_key(void **state)
+TEST(test_next_key)
 {
     sqlite3 *db = database_make();
-    (void)state;
     run(db, "INSERT INTO event(ts_ns, kind, ring_seq) VALUES (5, 1, 9);"
             "INSERT INTO event(seq, ts_ns, kind, ring_seq) VALUES (41, 5, 1, 9), (NULL, 6, 1, 10)");
     assert_int_equal(
@@ -169,10 +163,9 @@ static void test_next_key(void **state)
 }
 
 /* Of an event with a thread pid and tid are the thread's, unless it has its own. */
-static void test_threads(void **state)
+TEST(test_threads)
 {
     sqlite3 *db = database_make();
-    (void)state;
     run(db,
         "INSERT INTO thread(id, process_id, ring, pid, tid) VALUES (3, 1, 1, 70, 71);"
         "INSERT INTO event(seq, ts_ns, kind, thread_id, pid) VALUES (1, 0, 1, 3, NULL), (2, 0, 1, 3, 80), (3, 0, 1, 4, NULL)");
@@ -183,7 +176,7 @@ static void test_threads(void **state)
 }
 
 /* Plans of what is asked most; the first table in each may be read as a whole if it is not one of rows. */
-static void test_plans(void **state)
+TEST(test_plans)
 {
     static const char *const queries[] = {
         "SELECT * FROM event WHERE seq = 5",
@@ -204,7 +197,6 @@ static void test_plans(void **state)
          "WHERE n.parent_id IS NOT NULL) SELECT n.* FROM walk CROSS JOIN stack_node n ON n.id = walk.id"),
     };
     sqlite3 *db = database_make();
-    (void)state;
     assert_int_equal(schema_index(db, "memory", NULL), VARVE_OK);
     for (size_t i = 0; i < sizeof(queries) / sizeof(queries[0]); i++) {
         char sql[512];
@@ -225,15 +217,4 @@ static void test_plans(void **state)
         sqlite3_finalize(plan);
     }
     sqlite3_close(db);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_like_tables),
-        cmocka_unit_test(test_next_key),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_plans),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,10 +3,6 @@
  * Stacks given as lists come back from the view `frame` as they were, and two stacks share exactly the frames that begin them
  * alike, seen from the outside; the view looks at nothing but the call site that is asked for.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/query.h"
@@ -149,11 +145,10 @@ static void expect_frames(sqlite3 *db, uint32_t callsite, const struct list *lis
     sqlite3_finalize(query);
 }
 
-static void test_lists_come_back(void **state)
+TEST(test_lists_come_back)
 {
     static struct list lists[STACKS];
     uint64_t seed = test_first_seed(1);
-    (void)state;
     for (int round = 0; round < 5; round++) {
         struct stack_nodes nodes = {0};
         struct varve_message message;
@@ -188,7 +183,7 @@ static void test_lists_come_back(void **state)
 }
 
 /* Whatever a query asks of the frames of one call site, or of the one of a row, no other is looked at. */
-static void test_plan(void **state)
+TEST(test_plan)
 {
     static const char *const queries[] = {
         "SELECT * FROM frame WHERE callsite_id = 7 ORDER BY depth",
@@ -200,7 +195,6 @@ static void test_plan(void **state)
         "SELECT (SELECT group_concat(function) FROM frame f WHERE f.callsite_id = e.callsite_id) FROM event e WHERE seq = 3",
     };
     sqlite3 *db;
-    (void)state;
     store_close(store_make());
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     /* with figures, such as ANALYZE leaves behind in a finished database */
@@ -237,12 +231,11 @@ static void test_plan(void **state)
     sqlite3_close(db);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct stack_nodes nodes = {0};
     struct store *store = store_make();
     uint32_t node = 77;
-    (void)state;
     assert_int_equal(stack_nodes_find(&nodes, store, 1, 1, 0, &node), VARVE_ERROR_INVALID);
     assert_int_equal(stack_nodes_find(&nodes, store, 0, 1, -5, &node), VARVE_OK);
     assert_int_equal(node, 1);
@@ -256,12 +249,4 @@ static void test_refused(void **state)
     store_close(store);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lists_come_back),
-        cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+TEST_FILE(folder_make, folder_remove)

@@ -254,7 +254,7 @@ static void expect_view(const struct fixture *fixture, struct reader *reader)
     sqlite3_close(db);
 }
 
-static void test_every_value_comes_back(void **state)
+TEST_WITH(test_every_value_comes_back, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     const uint64_t count = 20000; /* several leaves of the batch, several commits */
@@ -290,7 +290,7 @@ static void test_every_value_comes_back(void **state)
         look(fixture, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
 }
 
-static void test_sizes_beyond_63_bits(void **state)
+TEST_WITH(test_sizes_beyond_63_bits, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     struct event event = heap_event(1);
@@ -323,7 +323,7 @@ static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id,
     return 7;
 }
 
-static void test_small_tables(void **state)
+TEST_WITH(test_small_tables, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     const struct store_process process = {.id = 2,
@@ -381,7 +381,7 @@ static void test_small_tables(void **state)
     assert_int_equal(look(fixture, "SELECT sum(value) FROM data_loss"), 10);
 }
 
-static void test_symbols_are_shared(void **state)
+TEST_WITH(test_symbols_are_shared, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     const struct store_symbol symbols[] = {
@@ -433,7 +433,7 @@ static void expect_refusal(struct fixture *fixture, const char *path, enum store
     assert_null(strchr(fixture->message.text, '\n'));
 }
 
-static void test_second_writer_is_refused(void **state)
+TEST_WITH(test_second_writer_is_refused, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     open_new(fixture);
@@ -463,7 +463,7 @@ static void run_sql(const char *path, const char *sql)
     sqlite3_close(db);
 }
 
-static void test_foreign_files_are_left_alone(void **state)
+TEST_WITH(test_foreign_files_are_left_alone, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     struct stat before;
@@ -487,7 +487,7 @@ static void test_foreign_files_are_left_alone(void **state)
     expect_refusal(fixture, fixture->path, STORE_RESUME, VARVE_ERROR_FORMAT);
 }
 
-static void test_versions_and_truncation(void **state)
+TEST_WITH(test_versions_and_truncation, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     open_new(fixture);
@@ -505,20 +505,4 @@ static void test_versions_and_truncation(void **state)
     open_again(fixture);
     append_heap(fixture, 1, 10);
     OK(store_commit(fixture->store, NULL, 0, &fixture->message));
-}
-
-#define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, fixture_begin, fixture_end)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH_FIXTURE(test_every_value_comes_back),
-        WITH_FIXTURE(test_sizes_beyond_63_bits),
-        WITH_FIXTURE(test_small_tables),
-        WITH_FIXTURE(test_symbols_are_shared),
-        WITH_FIXTURE(test_second_writer_is_refused),
-        WITH_FIXTURE(test_foreign_files_are_left_alone),
-        WITH_FIXTURE(test_versions_and_truncation),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

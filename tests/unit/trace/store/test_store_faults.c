@@ -133,7 +133,7 @@ static void limit_files(const struct fixture *fixture, uint64_t bytes)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-static void test_commit_after_a_full_disk(void **state)
+TEST_WITH(test_commit_after_a_full_disk, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     const struct store_ring_position position = {.thread_id = 1, .process_id = 1, .tail = 1000};
@@ -163,7 +163,7 @@ static void test_commit_after_a_full_disk(void **state)
     assert_int_equal(look(fixture, integrity), 0);
 }
 
-static void test_creation_on_a_full_disk(void **state)
+TEST_WITH(test_creation_on_a_full_disk, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     limit_files(fixture, 20000);
@@ -189,7 +189,7 @@ static int finish(struct fixture *fixture)
 }
 
 /* The limit is moved up step by step, so that each stage of the end fails once. */
-static void test_finish_after_full_disks(void **state)
+TEST_WITH(test_finish_after_full_disks, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     struct stat status;
@@ -243,7 +243,7 @@ static void append_storages(struct fixture *fixture, uint64_t first, uint64_t la
 }
 
 /* Rows that were there before they were final are replaced, whatever fails in between. */
-static void test_storages_after_full_disks(void **state)
+TEST_WITH(test_storages_after_full_disks, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     int failures = 0;
@@ -305,7 +305,7 @@ static int take_tail(void *context, const struct store_ring_position *position)
     return 0;
 }
 
-static void test_killed_collector_is_continued(void **state)
+TEST_WITH(test_killed_collector_is_continued, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     pid_t child = fork();
@@ -333,7 +333,7 @@ static void test_killed_collector_is_continued(void **state)
     assert_int_equal(look(fixture, integrity), 0);
 }
 
-static void test_finished_database_is_one_file(void **state)
+TEST_WITH(test_finished_database_is_one_file, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     char name[160];
@@ -368,7 +368,7 @@ static void test_finished_database_is_one_file(void **state)
 }
 
 /* A collector that died between the last commit and the folding of the log. */
-static void test_complete_database_is_folded(void **state)
+TEST_WITH(test_complete_database_is_folded, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     open_new(fixture);
@@ -387,7 +387,7 @@ static void test_complete_database_is_folded(void **state)
 }
 
 /* Nobody commits: at last an event is taken with a warning, and none after it. */
-static void test_events_wait_for_a_commit(void **state)
+TEST_WITH(test_events_wait_for_a_commit, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     uint64_t seq = 0;
@@ -409,7 +409,7 @@ static void test_events_wait_for_a_commit(void **state)
 }
 
 /* The budget of the design is 100 bytes an event with all that is derived; more than half of it is for allocations and stacks. */
-static void test_bytes_per_event(void **state)
+TEST_WITH(test_bytes_per_event, fixture_begin, fixture_end)
 {
     struct fixture *fixture = *state;
     struct stat status;
@@ -430,22 +430,4 @@ static void test_bytes_per_event(void **state)
     OK(finish(fixture));
     assert_int_equal(stat(fixture->path, &status), 0);
     assert_true((uint64_t)status.st_size <= 100 * count);
-}
-
-#define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, fixture_begin, fixture_end)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH_FIXTURE(test_commit_after_a_full_disk),
-        WITH_FIXTURE(test_creation_on_a_full_disk),
-        WITH_FIXTURE(test_finish_after_full_disks),
-        WITH_FIXTURE(test_storages_after_full_disks),
-        WITH_FIXTURE(test_killed_collector_is_continued),
-        WITH_FIXTURE(test_finished_database_is_one_file),
-        WITH_FIXTURE(test_bytes_per_event),
-        WITH_FIXTURE(test_complete_database_is_folded),
-        WITH_FIXTURE(test_events_wait_for_a_commit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,11 +3,8 @@
  * From numbered call sites to rows: names, merged stacks, what stands for a stack. The store is a fake that
  * keeps rows in memory, and the symbols are a fake whose names follow from the address, so that every row
  * that comes out can be known beforehand. Reading and numbering: test_callsites_reader.c.
+ * Program of its own: it stands in for functions of the product.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/callsites.h"
@@ -225,7 +222,7 @@ static const struct fake_frame *innermost(const struct store *store, uint32_t ca
 }
 
 /* The module at a pc is the one that was there when the site was written. */
-static void test_modules_come_and_go(void **state)
+TEST(test_modules_come_and_go)
 {
     const uint64_t at = 0x5100;
     struct writer writer;
@@ -233,7 +230,6 @@ static void test_modules_come_and_go(void **state)
     struct store *store = new_store();
     uint32_t number[8];
 
-    (void)state;
     writer = writer_open("modules");
     put_native(&writer, 1, at); /* before there is one */
     put_module(&writer, 0, 0x5000, 0x1000, 0x5000, "/lib/a", "");
@@ -334,7 +330,7 @@ static const char *merge(const uint64_t *pcs, unsigned native_count,
     return text;
 }
 
-static void test_merge(void **state)
+TEST(test_merge)
 {
     const struct callsite_file_python python[3] = {
         {1, 10}, {2, 20 | CALLSITE_FILE_PYTHON_ENTRY}, {3, 30 | CALLSITE_FILE_PYTHON_ENTRY}};
@@ -349,7 +345,6 @@ static void test_merge(void **state)
     const uint64_t ours[3] = {native(OUR_MODULE, WORK, 1), native(PLAIN_MODULE, NAMELESS, 2),
                               native(PLAIN_MODULE, RUN, 3)};
 
-    (void)state;
     /* A loop for two Python frames, a loop for one, and a loop without (the Python stack was cut). */
     assert_string_equal(merge(in_python, 6, python, 3),
                         "list_resize:1 one:10 two:20 work:3 three:30 run:5 _PyEval_EvalFrameDefault:6 = one");
@@ -382,7 +377,7 @@ static void count_progress(void *context, const char *stage, uint64_t done, uint
 }
 
 /* Each row function of the store fails once, at every place: the error comes through. */
-static void test_store_errors(void **state)
+TEST(test_store_errors)
 {
     const struct callsite_file_python python = {1, 5 | CALLSITE_FILE_PYTHON_ENTRY};
     const uint64_t pcs[2] = {native(PLAIN_MODULE, WORK, 1), native(PLAIN_MODULE, INLINED, 2)};
@@ -391,7 +386,6 @@ static void test_store_errors(void **state)
     struct writer writer;
     int result = VARVE_ERROR_DATABASE, calls = 1;
 
-    (void)state;
     writer = writer_open("errors");
     put_module(&writer, 0, PLAIN_MODULE, 0x10000, PLAIN_MODULE, "/usr/bin/plain", "y");
     put_code(&writer, 1, "one", "1.py");
@@ -420,7 +414,7 @@ static void test_store_errors(void **state)
 }
 
 /* Sound files with bytes changed, cut and repeated: never a fault, never a loop, and equal answers twice. */
-static void test_fuzz(void **state)
+TEST(test_fuzz)
 {
     const struct callsite_file_python python[2] = {{1, 10}, {2, 12 | CALLSITE_FILE_PYTHON_ENTRY}};
     const uint64_t pcs[3] = {native(PLAIN_MODULE, MALLOC, 1), native(PLAIN_MODULE, LOOP, 3), 0x300};
@@ -430,7 +424,6 @@ static void test_fuzz(void **state)
     size_t size;
     FILE *stream;
 
-    (void)state;
     writer = writer_open("sound");
     put_module(&writer, 0, PLAIN_MODULE, 0x10000, PLAIN_MODULE, "/usr/bin/plain", "y");
     put_code(&writer, 1, "one", "1.py");
@@ -477,14 +470,4 @@ static void test_fuzz(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_modules_come_and_go),
-        cmocka_unit_test(test_merge),
-        cmocka_unit_test(test_store_errors),
-        cmocka_unit_test(test_fuzz),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, remove_folder);
-}
+TEST_FILE(NULL, remove_folder)

@@ -3,10 +3,6 @@
  * Native and Python frames as one stack: against a model that merges the two lists of each stack from the innermost frame
  * outwards, and one by one where frames are missing.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/random.h"
@@ -229,14 +225,13 @@ static uint32_t vary(struct path *path, uint64_t *seed, uint32_t first, uint32_t
     return node;
 }
 
-static void test_against_the_model(void **state)
+TEST(test_against_the_model)
 {
     static struct path native[2000], python[2000];
     static struct pair stacks[2000];
     struct path one = {.count = 0}, other = {.count = 0}, expected;
     uint64_t seed = 41;
 
-    (void)state;
     make_frames();
     for (unsigned i = 0; i < 2000; i++) {
         stacks[i].first = random_below(&seed, 8) == 0 ? 0 : vary(&one, &seed, 1, 12);
@@ -270,13 +265,4 @@ static void test_against_the_model(void **state)
     }
     assert_true(node_count > 2000 && written_count > 2000);
     callsites_merge_close(&merge);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_the_model),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

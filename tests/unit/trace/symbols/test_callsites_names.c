@@ -3,15 +3,11 @@
  * Which names are allocation functions, which the interpreter's, which our own: by examples of both kinds, as
  * compilers, C++ demanglers and Python builds write them.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "trace/symbols/callsites/names.h"
 
-static void test_allocation_functions(void **state)
+TEST(test_allocation_functions)
 {
     static const char *const names[] = {
         "malloc",
@@ -55,7 +51,6 @@ static void test_allocation_functions(void **state)
         "std::__cxx11::basic_string<char>::_M_create(unsigned long&, unsigned long)",
         "node* std::_Rb_tree<int>::_M_create_node<int const&>(int const&)"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         if (!callsites_name_is_allocation(names[i])) {
             fail_msg("%s is an allocation function", names[i]);
@@ -63,7 +58,7 @@ static void test_allocation_functions(void **state)
     }
 }
 
-static void test_allocation_functions_of_gpus(void **state)
+TEST(test_allocation_functions_of_gpus)
 {
     static const char *const names[] = {
         "cudaMalloc",
@@ -91,7 +86,6 @@ static void test_allocation_functions_of_gpus(void **state)
         "at::native::empty_cuda(c10::ArrayRef<long>, std::optional<c10::ScalarType>)",
         "at::_ops::empty_memory_format::call(c10::ArrayRef<c10::SymInt>)"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         if (!callsites_name_is_allocation(names[i])) {
             fail_msg("%s is an allocation function", names[i]);
@@ -99,7 +93,7 @@ static void test_allocation_functions_of_gpus(void **state)
     }
 }
 
-static void test_other_functions(void **state)
+TEST(test_other_functions)
 {
     static const char *const names[] = {"main",
                                         "mallocate",
@@ -124,7 +118,6 @@ static void test_other_functions(void **state)
                                         "cuLaunchKernel",
                                         "my_cudaMalloc"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         if (callsites_name_is_allocation(names[i])) {
             fail_msg("%s is no allocation function", names[i]);
@@ -132,9 +125,8 @@ static void test_other_functions(void **state)
     }
 }
 
-static void test_interpreter_and_recorder(void **state)
+TEST(test_interpreter_and_recorder)
 {
-    (void)state;
     assert_true(callsites_name_is_interpreter_loop("_PyEval_EvalFrameDefault"));
     assert_true(callsites_name_is_interpreter_loop("_PyEval_EvalFrameDefault.constprop.0"));
     assert_true(callsites_name_is_interpreter_loop("_PyEval_EvalFrameDefault.cold"));
@@ -152,9 +144,8 @@ static void test_interpreter_and_recorder(void **state)
     assert_false(callsites_path_is_recorder("/a/varve-torch.so"));
 }
 
-static void test_cuda_and_torch(void **state)
+TEST(test_cuda_and_torch)
 {
-    (void)state;
     assert_true(callsites_path_is_driver("/usr/lib/x86_64-linux-gnu/libcuda.so.580.65"));
     assert_true(callsites_path_is_driver("/x/nvidia/cuda_runtime/lib/libcudart.so.12"));
     assert_true(callsites_path_is_driver("libcudart-d0da41ae.so.11.0"));
@@ -175,15 +166,4 @@ static void test_cuda_and_torch(void **state)
     assert_true(callsites_path_is_torch_python("/usr/lib/python3/dist-packages/torch/_tensor.py"));
     assert_false(callsites_path_is_torch_python("/x/site-packages/torchvision/models/resnet.py"));
     assert_false(callsites_path_is_torch_python("/srv/torch/train.py"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_allocation_functions), cmocka_unit_test(test_allocation_functions_of_gpus),
-        cmocka_unit_test(test_other_functions),      cmocka_unit_test(test_interpreter_and_recorder),
-        cmocka_unit_test(test_cuda_and_torch),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * Call sites that go into the database while their files still grow: whatever was done by when, the rows are those of an end that
  * does everything. Small call sites that are put together: against a model that looks for the deepest shared frame. The store and
  * the symbols are fakes; names follow from the address.
+ * Program of its own: it stands in for functions of the product.
  */
 #include "support/callsites.h"
 #include "support/random.h"
@@ -339,9 +340,8 @@ static void expect_equal(const struct store *a, const struct store *b)
     assert_memory_equal(a->sites, b->sites, sizeof(a->sites));
 }
 
-static void test_rows_while_it_runs(void **state)
+TEST(test_rows_while_it_runs)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 4; seed++) {
         struct store *whole = new_store();
         struct store *beside = new_store();
@@ -370,11 +370,10 @@ static void test_rows_while_it_runs(void **state)
 }
 
 /* A store that takes no more for a moment, at any row, again and again: the same in the end. */
-static void test_ends_that_are_repeated(void **state)
+TEST(test_ends_that_are_repeated)
 {
     unsigned all_failures = 0;
 
-    (void)state;
     make_stacks(7);
     for (uint64_t seed = 0; seed < 12; seed++) {
         struct store *whole = new_store();
@@ -407,9 +406,8 @@ static void test_ends_that_are_repeated(void **state)
 }
 
 /* Closed at any moment: the thread ends with it. */
-static void test_close_at_any_time(void **state)
+TEST(test_close_at_any_time)
 {
-    (void)state;
     make_stacks(5);
     for (unsigned i = 0; i < 3; i++) {
         struct store *store = new_store();
@@ -426,7 +424,7 @@ static void test_close_at_any_time(void **state)
 }
 
 /* A file that is cut while it is read: its frames have no names, all others do, and nobody dies. */
-static void test_a_torn_file(void **state)
+TEST(test_a_torn_file)
 {
     const uint64_t pcs[4] = {PLAIN_MODULE + 5, TORN_MODULE + 18, TORN_MODULE + 50, PLAIN_MODULE + 37};
     struct writer writer = begin_file("torn");
@@ -436,7 +434,6 @@ static void test_a_torn_file(void **state)
     int file = open(writer.path, O_RDONLY | O_CLOEXEC);
     void *mapping = mmap(NULL, 1U << 20, PROT_READ, MAP_SHARED, file, 0); /* far beyond its end */
 
-    (void)state;
     assert_true(file >= 0 && mapping != MAP_FAILED);
     torn = (const char *)mapping + (1U << 19);
     put_module(&writer, 2, TORN_MODULE, 0x10000, TORN_MODULE, "/lib/torn", "z");
@@ -538,12 +535,11 @@ static void expect_joined(const struct store *whole, const struct store *store, 
     assert_int_equal(store->joined, small);
 }
 
-static void test_small_ones(void **state)
+TEST(test_small_ones)
 {
     static uint8_t sizes[STACKS + 1];
     static uint32_t joined[STACKS + 1];
 
-    (void)state;
     for (uint64_t seed = 11; seed <= 16; seed++) {
         struct store *whole = new_store();
         struct store *store = new_store();
@@ -585,13 +581,4 @@ static void test_small_ones(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows_while_it_runs), cmocka_unit_test(test_ends_that_are_repeated),
-        cmocka_unit_test(test_close_at_any_time),  cmocka_unit_test(test_a_torn_file),
-        cmocka_unit_test(test_small_ones),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, remove_folder);
-}
+TEST_FILE(NULL, remove_folder)

@@ -4,10 +4,6 @@
  * name. m an allocation function, n the program's native code, u native code without a name, i the
  * interpreter, t native code of PyTorch, d the CUDA driver, T Python code of PyTorch, p the program's Python.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "trace/symbols/callsites/merge.h"
@@ -48,7 +44,7 @@ static int place_of(const char *stack)
     return (int)callsites_line_symbol(lines, count) - 1;
 }
 
-static void test_places(void **state)
+TEST(test_places)
 {
     static const struct {
         const char *stack;
@@ -86,17 +82,9 @@ static void test_places(void **state)
         {"ddip", 2 + 1},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         if (place_of(cases[i].stack) != cases[i].place) {
             fail_msg("%s: place %d, expected %d", cases[i].stack, place_of(cases[i].stack), cases[i].place);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_places)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

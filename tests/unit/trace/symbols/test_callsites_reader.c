@@ -3,11 +3,8 @@
  * Reading and numbering call sites: equal stacks of two processes, files that grow, files that are damaged,
  * recordings that are continued. The files are made by hand; of the store, only the table callsite_origin is
  * needed, which is an array here. Rows and names: test_callsites_finish.c.
+ * Program of its own: it stands in for functions of the product.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/callsites.h"
@@ -83,7 +80,7 @@ int store_each_callsite_origin(struct store *store,
     return result;
 }
 
-static void test_equal_stacks_of_two_processes(void **state)
+TEST(test_equal_stacks_of_two_processes)
 {
     const struct callsite_file_python python[2] = {{1, 10}, {1, 12 | CALLSITE_FILE_PYTHON_ENTRY}};
     const struct callsite_file_python other[2] = {{7, 10}, {7, 12 | CALLSITE_FILE_PYTHON_ENTRY}};
@@ -92,7 +89,6 @@ static void test_equal_stacks_of_two_processes(void **state)
     struct writer a, b;
     struct callsites *callsites;
 
-    (void)state;
     a = writer_open("same.a");
     b = writer_open("same.b");
     put_module(&a, 0, 0x10000, 0x1000, 0x10000, "/bin/x", "idid");
@@ -137,7 +133,7 @@ static void test_equal_stacks_of_two_processes(void **state)
 }
 
 /* One byte more at a time: a site is known exactly when its entry is complete. */
-static void test_growing_file(void **state)
+TEST(test_growing_file)
 {
     struct writer whole, part;
     struct callsites *callsites;
@@ -146,7 +142,6 @@ static void test_growing_file(void **state)
     size_t count;
     FILE *stream;
 
-    (void)state;
     whole = writer_open("whole");
     put_module(&whole, 0, 0x1000, 0x1000, 0, "/bin/grow", "0123456789");
     for (uint32_t i = 1; i <= 3; i++) {
@@ -188,14 +183,13 @@ static struct callsites *open_two(const struct writer *a, const struct writer *b
     return callsites;
 }
 
-static void test_resume_keeps_numbers(void **state)
+TEST(test_resume_keeps_numbers)
 {
     struct store fake = {.origin_count = 0}, *store = &fake;
     struct writer a, b;
     struct callsites *callsites;
     uint32_t first[6], number;
 
-    (void)state;
     a = writer_open("resume.a");
     b = writer_open("resume.b");
     put_native(&a, 1, 0x111);
@@ -300,7 +294,7 @@ static void hear(void *context, uint32_t process_id, const struct callsite_file_
 }
 
 /* Stacks of nodes are those of the same frames as lists, and are told as lists. */
-static void test_nodes(void **state)
+TEST(test_nodes)
 {
     const uint64_t outer[] = {0x300, 0x200}, inner = 0x100, lines[] = {0x500000000, 0x700000000};
     const uint64_t list[] = {0x100, 0x200, 0x300};
@@ -309,7 +303,6 @@ static void test_nodes(void **state)
     struct writer writer = writer_open("nodes");
     struct callsites *callsites;
 
-    (void)state;
     put_nodes(&writer, CALLSITE_FILE_TAG_NATIVE, 1, 0, outer, 2);
     put_nodes(&writer, CALLSITE_FILE_TAG_PYTHON, 3, 0, lines, 2);
     put_nodes(&writer, CALLSITE_FILE_TAG_NATIVE, 5, 2, &inner, 1);
@@ -346,13 +339,12 @@ static void test_nodes(void **state)
     fclose(writer.stream);
 }
 
-static void test_senseless_nodes(void **state)
+TEST(test_senseless_nodes)
 {
     const uint64_t frame = 0x100, line = 0x500000000;
     struct writer writer = writer_open("senseless");
     struct callsites *callsites;
 
-    (void)state;
     put_nodes(&writer, CALLSITE_FILE_TAG_NATIVE, 1, 0, &frame, 1);
     put_nodes(&writer, CALLSITE_FILE_TAG_NATIVE, 2, 3, &frame, 1); /* no such parent */
     put_nodes(&writer, CALLSITE_FILE_TAG_NATIVE, 2, 2, &frame, 1); /* its own */
@@ -393,7 +385,7 @@ static void check_damaged(const char *path, uint32_t known)
     callsites_close(callsites);
 }
 
-static void test_damage_ends_the_file(void **state)
+TEST(test_damage_ends_the_file)
 {
     static const struct {
         uint32_t tag, bytes;
@@ -413,7 +405,6 @@ static void test_damage_ends_the_file(void **state)
                  {CALLSITE_FILE_TAG_STACK, 0xfffffff8U},
                  {CALLSITE_FILE_TAG_MODULE, 1U << 20}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++) {
         struct writer writer;
         uint8_t ones[64];
@@ -433,7 +424,7 @@ static void test_damage_ends_the_file(void **state)
 
 /* The writer has the file mapped, longer than it is written: what lies behind a head of zeros is not there
  * yet, be it a payload already. */
-static void test_head_is_written_last(void **state)
+TEST(test_head_is_written_last)
 {
     static const uint8_t none[4096];
     const uint64_t lost = 7;
@@ -441,7 +432,6 @@ static void test_head_is_written_last(void **state)
     struct callsites *callsites;
     long at;
 
-    (void)state;
     put_head(&writer, CALLSITE_FILE_TAG_LOST, sizeof(lost));
     put(&writer, &lost, sizeof(lost));
     put_native(&writer, 1, 0x100);
@@ -468,11 +458,10 @@ static void test_head_is_written_last(void **state)
 }
 
 /* Values that make no sense cost their own entry and nothing else. */
-static void test_senseless_numbers(void **state)
+TEST(test_senseless_numbers)
 {
     struct writer writer;
 
-    (void)state;
     writer = writer_open("senseless");
     put_native(&writer, 0, 0x100);
     put_native(&writer, 0xffffffffU, 0x100);
@@ -493,7 +482,7 @@ static void test_senseless_numbers(void **state)
 }
 
 /* 100,000 call sites of depth 30, as the issue of memory counts them. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     const uint32_t count = 100000;
     struct mallinfo2 before, after;
@@ -501,7 +490,6 @@ static void test_memory(void **state)
     struct callsites *callsites;
     uint64_t pcs[30], seed = 1, random = 0;
 
-    (void)state;
     writer = writer_open("large");
     put_module(&writer, 0, 0x100000, 0x1000000, 0x100000, "/usr/bin/large", "id");
     setvbuf(writer.stream, NULL, _IOFBF, 1 << 16);
@@ -535,19 +523,4 @@ static void test_memory(void **state)
     assert_int_equal(unlink(writer.path), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_stacks_of_two_processes),
-        cmocka_unit_test(test_growing_file),
-        cmocka_unit_test(test_resume_keeps_numbers),
-        cmocka_unit_test(test_nodes),
-        cmocka_unit_test(test_senseless_nodes),
-        cmocka_unit_test(test_damage_ends_the_file),
-        cmocka_unit_test(test_head_is_written_last),
-        cmocka_unit_test(test_senseless_numbers),
-        cmocka_unit_test(test_memory),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, remove_folder);
-}
+TEST_FILE(NULL, remove_folder)

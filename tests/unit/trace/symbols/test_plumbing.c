@@ -3,10 +3,6 @@
  * Which frame of a stack is the user's: patterns against a naive matcher, ranks by examples as compilers, demanglers and Python
  * write them, and bad patterns.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "tests/support/random.h"
@@ -35,11 +31,10 @@ static void random_text(uint64_t *random, const char *letters, char *text)
     text[length] = '\0';
 }
 
-static void test_match(void **state)
+TEST(test_match)
 {
     uint64_t random = 1;
     unsigned matched = 0;
-    (void)state;
     for (unsigned i = 0; i < 200000; i++) {
         char pattern[16];
         char text[16];
@@ -64,7 +59,7 @@ static enum varve_frame_rank rank(const struct varve_plumbing *plumbing, bool is
     return varve_plumbing_rank(plumbing, &symbol);
 }
 
-static void test_native(void **state)
+TEST(test_native)
 {
     static const struct {
         const char *function, *file, *module;
@@ -110,7 +105,6 @@ static void test_native(void **state)
         {"__libc_start_main", NULL, "/opt/me/static", VARVE_FRAME_PLUMBING},
     };
     struct varve_plumbing *plumbing;
-    (void)state;
     assert_int_equal(varve_plumbing_open(&plumbing), VARVE_OK);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const enum varve_frame_rank got =
@@ -123,7 +117,7 @@ static void test_native(void **state)
     varve_plumbing_close(plumbing);
 }
 
-static void test_python(void **state)
+TEST(test_python)
 {
     static const struct {
         const char *file;
@@ -143,7 +137,6 @@ static void test_python(void **state)
         {NULL, VARVE_FRAME_LIBRARY},
     };
     struct varve_plumbing *plumbing;
-    (void)state;
     assert_int_equal(varve_plumbing_open(&plumbing), VARVE_OK);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         if (rank(plumbing, true, "f", cases[i].file, NULL) != cases[i].rank) {
@@ -154,11 +147,10 @@ static void test_python(void **state)
     varve_plumbing_close(plumbing);
 }
 
-static void test_patterns_of_users(void **state)
+TEST(test_patterns_of_users)
 {
     struct varve_message message = {0};
     struct varve_plumbing *plumbing;
-    (void)state;
     assert_int_equal(varve_plumbing_open(&plumbing), VARVE_OK);
     assert_int_equal(rank(plumbing, false, "arena_get", "arena.c", "/a"), VARVE_FRAME_SOURCE);
     assert_int_equal(varve_plumbing_add(plumbing, "arena_*", &message), VARVE_OK);
@@ -178,15 +170,4 @@ static void test_patterns_of_users(void **state)
     assert_int_equal(varve_plumbing_add_lines(plumbing, "a\nfile:\n", &message), VARVE_ERROR_INVALID);
     assert_non_null(strstr(message.text, "line 2"));
     varve_plumbing_close(plumbing);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_match),
-        cmocka_unit_test(test_native),
-        cmocka_unit_test(test_python),
-        cmocka_unit_test(test_patterns_of_users),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

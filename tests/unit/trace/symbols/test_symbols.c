@@ -5,10 +5,6 @@
  * code are looked up and compared with `addr2line -i -f -C`. Files that changed or went away:
  * test_symbols_files.c.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/random.h"
@@ -69,9 +65,8 @@ static void check_variant(const char *tool, const char *compile, const char *nam
     assert_true(deepest >= depth_min);
 }
 
-static void test_c_with_dwarf(void **state)
+TEST(test_c_with_dwarf)
 {
-    (void)state;
     check_variant("addr2line", "gcc -g -O2 small.c", "c5", 3);
     check_variant("addr2line", "gcc -gdwarf-4 -O2 small.c", "c4", 3);
     check_variant("addr2line", "gcc -g -O0 small.c", "c0", 3);
@@ -79,17 +74,15 @@ static void test_c_with_dwarf(void **state)
     check_variant("addr2line", "gcc -g -O2 -no-pie small.c", "cfixed", 3);
 }
 
-static void test_cxx_with_dwarf(void **state)
+TEST(test_cxx_with_dwarf)
 {
-    (void)state;
     check_variant("addr2line", "g++ -g -O2 small.cc", "cxx5", 5);
     check_variant("addr2line", "g++ -g -O1 -gdwarf-4 -ffunction-sections -Wl,--gc-sections small.cc", "cxx4",
                   3);
 }
 
-static void test_clang_has_no_aranges(void **state)
+TEST(test_clang_has_no_aranges)
 {
-    (void)state;
     if (shell("clang --version >log") != 0) {
         skip("clang is not installed");
     }
@@ -103,21 +96,19 @@ static void test_clang_has_no_aranges(void **state)
 }
 
 /* After link-time optimisation inlined functions are described in another unit than their callers. */
-static void test_link_time_optimisation(void **state)
+TEST(test_link_time_optimisation)
 {
-    (void)state;
     if (shell("llvm-addr2line --version >log") != 0) {
         skip("llvm-addr2line is not installed");
     }
     check_variant("llvm-addr2line", "gcc -g -O2 -flto small.c", "lto", 3);
 }
 
-static void test_split_dwarf(void **state)
+TEST(test_split_dwarf)
 {
     struct symbols *symbols;
     struct answer answer;
 
-    (void)state;
     assert_int_equal(shell("gcc -g -O2 -gsplit-dwarf -c small.c -o split.o && gcc -g split.o -o split"), 0);
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
     answer = resolve(symbols, path_of("split"), address_of("split", "outer"));
@@ -126,13 +117,12 @@ static void test_split_dwarf(void **state)
     symbols_close(symbols);
 }
 
-static void test_symbol_table_only(void **state)
+TEST(test_symbol_table_only)
 {
     struct symbols *symbols;
     struct answer answer;
     uint64_t outer;
 
-    (void)state;
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
     assert_int_equal(shell("gcc -O2 small.c -o plain && g++ -O2 small.cc -o plainxx"), 0);
     answer = resolve(symbols, path_of("plain"), address_of("plain", "give_up"));
@@ -152,13 +142,12 @@ static void test_symbol_table_only(void **state)
     symbols_close(symbols);
 }
 
-static void test_dynamic_symbols(void **state)
+TEST(test_dynamic_symbols)
 {
     struct symbols *symbols;
     struct answer answer;
     uint64_t outer, middle;
 
-    (void)state;
     assert_int_equal(shell("gcc -O2 -fPIC -shared small.c -o lib.so"), 0);
     outer = address_of("lib.so", "outer");
     middle = address_of("lib.so", "deregister_tm_clones");
@@ -172,11 +161,10 @@ static void test_dynamic_symbols(void **state)
     symbols_close(symbols);
 }
 
-static void test_demangle(void **state)
+TEST(test_demangle)
 {
     struct symbols *symbols;
 
-    (void)state;
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
     assert_string_equal(symbols_demangle(symbols, "_Znwm"), "operator new(unsigned long)");
     assert_string_equal(symbols_demangle(symbols, "_ZN3foo3barEv.cold"), "foo::bar() [clone .cold]");
@@ -200,11 +188,10 @@ static void test_demangle(void **state)
 }
 
 /* The table of ranges against looking at every range. */
-static void test_ranges_against_model(void **state)
+TEST(test_ranges_against_model)
 {
     uint64_t seed = 99;
 
-    (void)state;
     for (int round = 0; round < 200; round++) {
         struct symbols_ranges table = {NULL, 0, 0};
 
@@ -238,15 +225,4 @@ static void test_ranges_against_model(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_c_with_dwarf),         cmocka_unit_test(test_cxx_with_dwarf),
-        cmocka_unit_test(test_clang_has_no_aranges), cmocka_unit_test(test_link_time_optimisation),
-        cmocka_unit_test(test_split_dwarf),          cmocka_unit_test(test_symbol_table_only),
-        cmocka_unit_test(test_dynamic_symbols),      cmocka_unit_test(test_demangle),
-        cmocka_unit_test(test_ranges_against_model),
-    };
-
-    return cmocka_run_group_tests(tests, set_up_both, tear_down);
-}
+TEST_FILE(set_up_both, tear_down)

@@ -4,10 +4,6 @@
  * .gnu_debugdata, files that changed since they ran, went away, are damaged, or are not ELF at all, and many
  * modules in turn. Answers as such: test_symbols.c.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "support/random.h"
@@ -20,13 +16,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void test_mini_debug_info(void **state)
+TEST(test_mini_debug_info)
 {
     struct symbols *symbols;
     struct answer answer;
     uint64_t clones;
 
-    (void)state;
     if (shell("xz --version >log") != 0) {
         skip("xz is not installed");
     }
@@ -42,12 +37,11 @@ static void test_mini_debug_info(void **state)
     symbols_close(symbols);
 }
 
-static void test_debuglink(void **state)
+TEST(test_debuglink)
 {
     struct symbols *symbols;
     int deepest = 0;
 
-    (void)state;
     /* Without a build id the checksum decides; beside the file, in .debug, below a root. */
     assert_int_equal(shell("gcc -g -O2 -Wl,--build-id=none small.c -o link && cp link link.full && "
                            "objcopy --only-keep-debug link link.debug && strip link && "
@@ -89,12 +83,11 @@ static void test_debuglink(void **state)
     symbols_close(symbols);
 }
 
-static void test_build_id_tree(void **state)
+TEST(test_build_id_tree)
 {
     struct symbols *symbols;
     int deepest = 0;
 
-    (void)state;
     assert_int_equal(
         shell("gcc -g -O2 small.c -Wl,--build-id=0xab00112233445566778899aabbccddeeff001122 -o byid && "
               "cp byid byid.full && mkdir -p tree/.build-id/ab && objcopy --only-keep-debug byid "
@@ -127,14 +120,13 @@ static void assert_unknown(struct symbols *symbols, const char *path, const uint
     assert_int_equal(answer.line[0], 0);
 }
 
-static void test_files_that_changed(void **state)
+TEST(test_files_that_changed)
 {
     static const uint8_t id[4] = {0xab, 1, 2, 3}, other[4] = {0xab, 1, 2, 4};
     struct answer answer = {.count = 0};
     struct symbols *symbols;
     uint64_t outer;
 
-    (void)state;
     assert_int_equal(shell("gcc -g -O2 small.c -Wl,--build-id=0xab010203 -o kept"), 0);
     outer = address_of("kept", "outer");
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
@@ -156,13 +148,12 @@ static void test_files_that_changed(void **state)
 }
 
 /* Bytes changed at random in a program with DWARF: any answer, but one, and no fault. */
-static void test_damaged_files(void **state)
+TEST(test_damaged_files)
 {
     uint64_t seed = 12345, random, start, end;
     struct answer answer;
     struct symbols *symbols;
 
-    (void)state;
     assert_int_equal(shell("gcc -g -O2 small.c -o sound"), 0);
     code_range("sound", &start, &end);
     for (int round = 0; round < 40; round++) {
@@ -197,14 +188,13 @@ static void test_damaged_files(void **state)
     }
 }
 
-static void test_few_modules_stay_open(void **state)
+TEST(test_few_modules_stay_open)
 {
     struct symbols *symbols;
     char path[600];
     unsigned open_count = 0;
     uint64_t outer;
 
-    (void)state;
     assert_int_equal(shell("gcc -g -O2 small.c -o many && for i in $(seq 40); do ln many many.$i; done"), 0);
     outer = address_of("many", "outer");
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
@@ -224,13 +214,4 @@ static void test_few_modules_stay_open(void **state)
     symbols_close(symbols);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mini_debug_info), cmocka_unit_test(test_debuglink),
-        cmocka_unit_test(test_build_id_tree),   cmocka_unit_test(test_files_that_changed),
-        cmocka_unit_test(test_damaged_files),   cmocka_unit_test(test_few_modules_stay_open),
-    };
-
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_FILE(set_up, tear_down)

@@ -3,10 +3,6 @@
  * The map of addresses, of more random allocations than it shows exactly: those that it shows are the largest by size times lifetime, and a cell of
  * its raster is as full as all others make it, one by one.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "analysis/base/memory.h"
@@ -139,7 +135,7 @@ static void check_raster(const char *json)
     assert_true(text[-1] == ']' && full > 1000);
 }
 
-static void test_largest_and_raster(void **state)
+TEST(test_largest_and_raster)
 {
     uint64_t random = test_first_seed(1);
     struct database *database;
@@ -150,7 +146,6 @@ static void test_largest_and_raster(void **state)
     size_t bytes;
     FILE *out = memory_stream(&json, &bytes);
 
-    (void)state;
     trace_database_make(DATABASE, (const char *const[]){NULL});
     sql_run(DATABASE, "INSERT INTO domain(code, name, meaning) VALUES (1, 'heap', '');"
                       "INSERT INTO meta VALUES ('duration_ns', 124976963);"
@@ -205,9 +200,4 @@ static void test_largest_and_raster(void **state)
     free(json);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_largest_and_raster)};
-
-    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_setup, test_folder_teardown)

@@ -2,10 +2,6 @@
 /*
  * What was live at each moment, of random allocations: every line of every series against a naive sum in SQL over the view `allocation`.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "analysis/query/db.h"
@@ -134,11 +130,10 @@ static void check(struct live *live, struct database *database)
     }
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
-    (void)state;
     random_state = test_first_seed(1);
-    for (int round = 0; round < test_rounds(ROUNDS); round++) {
+    for (int round = 0; round < test_rounds(ROUNDS / 4, ROUNDS); round++) {
         struct database *database;
         struct varve_message message;
         struct live live;
@@ -156,9 +151,4 @@ static void test_random(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
-
-    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
-}
+TEST_FILE(test_folder_setup, test_folder_teardown)

@@ -2,10 +2,6 @@
 /*
  * Rows over time as points: of each point against all the rows that it stands for.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "analysis/query/page/reduce.h"
@@ -38,11 +34,10 @@ static void check_point(const struct reduce_point *point, size_t from)
     }
 }
 
-static void test_points_stand_for_their_rows(void **state)
+TEST(test_points_stand_for_their_rows)
 {
     uint64_t random = test_first_seed(1);
 
-    (void)state;
     for (size_t count = 0; count < ROWS_MAX; count += 1 + count / 3) {
         struct reduce reduce;
         size_t from = 0;
@@ -65,11 +60,4 @@ static void test_points_stand_for_their_rows(void **state)
         assert_int_equal(from, count);
         reduce_free(&reduce);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_points_stand_for_their_rows)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,10 +2,6 @@
 /*
  * JSON inside HTML: nothing in a name ends its element or its string; long names are cut between characters; equal names have one number.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "analysis/base/memory.h"
@@ -38,9 +34,8 @@ static void expect(const char *text, const char *json)
     free(out);
 }
 
-static void test_text(void **state)
+TEST(test_text)
 {
-    (void)state;
     expect("plain, \xc3\xa9", "\"plain, \xc3\xa9\"");
     expect("</script><!--&", "\"\\u003c/script\\u003e\\u003c!--\\u0026\"");
     expect("\"\\\n\t\x1b\x7f", "\"\\u0022\\u005c\\u000a\\u0009\\u001b\\u007f\"");
@@ -51,11 +46,10 @@ static void test_text(void **state)
 }
 
 /* Whatever the bytes: no '<', no control character, no byte that is no UTF-8, and no quotation mark but at the ends. */
-static void test_any_bytes(void **state)
+TEST(test_any_bytes)
 {
     uint64_t random = test_first_seed(1);
 
-    (void)state;
     for (int round = 0; round < 2000; round++) {
         char text[64] = {0};
         size_t length = random_below(&random, sizeof(text) - 1);
@@ -75,11 +69,10 @@ static void test_any_bytes(void **state)
     }
 }
 
-static void test_long_names_are_cut(void **state)
+TEST(test_long_names_are_cut)
 {
     char *text = memory_resize(NULL, (1 << 20) + 1);
 
-    (void)state;
     for (size_t before = 0; before < 4; before++) {
         char *out;
 
@@ -96,14 +89,13 @@ static void test_long_names_are_cut(void **state)
     free(text);
 }
 
-static void test_names_have_one_number(void **state)
+TEST(test_names_have_one_number)
 {
     char *out;
     size_t bytes;
     struct page_writer writer;
     FILE *stream = memory_stream(&out, &bytes);
 
-    (void)state;
     page_writer_init(&writer, stream);
     page_open(&writer, '[');
     page_name(&writer, "one");
@@ -119,7 +111,7 @@ static void test_names_have_one_number(void **state)
     free(out);
 }
 
-static void test_deltas(void **state)
+TEST(test_deltas)
 {
     static const int64_t numbers[] = {5, 7, 3, INT64_MAX, INT64_MIN};
     char *out;
@@ -127,7 +119,6 @@ static void test_deltas(void **state)
     struct page_writer writer;
     FILE *stream = memory_stream(&out, &bytes);
 
-    (void)state;
     page_writer_init(&writer, stream);
     page_open(&writer, '{');
     page_member_deltas(&writer, "a", numbers, 3);
@@ -140,26 +131,14 @@ static void test_deltas(void **state)
     free(out);
 }
 
-static void test_html(void **state)
+TEST(test_html)
 {
     char *out;
     size_t bytes;
     FILE *stream = memory_stream(&out, &bytes);
 
-    (void)state;
     page_html(stream, "<b a=\"1\">&\\\n\x01\xff</b>");
     memory_stream_end(stream, &out);
     assert_string_equal(out, "&#60;b a=&#34;1&#34;&#62;&#38;&#92;\n\xef\xbf\xbd\xef\xbf\xbd&#60;/b&#62;");
     free(out);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),   cmocka_unit_test(test_any_bytes),
-        cmocka_unit_test(test_html),   cmocka_unit_test(test_long_names_are_cut),
-        cmocka_unit_test(test_deltas), cmocka_unit_test(test_names_have_one_number),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

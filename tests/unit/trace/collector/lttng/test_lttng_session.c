@@ -39,12 +39,11 @@ static void must_stop(struct lttng_recording *session, struct lttng_recording_lo
     }
 }
 
-static void test_life(void **state)
+TEST(test_life)
 {
     struct lttng_recording_loss loss = {1, 1};
     struct lttng_recording *session;
 
-    (void)state;
     lttng_or_skip();
     assert_int_equal(daemon_pid(), 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
@@ -62,13 +61,12 @@ static void test_life(void **state)
     assert_family_ends();
 }
 
-static void test_side_by_side(void **state)
+TEST(test_side_by_side)
 {
     struct lttng_recording *first;
     struct lttng_recording *second;
     pid_t pid;
 
-    (void)state;
     lttng_or_skip();
     first = must_start("first");
     second = must_start("second");
@@ -84,14 +82,13 @@ static void test_side_by_side(void **state)
 }
 
 /* A daemon that was there and its session are as they were. */
-static void test_daemon_of_others(void **state)
+TEST(test_daemon_of_others)
 {
     struct lttng_recording_options options = options_for("ours");
     struct lttng_recording *session;
     struct lttng_recording *twin;
     pid_t pid;
 
-    (void)state;
     lttng_or_skip();
     shell("lttng-sessiond --daemonize --no-kernel");
     shell("lttng create theirs --output=%s", place("theirs"));
@@ -121,11 +118,10 @@ static void test_daemon_of_others(void **state)
 }
 
 /* Between two events: LTTng delivers all. */
-static void test_killed(void **state)
+TEST(test_killed)
 {
     struct lttng_recording *session;
 
-    (void)state;
     lttng_or_skip();
     session = must_start("killed");
     emit(2999, "kill");
@@ -135,9 +131,8 @@ static void test_killed(void **state)
 
 /* Killed in the middle of an event: LTTng's consumer does not get past that place, and `lttng destroy` would
  * wait for it. In about one kill of four; but all must end, soon, and leave nothing. */
-static void test_killed_in_an_event(void **state)
+TEST(test_killed_in_an_event)
 {
-    (void)state;
     lttng_or_skip();
     lttng_limit_set(UINT64_C(60000000000)); /* which any wait for ever would take */
     for (int i = 0; i < 4; i++) {
@@ -151,12 +146,11 @@ static void test_killed_in_an_event(void **state)
     lttng_limit_set(UINT64_C(20000000000));
 }
 
-static void test_discarded(void **state)
+TEST(test_discarded)
 {
     struct lttng_recording_loss loss;
     struct lttng_recording *session;
 
-    (void)state;
     lttng_or_skip();
     session = must_start("discarded");
     emit(1, ""); /* the consumer is there from now on */
@@ -169,14 +163,13 @@ static void test_discarded(void **state)
 }
 
 /* The recorder was killed: another process takes its session over, or what is left of it. */
-static void test_adopt(void **state)
+TEST(test_adopt)
 {
     struct lttng_recording_options options = options_for("orphan");
     struct lttng_recording *session;
     int status;
     pid_t pid;
 
-    (void)state;
     lttng_or_skip();
     assert_int_equal(lttng_recording_adopt(&options, &session, &message), VARVE_ERROR_NOT_FOUND);
     assert_null(session);
@@ -213,22 +206,20 @@ static void daemon_killed(const char *name, bool consumer_too)
     assert_null(session);
 }
 
-static void test_daemon_killed(void **state)
+TEST(test_daemon_killed)
 {
-    (void)state;
     lttng_or_skip();
     daemon_killed("dead", true);
     daemon_killed("headless", false);
 }
 
 /* It is given up after a time, and what it was asked for is not done in its place. */
-static void test_daemon_hangs(void **state)
+TEST(test_daemon_hangs)
 {
     struct lttng_recording_options options = options_for("hanging");
     struct lttng_recording *session;
     pid_t pid;
 
-    (void)state;
     lttng_or_skip();
     shell("lttng-sessiond --daemonize --no-kernel");
     pid = daemon_pid();
@@ -244,14 +235,13 @@ static void test_daemon_hangs(void **state)
 
 /* A collector ignores and blocks signals and has variables that are for the program: neither keeps the daemon from
  * ending, and the variables do not reach it. */
-static void test_surroundings(void **state)
+TEST(test_surroundings)
 {
     struct lttng_recording *session;
     sigset_t blocked;
     sigset_t before;
     char command[64];
 
-    (void)state;
     lttng_or_skip();
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGTERM);
@@ -270,7 +260,7 @@ static void test_surroundings(void **state)
 
 /* ---- what needs no LTTng ---- */
 
-static void test_buffer_sizes(void **state)
+TEST(test_buffer_sizes)
 {
     static const struct {
         uint64_t bytes, free_bytes;
@@ -288,7 +278,6 @@ static void test_buffer_sizes(void **state)
         {UINT64_C(4) << 30, UINT64_C(24) << 30, 2, 4U << 20, 16},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct lttng_buffers plan = lttng_buffers_plan(cases[i].bytes, cases[i].free_bytes, cases[i].cpus);
 
@@ -303,13 +292,12 @@ static void test_buffer_sizes(void **state)
     assert_true(lttng_buffers_cpus() >= (unsigned)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-static void test_wrong_options(void **state)
+TEST(test_wrong_options)
 {
     static const char *const names[] = {"", "two words", "a/b", "-x;y", "\303\244"};
     struct lttng_recording_options options = options_for("fine");
     struct lttng_recording *session;
 
-    (void)state;
     lttng_or_skip();
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         options.name = names[i];
@@ -322,12 +310,11 @@ static void test_wrong_options(void **state)
     assert_int_equal(lttng_recording_start(&options, &session, &message), VARVE_ERROR_INVALID);
 }
 
-static void test_daemon_missing(void **state)
+TEST(test_daemon_missing)
 {
     struct lttng_recording_options options = options_for("missing");
     struct lttng_recording *session;
 
-    (void)state;
     lttng_or_skip();
     assert_int_equal(setenv("PATH", place("nowhere"), 1), 0);
     assert_false(lttng_recording_is_possible(&message));
@@ -340,13 +327,12 @@ static void test_daemon_missing(void **state)
 }
 
 /* One that fails to start leaves nothing; scripts in its place. */
-static void test_daemon_fails(void **state)
+TEST(test_daemon_fails)
 {
     struct lttng_recording_options options = options_for("failing");
     struct lttng_recording *session;
     char path[8192];
 
-    (void)state;
     lttng_or_skip();
     shell("mkdir -p %s && printf '#!/bin/sh\nexit 3\n' > %s/lttng-sessiond && chmod 755 %s/lttng-sessiond",
           place("fake"), place("fake"), place("fake"));
@@ -364,24 +350,4 @@ static void test_daemon_fails(void **state)
     assert_int_equal(setenv("PATH", place_path, 1), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_life),
-        cmocka_unit_test(test_side_by_side),
-        cmocka_unit_test(test_daemon_of_others),
-        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_killed_in_an_event),
-        cmocka_unit_test(test_discarded),
-        cmocka_unit_test(test_adopt),
-        cmocka_unit_test(test_daemon_killed),
-        cmocka_unit_test(test_daemon_hangs),
-        cmocka_unit_test(test_surroundings),
-        cmocka_unit_test(test_buffer_sizes),
-        cmocka_unit_test(test_wrong_options),
-        cmocka_unit_test(test_daemon_missing),
-        cmocka_unit_test(test_daemon_fails),
-    };
-
-    return cmocka_run_group_tests(tests, place_make, place_remove);
-}
+TEST_FILE(place_make, place_remove)

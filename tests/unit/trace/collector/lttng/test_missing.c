@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a trace lacks of the rings, by ring and number. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include "trace/collector/lttng/missing.h"
@@ -27,7 +23,7 @@ static int numbers(const char *folder,
     return status == VARVE_OK ? VARVE_OK : varve_message_set(message, status, "no trace");
 }
 
-static void test_counted_by_ring_and_number(void **state)
+TEST(test_counted_by_ring_and_number)
 {
     struct lttng_ring rings[] = {
         {.process = 2, .ring = 1, .records = 100, .last = 100}, /* 51 … 60 */
@@ -38,42 +34,28 @@ static void test_counted_by_ring_and_number(void **state)
     struct varve_message message = {""};
     uint64_t missing = 1;
 
-    (void)state;
     status = VARVE_OK;
     assert_int_equal(lttng_missing_count(rings, 4, "trace", numbers, &missing, &message), VARVE_OK);
     assert_int_equal(missing, 10 + 1 + 7);
 }
 
-static void test_nothing_to_compare(void **state)
+TEST(test_nothing_to_compare)
 {
     struct varve_message message = {""};
     uint64_t missing = 1;
 
-    (void)state;
     assert_int_equal(lttng_missing_count(NULL, 0, "none", numbers, &missing, &message), VARVE_OK);
     assert_int_equal(missing, 0);
 }
 
-static void test_not_readable(void **state)
+TEST(test_not_readable)
 {
     struct lttng_ring ring = {.process = 1, .ring = 3, .records = 20, .last = 20};
     struct varve_message message = {""};
     uint64_t missing = 1;
 
-    (void)state;
     status = VARVE_ERROR_FORMAT;
     assert_int_equal(lttng_missing_count(&ring, 1, "trace", numbers, &missing, &message), VARVE_ERROR_FORMAT);
     assert_int_equal(missing, 0);
     assert_string_equal(message.text, "no trace");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counted_by_ring_and_number),
-        cmocka_unit_test(test_nothing_to_compare),
-        cmocka_unit_test(test_not_readable),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

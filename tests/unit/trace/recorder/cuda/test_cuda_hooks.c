@@ -41,9 +41,8 @@ static const struct row rows[] = {
 
 /* For each symbol at most one row per version and kind of stream, older ones first; suffixes say what they
  * should. */
-static void test_table(void **state)
+TEST(test_table)
 {
-    (void)state;
     for (size_t i = 0; i < CUDA_HOOK_COUNT; i++) {
         size_t length = strlen(rows[i].symbol);
 
@@ -185,9 +184,8 @@ CUDA_HOOK_LIST(EXPORT_CHECK)
     _Static_assert(IS_SAME(cudaError_t(*) parameters, __typeof__(&name)), "prototype of " #name);
 CUDA_RUNTIME_LIST(RUNTIME_CHECK)
 
-static void test_declarations(void **state)
+TEST(test_declarations)
 {
-    (void)state;
     printf("compared with the declarations of CUDA %d.%d\n", CUDA_VERSION / 1000, CUDA_VERSION % 1000 / 10);
 }
 
@@ -200,13 +198,3 @@ static void test_declarations(void **state)
 }
 
 #endif
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_declarations),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

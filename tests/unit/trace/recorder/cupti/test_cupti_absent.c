@@ -18,9 +18,8 @@ static void expect_refused(const struct run *run, uint64_t result, const char *s
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     expect_refused(&(struct run){.scene = "alone", .how = "taken"}, 39, "CUPTI for somebody");
     expect_refused(&(struct run){.scene = "alone", .how = "closed"}, 15, "CUPTI_ERROR_NOT_INITIALIZED, 15");
     expect_refused(&(struct run){.scene = "alone", .cupti_path = "/nowhere/libcupti.so"}, 0,
@@ -30,9 +29,8 @@ static void test_refused(void **state)
 }
 
 /* It let us in, but sends nothing: the subscription is given back. */
-static void test_deaf(void **state)
+TEST(test_deaf)
 {
-    (void)state;
     play(&(struct run){.scene = "alone", .how = "deaf"});
     assert_int_equal(find_state(VARVE_CAUSE_CUPTI_REFUSED)->arg, 1);
     assert_int_equal(count_records(VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_BEGIN), 0);
@@ -40,18 +38,16 @@ static void test_deaf(void **state)
     assert_int_equal(count_records(VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC), 0);
 }
 
-static void test_not_wanted(void **state)
+TEST(test_not_wanted)
 {
-    (void)state;
     play(&(struct run){.scene = "alone", .records = VARVE_RECORDS_CUDA});
     assert_int_equal(seen.count, 0);
     assert_string_equal(seen.said, "");
 }
 
 /* Somebody has taken LD_PRELOAD away: the library has brought a recorder. */
-static void test_without_preload(void **state)
+TEST(test_without_preload)
 {
-    (void)state;
     play(&(struct run){
         .scene = "late", .without_preload = true, .records = VARVE_RECORDS_CUPTI | VARVE_RECORDS_CUDA});
     assert_int_equal(count_records(VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC), 1);
@@ -62,9 +58,8 @@ static void test_without_preload(void **state)
     assert_string_equal(seen.said, "");
 }
 
-static void test_release(void **state)
+TEST(test_release)
 {
-    (void)state;
     play(&(struct run){.scene = "release"});
     assert_int_equal(count_records(VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC), 1);
     assert_int_equal(count_records(VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_END), 1);
@@ -72,26 +67,23 @@ static void test_release(void **state)
     assert_int_equal(seen.records[seen.count - 1].arg, 1); /* we hear of nothing more, unlike at an exit */
 }
 
-static void test_fatal(void **state)
+TEST(test_fatal)
 {
-    (void)state;
     play(&(struct run){.scene = "fatal"});
     assert_int_equal(find_state(VARVE_CAUSE_CUPTI_FATAL)->arg, 9);
     assert_int_equal(count_records(VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC), 1);
     assert_non_null(strstr(seen.said, "the GPU is gone"));
 }
 
-static void test_fork(void **state)
+TEST(test_fork)
 {
-    (void)state;
     play(&(struct run){.scene = "fork"});
     assert_int_equal(count_records(VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC), 2);
     assert_int_equal(count_records(VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_END), 1);
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
-    (void)state;
     play(&(struct run){.scene = "threads"});
     assert_int_equal(count_records(VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC), 4 * 2000);
     assert_int_equal(count_records(VARVE_KIND_DEV_FREE, VARVE_CAUSE_CU_MEM_FREE), 4 * 2000);
@@ -100,24 +92,12 @@ static void test_threads(void **state)
 }
 
 /* What the program frees after our last record is still recorded. */
-static void test_late(void **state)
+TEST(test_late)
 {
-    (void)state;
     play(&(struct run){.scene = "late"});
     assert_int_equal(count_records(VARVE_KIND_CUPTI_MEMORY, VARVE_CAUSE_NONE), 1);
     assert_int_equal(count_records(VARVE_KIND_DEV_FREE, VARVE_CAUSE_CU_MEM_FREE), 1);
     assert_int_equal(varve_record_kind(&seen.records[seen.count - 1]), VARVE_KIND_DEV_SYNC);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),    cmocka_unit_test(test_deaf),
-        cmocka_unit_test(test_not_wanted), cmocka_unit_test(test_without_preload),
-        cmocka_unit_test(test_release),    cmocka_unit_test(test_fatal),
-        cmocka_unit_test(test_fork),       cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_late),
-    };
-
-    return cupti_support_main_skips() ? 77 : cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_FILE(cupti_support_start, NULL)

@@ -4,11 +4,6 @@
  * given, of the parameters of the driver's functions and of activity records, and prototypes. The compiler
  * does the comparing: with a toolkit at hand, a program that was built has passed. Without one it is skipped.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <cmocka.h>
 
 #include "trace/recorder/cupti/driver.h"
@@ -273,27 +268,18 @@ IS_SAME_TYPE(cupti_buffer_requested, their_requested);
         #symbol);
 CUPTI_FUNCTION_LIST(FUNCTION_CHECK)
 
-static void test_headers(void **state)
+TEST(test_headers)
 {
-    (void)state;
     assert_true(CUPTI_API_VERSION >= (int)CUPTI_VERSION_OLDEST);
     assert_true(CUPTI_API_VERSION < (int)CUPTI_VERSION_UNKNOWN);
     print_message("compared with CUPTI %d\n", CUPTI_API_VERSION);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_headers)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
 #else
 
-int main(void)
+TEST(test_headers)
 {
-    puts("skipped: the headers of CUPTI (CUDA 13 or newer) are not here");
-    return 77;
+    skip("the headers of CUPTI (CUDA 13 or newer) are not here");
 }
 
 #endif

@@ -134,7 +134,7 @@ static void expect_all(const struct run *run, const struct expected *expected, u
 
 /* ---- every function ---- */
 
-static void test_linear(void **state)
+TEST(test_linear)
 {
     const struct expected expected[] = {
         DEVICE(0),
@@ -151,7 +151,6 @@ static void test_linear(void **state)
         FREE(CU_IPC_CLOSE_MEM_HANDLE, DEVICE, 0x7000050000),
     };
 
-    (void)state;
     EXPECT("linear", expected, .how = NULL);
     EXPECT("linear", expected, .records = VARVE_RECORDS_CUPTI | VARVE_RECORDS_CUDA);
     EXPECT("linear", expected, .without_activity = true);
@@ -163,7 +162,7 @@ static void test_linear(void **state)
     }
 }
 
-static void test_arrays(void **state)
+TEST(test_arrays)
 {
     const struct expected expected[] = {
         DEVICE(0),
@@ -176,7 +175,6 @@ static void test_arrays(void **state)
         FREE(CU_MIPMAPPED_ARRAY_DESTROY, ARRAY, 0xc000),
     };
 
-    (void)state;
     EXPECT("arrays", expected, .how = NULL);
 }
 
@@ -194,7 +192,7 @@ static void test_arrays(void **state)
         VARVE_KIND_STREAM, VARVE_CAUSE_NONE, 0, 0, 0, handle, 0, 0, number, false \
     }
 
-static void test_ordered(void **state)
+TEST(test_ordered)
 {
     const struct expected expected[] = {
         DEVICE(1),
@@ -216,7 +214,6 @@ static void test_ordered(void **state)
          0x7100002000, 2000, 0, 0, false},
     };
 
-    (void)state;
     EXPECT("ordered", expected, .how = NULL);
 }
 
@@ -231,7 +228,7 @@ static void test_ordered(void **state)
         VARVE_KIND_DEV_SYNC, VARVE_CAUSE_##cause, VARVE_MEMORY_DEVICE, 0, 3, 0, 0, 0, 0, false \
     }
 
-static void test_virtual(void **state)
+TEST(test_virtual)
 {
     const struct expected expected[] = {
         DEVICE(0),
@@ -249,11 +246,10 @@ static void test_virtual(void **state)
         VMM_FREE(ADDRESS_FREE, CU_MEM_ADDRESS_FREE, 0x7200000000, 20 << 20, 0),
     };
 
-    (void)state;
     EXPECT("virtual", expected, .how = NULL);
 }
 
-static void test_waits(void **state)
+TEST(test_waits)
 {
     const struct expected expected[] = {
         DEVICE(0),
@@ -268,12 +264,11 @@ static void test_waits(void **state)
         {VARVE_KIND_DEV_RESET, VARVE_CAUSE_CU_CTX_DESTROY, 0, 1, 101, 0, 0, 0, 0, false},
     };
 
-    (void)state;
     EXPECT("waits", expected, .how = NULL);
     assert_int_equal(seen.records[8].requested, 111); /* bytes that are free */
 }
 
-static void test_failures(void **state)
+TEST(test_failures)
 {
     const struct expected expected[] = {
         DEVICE(0),
@@ -289,23 +284,21 @@ static void test_failures(void **state)
         {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_MEM_UNMAP, 3, 0, 3, 0, 0, 1, 0, true},
     };
 
-    (void)state;
     EXPECT("failures", expected, .how = NULL);
 }
 
-static void test_nested(void **state)
+TEST(test_nested)
 {
     const struct expected expected[] = {
         DEVICE(0),
         ALLOC(CU_MEM_ALLOC_PITCH, DEVICE, 0x7300001000, 128),
     };
 
-    (void)state;
     EXPECT("nested", expected, .how = NULL);
 }
 
 /* What the driver is not asked in a capture is in the first record after it. */
-static void test_graph(void **state)
+TEST(test_graph)
 {
     const struct expected expected[] = {
         STREAM(1, 0x66),
@@ -320,7 +313,6 @@ static void test_graph(void **state)
         ASYNC(CU_MEM_ALLOC_ASYNC, 0, 0x7300001000, 1000, 0),
     };
 
-    (void)state;
     EXPECT("graph", expected, .how = NULL);
 }
 
@@ -337,7 +329,7 @@ static void test_graph(void **state)
             false                                                                                        \
     }
 
-static void test_activity(void **state)
+TEST(test_activity)
 {
     const struct expected expected[] = {
         MEMORY(1), POOL_STATE(POOL_CREATED, 0, 100, 50),
@@ -345,15 +337,13 @@ static void test_activity(void **state)
         MEMORY(2), POOL_STATE(POOL_DESTROYED_BY_DRIVER, 0, 100, 50),
     };
 
-    (void)state;
     EXPECT("activity", expected, .records = VARVE_RECORDS_CUPTI | VARVE_RECORDS_CUDA);
     assert_int_equal(seen.records[2].requested, FAKE_TIME + 1);
     assert_int_equal(seen.records[3].requested, 200); /* its threshold */
 }
 
-static void test_activity_dropped(void **state)
+TEST(test_activity_dropped)
 {
-    (void)state;
     play(&(struct run){.scene = "flood", .how = "slow"});
     assert_int_equal(count_records(VARVE_KIND_CUPTI_MEMORY, VARVE_CAUSE_NONE), 8 * 65536 / 128);
     assert_int_equal(find_state(VARVE_CAUSE_CUPTI_DROPPED)->arg, 10);
@@ -361,9 +351,8 @@ static void test_activity_dropped(void **state)
 }
 
 /* A record that names another process is none of the layout that we know. */
-static void test_activity_garbled(void **state)
+TEST(test_activity_garbled)
 {
-    (void)state;
     play(&(struct run){.scene = "garbled"});
     assert_int_equal(count_records(VARVE_KIND_CUPTI_MEMORY, VARVE_CAUSE_NONE), 1);
     assert_int_equal(find_state(VARVE_CAUSE_CUPTI_REFUSED)->size, 49);
@@ -371,30 +360,11 @@ static void test_activity_garbled(void **state)
 }
 
 /* A version to come: callbacks as ever, activity is not asked for. */
-static void test_activity_unknown(void **state)
+TEST(test_activity_unknown)
 {
-    (void)state;
     play(&(struct run){.scene = "linear", .how = "future"});
     assert_int_equal(find_state(VARVE_CAUSE_CUPTI_REFUSED)->arg, 140000);
     assert_int_equal(count_records(VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC), 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_arrays),
-        cmocka_unit_test(test_ordered),
-        cmocka_unit_test(test_virtual),
-        cmocka_unit_test(test_waits),
-        cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_nested),
-        cmocka_unit_test(test_graph),
-        cmocka_unit_test(test_activity),
-        cmocka_unit_test(test_activity_dropped),
-        cmocka_unit_test(test_activity_garbled),
-        cmocka_unit_test(test_activity_unknown),
-    };
-
-    return cupti_support_main_skips() ? 77 : cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_FILE(cupti_support_start, NULL)

@@ -3,6 +3,7 @@
  * Call sites one at a time: what is in the file is what was captured, before its number is known; the table
  * against a model; Python frames; and the program's ways with descriptors, limits and libraries. Threads,
  * signals and fork are the matter of test_callsite_load.c.
+ * Program of its own: it stands in for functions of the product.
  */
 #include "support/callsite_reading.h"
 
@@ -18,12 +19,11 @@
 
 #define HERE ((struct capture){.max = CALLSITE_FILE_DEPTH_MAX})
 
-static void test_same_and_different(void **state)
+TEST(test_same_and_different)
 {
     static struct capture captures[64];
     struct reading reading;
 
-    (void)state;
     assert_int_equal(callsite_attach(test_file("same"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     for (volatile unsigned round = 0; round < 3; round++) {
         for (uint32_t path = 0; path < 64; path++) {
@@ -57,14 +57,13 @@ static int module_compare(struct dl_phdr_info *info, size_t size, void *argument
     return 0;
 }
 
-static void test_modules(void **state)
+TEST(test_modules)
 {
     char executable[1024] = "";
     struct capture capture = HERE;
     struct reading reading;
     bool libc = false;
 
-    (void)state;
     assert_true(readlink("/proc/self/exe", executable, sizeof(executable) - 1) > 0);
     assert_int_equal(callsite_attach(test_file("modules"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     capture_by_path(&capture, 5, 3);
@@ -103,13 +102,12 @@ static void cut(struct capture *capture, unsigned depth)
     memcpy(capture->pcs, kept, capture->count * sizeof(kept[0]));
 }
 
-static void test_depth(void **state)
+TEST(test_depth)
 {
     static const unsigned depths[] = {1, 2, 3, 64, 65, 200, 256, 100000};
     static const unsigned stacks[] = {200, 240, 250, 300, 490, 600, 3000};
     struct reading reading;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(depths) / sizeof(depths[0]); i++) {
         unlink(test_file("depth"));
         assert_int_equal(callsite_attach(test_file("depth"), SESSION_STACKS_NATIVE, depths[i]), VARVE_OK);
@@ -125,11 +123,10 @@ static void test_depth(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct capture capture = HERE;
 
-    (void)state;
     assert_int_equal(callsite_attach(test_file("none"), SESSION_STACKS_NONE, 64), VARVE_ERROR_INVALID);
     capture_here(&capture);
     assert_int_equal(capture.callsite, 0);
@@ -174,13 +171,12 @@ static NOINLINE void fake_python_round(unsigned round)
     }
 }
 
-static void test_python(void **state)
+TEST(test_python)
 {
     struct capture first = HERE, second = HERE, third = HERE, fourth = HERE;
     struct capture *captures[] = {&first, &second, &third, &fourth};
     struct reading reading;
 
-    (void)state;
     fake_python_described = 0;
     assert_int_equal(callsite_attach(test_file("python"), SESSION_STACKS_ALL, 64), VARVE_OK);
     for (volatile unsigned i = 0; i < 8; i++) {
@@ -215,13 +211,12 @@ static void test_python(void **state)
     reading_close(&reading);
 }
 
-static void test_python_alone(void **state)
+TEST(test_python_alone)
 {
     static char names[200][8];
     struct capture capture = {.max = 0};
     struct reading reading;
 
-    (void)state;
     assert_int_equal(callsite_attach(test_file("alone"), SESSION_STACKS_PYTHON, 200), VARVE_OK);
     capture_here(&capture);
     assert_int_equal(capture.callsite, 0); /* no interpreter */
@@ -247,14 +242,13 @@ static void test_python_alone(void **state)
 
 /* ---- the program's descriptors, limits and files ---- */
 
-static void test_descriptors(void **state)
+TEST(test_descriptors)
 {
     struct capture captures[3] = {HERE, HERE, HERE};
     struct reading reading;
     struct stat status;
     int before = open("/dev/null", O_RDONLY);
 
-    (void)state;
     close(before);
     assert_int_equal(callsite_attach(test_file("descriptors"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     int after = open("/dev/null", O_RDONLY);
@@ -291,12 +285,11 @@ static void test_descriptors(void **state)
     reading_close(&reading);
 }
 
-static void test_closed(void **state)
+TEST(test_closed)
 {
     struct capture captures[2] = {HERE, HERE};
     struct reading reading;
 
-    (void)state;
     assert_int_equal(callsite_attach(test_file("closed"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     for (unsigned i = 0; i < 2; i++) {
         capture_by_path(&captures[i], i, 4);
@@ -322,7 +315,7 @@ static void size_signal_expect(bool is_pending)
     assert_int_equal(sigismember(&pending, SIGXFSZ), is_pending);
 }
 
-static void test_size_limit(void **state)
+TEST(test_size_limit)
 {
     enum { PATHS = 4000, LIMITED = 10, LIFTED = 2500 };
     static struct capture captures[PATHS];
@@ -334,7 +327,6 @@ static void test_size_limit(void **state)
     unsigned refused = 0;
     sigset_t set;
 
-    (void)state;
     assert_int_equal(callsite_attach(test_file("limit"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     sigemptyset(&set);
@@ -373,19 +365,4 @@ static void test_size_limit(void **state)
     assert_int_equal(sigprocmask(SIG_UNBLOCK, &set, NULL), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_and_different),
-        cmocka_unit_test(test_modules),
-        cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_python),
-        cmocka_unit_test(test_python_alone),
-        cmocka_unit_test(test_descriptors),
-        cmocka_unit_test(test_closed),
-        cmocka_unit_test(test_size_limit),
-    };
-
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+TEST_FILE(folder_make, folder_remove)

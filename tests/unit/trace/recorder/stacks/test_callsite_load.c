@@ -3,6 +3,7 @@
  * Call sites under load: the table against a model and under readers while it grows; many threads that meet
  * the same and different new stacks; captures interrupted by captures; fork children; libraries that go and
  * come back; and the memory of many call sites.
+ * Program of its own: it stands in for functions of the product.
  */
 #include "support/callsite_reading.h"
 #include "support/random.h"
@@ -48,11 +49,10 @@ static struct stack_hash hash_of(uint32_t number)
     }
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
     struct callsite_table table = {0};
 
-    (void)state;
     assert_int_equal(callsite_table_find(&table, hash_of(1)), 0);
     for (uint32_t number = 1; number <= 5000; number++) {
         assert_int_equal(callsite_table_find(&table, hash_of(number)), 0);
@@ -99,11 +99,10 @@ static void *table_reader(void *argument)
     return NULL;
 }
 
-static void test_table_readers(void **state)
+TEST(test_table_readers)
 {
     pthread_t threads[3];
 
-    (void)state;
     for (uintptr_t i = 0; i < 3; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, table_reader, (void *)(i + 1)), 0);
     }
@@ -156,12 +155,11 @@ static void *worker_main(void *argument)
     return NULL;
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
     struct reading reading;
     bool *seen = calloc(PATHS + 1, sizeof(*seen));
 
-    (void)state;
     expected = calloc(PATHS, sizeof(*expected));
     assert_true(seen != NULL && expected != NULL);
     assert_int_equal(callsite_attach(test_file("threads"), SESSION_STACKS_NATIVE, 40), VARVE_OK);
@@ -202,7 +200,7 @@ static void handle(int number)
     handler_callsites += capture.callsite != 0;
 }
 
-static void test_signals(void **state)
+TEST(test_signals)
 {
     struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
     struct itimerval every = {{0, 200}, {0, 200}};
@@ -210,7 +208,6 @@ static void test_signals(void **state)
     static struct capture captures[8192];
     struct reading reading;
 
-    (void)state;
     assert_int_equal(callsite_attach(test_file("signals"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     sigemptyset(&action.sa_mask);
     assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
@@ -268,13 +265,12 @@ static int child_main(void)
     return 0;
 }
 
-static void test_fork(void **state)
+TEST(test_fork)
 {
     struct capture captures[2] = {{.max = 64}, {.max = 64}};
     struct reading reading;
     int status = -1;
 
-    (void)state;
     callsite_attach_by(child_attach);
     assert_int_equal(callsite_attach(test_file("parent"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     snprintf(child_path, sizeof(child_path), "%s", test_file("child"));
@@ -323,14 +319,13 @@ static NOINLINE void capture_through_library(struct capture *capture, bool unloa
     KEEP_FRAME();
 }
 
-static void test_library(void **state)
+TEST(test_library)
 {
     struct capture captures[4] = {{.max = 64}, {.max = 64}, {.max = 64}, {.max = 64}};
     struct reading reading;
     unsigned first = 0;
     unsigned seen = 0;
 
-    (void)state;
     assert_int_equal(callsite_attach(test_file("library"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     for (volatile unsigned i = 0; i < 4; i++) {
         capture_through_library(&captures[i], i != 2);
@@ -379,11 +374,10 @@ static long private_kilobytes(void)
     return kilobytes;
 }
 
-static void test_memory(void **state)
+TEST(test_memory)
 {
     struct capture capture = {.max = 0};
 
-    (void)state;
     assert_int_equal(callsite_attach(test_file("memory"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     capture_by_path(&capture, 0, 16);
     long before = private_kilobytes();
@@ -400,13 +394,4 @@ static void test_memory(void **state)
 #endif
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),   cmocka_unit_test(test_table_readers), cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_signals),       cmocka_unit_test(test_fork),
-        cmocka_unit_test(test_library),
-    };
-
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+TEST_FILE(folder_make, folder_remove)

@@ -4,6 +4,7 @@
  * pointers, through the C library, in random call trees (where the memo must not change the result), through
  * code that the rules cannot describe, and against stacks that make no sense. Signals and other stacks are
  * the matter of test_native_stack_places.c.
+ * Program of its own: it stands in for functions of the product.
  */
 #include "support/native_stack_samples.h"
 #include "support/random.h"
@@ -380,22 +381,19 @@ static void test_garbage(void **state)
     samples_expect(1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_frame_pointers),
-        cmocka_unit_test(test_no_frame_pointers),
-        cmocka_unit_test(test_realigned_and_big_frames),
-        cmocka_unit_test(test_through_libc),
-        cmocka_unit_test(test_random_trees),
-        cmocka_unit_test(test_cut),
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(test_frame_pointers),
+    cmocka_unit_test(test_no_frame_pointers),
+    cmocka_unit_test(test_realigned_and_big_frames),
+    cmocka_unit_test(test_through_libc),
+    cmocka_unit_test(test_random_trees),
+    cmocka_unit_test(test_cut),
 #ifdef __x86_64__
-        cmocka_unit_test(test_unknown_frame),
-        cmocka_unit_test(test_no_table),
+    cmocka_unit_test(test_unknown_frame),
+    cmocka_unit_test(test_no_table),
 #endif
-        cmocka_unit_test(test_objects),
-        cmocka_unit_test(test_garbage),
-    };
+    cmocka_unit_test(test_objects),
+    cmocka_unit_test(test_garbage),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_CASES(cases)

@@ -2,6 +2,7 @@
 /*
  * The native stack walk where a malloc hook may find itself: in signal handlers at arbitrary instructions, on
  * signal stacks, in threads, on coroutines, in fork children. Compared with backtrace(), frame for frame.
+ * Program of its own: it stands in for functions of the product.
  */
 #include "support/native_stack_samples.h"
 
@@ -45,9 +46,8 @@ static NOINLINE int raise_deep(int depth)
     return result;
 }
 
-static void test_signal(void **state)
+TEST(test_signal)
 {
-    (void)state;
     samples_begin();
     handler_install(SIGUSR1, 0);
     for (int depth = 0; depth < 20; depth++) {
@@ -57,13 +57,12 @@ static void test_signal(void **state)
     assert_int_equal(interrupted, 20);
 }
 
-static void test_signal_stack(void **state)
+TEST(test_signal_stack)
 {
     size_t bytes = 65536;
     stack_t stack = {.ss_sp = malloc(bytes), .ss_size = bytes};
     stack_t none = {.ss_flags = SS_DISABLE};
 
-    (void)state;
     samples_begin();
     assert_int_equal(sigaltstack(&stack, NULL), 0);
     handler_install(SIGUSR1, SA_ONSTACK);
@@ -102,12 +101,11 @@ static NOINLINE double work(unsigned seed)
 }
 
 /* The timer hits arbitrary instructions: prologues, epilogues, PLT stubs, the C library's own code. */
-static void test_signal_anywhere(void **state)
+TEST(test_signal_anywhere)
 {
     struct itimerval every = {{0, 300}, {0, 300}};
     struct itimerval never = {{0, 0}, {0, 0}};
 
-    (void)state;
     samples_begin();
     handler_install(SIGALRM, SA_RESTART);
     setitimer(ITIMER_REAL, &every, NULL);
@@ -133,12 +131,11 @@ static void *thread_main(void *argument)
     return NULL;
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
     pthread_attr_t attributes;
     void *stack = NULL;
 
-    (void)state;
     samples_begin();
     assert_int_equal(pthread_attr_init(&attributes), 0);
     assert_int_equal(posix_memalign(&stack, 4096, USER_STACK_BYTES), 0);
@@ -187,9 +184,8 @@ static NOINLINE void coroutine_run(void)
     munmap(stack, bytes);
 }
 
-static void test_coroutines(void **state)
+TEST(test_coroutines)
 {
-    (void)state;
     samples_begin();
     for (int round = 0; round < 3; round++) {
         coroutine_run();
@@ -197,11 +193,10 @@ static void test_coroutines(void **state)
     samples_expect(3 * (30 * 3 + 31));
 }
 
-static void test_fork(void **state)
+TEST(test_fork)
 {
     int status = -1;
 
-    (void)state;
     recurse(5);
     pid_t child = fork();
 
@@ -216,15 +211,14 @@ static void test_fork(void **state)
     assert_int_equal(status, 0);
 }
 
-int main(void)
+/* It loads its library now, not in a signal handler. */
+static int load_backtrace(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_signal),          cmocka_unit_test(test_signal_stack),
-        cmocka_unit_test(test_signal_anywhere), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_coroutines),      cmocka_unit_test(test_fork),
-    };
     void *frames[4];
 
-    (void)backtrace(frames, 4); /* loads its library now, not in a signal handler */
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    (void)state;
+    (void)backtrace(frames, 4);
+    return 0;
 }
+
+TEST_FILE(load_backtrace, NULL)

@@ -153,9 +153,8 @@ static void need_python(void)
 
 /* ---- tests ---- */
 
-static void test_no_interpreter(void **state)
+TEST(test_no_interpreter)
 {
-    (void)state;
     struct python_frame frames[4];
     for (unsigned i = 0; i < 1000; i++) {
         assert_int_equal(python_stack_capture(frames, 4), 0);
@@ -180,16 +179,14 @@ static void check_frames(const char *const *settings)
     }
 }
 
-static void test_same_as_getframe(void **state)
+TEST(test_same_as_getframe)
 {
-    (void)state;
     const char *settings[] = {preload, NULL};
     check_frames(settings);
 }
 
-static void test_same_in_a_sandbox(void **state)
+TEST(test_same_in_a_sandbox)
 {
-    (void)state;
     const char *settings[] = {preload, "PYTHON_STACK_PROBE_SANDBOX=1", NULL};
     check_frames(settings);
 }
@@ -231,9 +228,8 @@ static struct counts run_counted(const struct python *python, const char *const 
     return counts;
 }
 
-static void test_every_malloc(void **state)
+TEST(test_every_malloc)
 {
-    (void)state;
     need_python();
     const char *settings[] = {"PYTHON_STACK_PROBE=every", "PYTHONMALLOC=malloc", NULL};
     for (unsigned i = 0; i < python_count; i++) {
@@ -250,9 +246,8 @@ static void test_every_malloc(void **state)
 }
 
 /* Stacks may be wrong there (a frame half linked), but nothing must break. */
-static void test_signal_handler(void **state)
+TEST(test_signal_handler)
 {
-    (void)state;
     need_python();
     const char *settings[] = {"PYTHON_STACK_PROBE=signals", NULL};
     for (unsigned i = 0; i < python_count; i++) {
@@ -264,9 +259,8 @@ static void test_signal_handler(void **state)
     }
 }
 
-static void test_cost(void **state)
+TEST(test_cost)
 {
-    (void)state;
     need_python();
     for (unsigned i = 0; i < python_count; i++) {
         const char *argv[] = {pythons[i].executable, script, "cost", probe, NULL};
@@ -346,9 +340,8 @@ static int embed(const struct python *python)
     return taken_right ? 0 : 5;
 }
 
-static void test_late_and_local(void **state)
+TEST(test_late_and_local)
 {
-    (void)state;
     unsigned embedded = 0;
     for (unsigned i = 0; i < python_count; i++) {
         if (strstr(pythons[i].shared_object, ".so") == NULL || access(pythons[i].shared_object, R_OK) != 0) {
@@ -374,13 +367,5 @@ static void test_late_and_local(void **state)
 }
 
 /* Slow: every interpreter of the machine is started in every way. */
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_interpreter),    cmocka_unit_test(test_same_as_getframe),
-        cmocka_unit_test(test_same_in_a_sandbox), cmocka_unit_test(test_every_malloc),
-        cmocka_unit_test(test_signal_handler),    cmocka_unit_test(test_cost),
-        cmocka_unit_test(test_late_and_local),
-    };
-    return cmocka_run_group_tests(tests, find_pythons, remove_folder);
-}
+
+TEST_FILE(find_pythons, remove_folder)

@@ -22,9 +22,15 @@ static uint64_t seed;
 
 /* ---- layouts ---- */
 
-static void test_layout_of_version(void **state)
+static int start(void **state)
 {
     (void)state;
+    seed = 20;
+    return 0;
+}
+
+TEST(test_layout_of_version)
+{
     for (unsigned minor = 9; minor <= 13; minor++) {
         char version[64];
         snprintf(version, sizeof(version), "3.%u.4 (main, Jan  1 2025) [GCC 12.2.0]", minor);
@@ -100,9 +106,8 @@ static char *make_str(const struct python_layout *layout, unsigned kind, bool as
     return object;
 }
 
-static void test_text_is_utf8_cut_between_characters(void **state)
+TEST_WITH(test_text_is_utf8_cut_between_characters, start, NULL)
 {
-    (void)state;
     const struct python_layout *layouts[] = {python_layout_find("3.11.2"), python_layout_find("3.12.1")};
     static const uint32_t limits[] = {0, 0x100, 0x10000, 0, 0x110000};
     for (unsigned round = 0; round < 4000; round++) {
@@ -140,9 +145,8 @@ static void test_text_is_utf8_cut_between_characters(void **state)
     }
 }
 
-static void test_text_refuses_what_is_no_str(void **state)
+TEST(test_text_refuses_what_is_no_str)
 {
-    (void)state;
     const struct python_layout *layout = python_layout_find("3.12.1");
     char out[8];
     const uint32_t points[] = {'a'};
@@ -252,9 +256,8 @@ static size_t write_locations(uint8_t *out, const struct range *ranges, unsigned
     return used;
 }
 
-static void test_lines_of_every_offset(void **state)
+TEST_WITH(test_lines_of_every_offset, start, NULL)
 {
-    (void)state;
     for (unsigned round = 0; round < 3000; round++) {
         enum python_line_format format = (enum python_line_format)random_below(&seed, 3);
         struct range ranges[RANGES_MAX];
@@ -292,9 +295,8 @@ static void test_lines_of_every_offset(void **state)
 }
 
 /* The sanitizers and valgrind see a read outside the block. */
-static void test_lines_of_garbage(void **state)
+TEST_WITH(test_lines_of_garbage, start, NULL)
 {
-    (void)state;
     for (unsigned round = 0; round < 20000; round++) {
         size_t bytes = random_below(&seed, 24);
         uint8_t *table = malloc(bytes == 0 ? 1 : bytes);
@@ -308,23 +310,4 @@ static void test_lines_of_garbage(void **state)
         assert_true(line <= INT32_MAX);
         free(table);
     }
-}
-
-static int start(void **state)
-{
-    (void)state;
-    seed = 20;
-    return 0;
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layout_of_version),
-        cmocka_unit_test_setup(test_text_is_utf8_cut_between_characters, start),
-        cmocka_unit_test(test_text_refuses_what_is_no_str),
-        cmocka_unit_test_setup(test_lines_of_every_offset, start),
-        cmocka_unit_test_setup(test_lines_of_garbage, start),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,9 +117,8 @@ static enum python_verdict verify(const struct python_layout *layout)
     return python_verify_stack(layout, &types, memory[BLOCK_STATE], &frames);
 }
 
-static void test_good_stack(void **state)
+TEST(test_good_stack)
 {
-    (void)state;
     for (unsigned minor = 9; minor <= 13; minor++) {
         const struct python_layout *layout = layout_of(minor);
         unsigned frames = 0;
@@ -134,9 +133,8 @@ static void test_good_stack(void **state)
 }
 
 /* Every pointer on the way, replaced by each kind of wrong one. */
-static void test_wrong_pointers(void **state)
+TEST(test_wrong_pointers)
 {
-    (void)state;
     char *gone = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(gone != MAP_FAILED);
     const uint64_t wrong[] = {8,
@@ -181,9 +179,8 @@ static void test_wrong_pointers(void **state)
     munmap(gone, 8192);
 }
 
-static void test_another_thread(void **state)
+TEST(test_another_thread)
 {
-    (void)state;
     for (unsigned minor = 9; minor <= 13; minor++) {
         const struct python_layout *layout = layout_of(minor);
         make_stack(layout);
@@ -196,9 +193,8 @@ static void test_another_thread(void **state)
  * A ring of frames ends the check without a verdict; a layout of the wrong version ends it as bad, but
  * for 3.9 and 3.10, which differ in what f_lasti counts: these two only the version itself distinguishes.
  */
-static void test_no_end_and_wrong_version(void **state)
+TEST(test_no_end_and_wrong_version)
 {
-    (void)state;
     for (unsigned minor = 9; minor <= 13; minor++) {
         const struct python_layout *layout = layout_of(minor);
         make_stack(layout);
@@ -214,9 +210,8 @@ static void test_no_end_and_wrong_version(void **state)
 }
 
 /* Noise in place of one byte, or of everything, is survived; of everything, it is refused. */
-static void test_noise(void **state)
+TEST(test_noise)
 {
-    (void)state;
     seed = 13;
     for (unsigned round = 0; round < 3000; round++) {
         const struct python_layout *layout = layout_of(9 + random_below(&seed, 5));
@@ -232,9 +227,8 @@ static void test_noise(void **state)
     }
 }
 
-static void test_copy_stops_at_the_end_of_memory(void **state)
+TEST(test_copy_stops_at_the_end_of_memory)
 {
-    (void)state;
     long page = sysconf(_SC_PAGESIZE);
     char *pages = mmap(NULL, 2 * (size_t)page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(pages != MAP_FAILED);
@@ -247,14 +241,4 @@ static void test_copy_stops_at_the_end_of_memory(void **state)
     assert_false(recorder_read_memory(out, (uintptr_t)pages + page, 1));
     assert_false(recorder_read_memory(out, 0, 8));
     munmap(pages, (size_t)page);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_stack),     cmocka_unit_test(test_wrong_pointers),
-        cmocka_unit_test(test_another_thread), cmocka_unit_test(test_no_end_and_wrong_version),
-        cmocka_unit_test(test_noise),          cmocka_unit_test(test_copy_stops_at_the_end_of_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
