@@ -138,7 +138,7 @@ static void print_examples(FILE *out)
         const char *line = command_table[i]->examples;
 
         while (*line != '\0') {
-            size_t length = strcspn(line, "\n");
+            size_t length;
 
             line += strspn(line, " ");
             length = strcspn(line, "\n");

@@ -324,10 +324,12 @@ TEST(test_manual)
         assert_non_null(section);
         end = strstr(section + 1, "\n.S");
         for (const struct option_spec *option = command->options; option->kind != OPTION_END; option++) {
-            char written[80] = "\\-\\-";
+            char written[80];
+            size_t length = (size_t)snprintf(written, sizeof(written), "\\-\\-");
 
             for (const char *letter = option->name; *letter != '\0'; letter++) {
-                strcat(written, *letter == '-' ? "\\-" : (const char[]){*letter, '\0'});
+                length += (size_t)snprintf(written + length, sizeof(written) - length,
+                                           *letter == '-' ? "\\-" : "%c", *letter);
             }
             const char *found = strstr(section, written);
 
