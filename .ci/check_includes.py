@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Include direction between folders, external dependencies and cycles, by the rules of .ci/layers.txt."""
+"""Include direction between folders, external dependencies and cycles, by the rules of .ci/layers.txt; and what
+docs/architecture.md says of them: the picture of the folders, and the functions on the paths that it walks."""
 
 import fnmatch
 import os
 import re
+import textwrap
 
 import tree
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.M)
 SOURCES = (".c", ".h", ".cc", ".hpp", ".inc")
+ARCHITECTURE = "docs/architecture.md"
+WALKED = re.compile(r"`(\w+)`\s+\(`([\w./-]+)`\)")
 
 
 class Rules:
@@ -127,19 +131,29 @@ def reaches(rules, above, below):
 
 
 def picture(rules):
-    """The arrows between folders, but for those that follow from others, as README.md shows them."""
+    """The arrows between folders, but for those that follow from others, as docs/architecture.md shows them."""
     lines = []
     for folder, allowed in rules.folders.items():
         needed = sorted(name for name in allowed
                         if not any(other != name and reaches(rules, other, name) for other in allowed))
-        lines.append(f"{folder:<28} ─► {', '.join(needed)}" if needed else folder)
+        line = f"{folder:<28} ─► {', '.join(needed)}" if needed else folder
+        lines += textwrap.wrap(line, 110, subsequent_indent=" " * 32, drop_whitespace=True, break_on_hyphens=False)
     return "\n".join(lines)
 
 
-def check_picture(rules, root):
+def check_architecture(rules, root):
+    text = tree.read(root, ARCHITECTURE)
     block = "```\n" + picture(rules) + "\n```"
-    if os.path.exists(os.path.join(root, "README.md")) and block not in tree.read(root, "README.md"):
-        yield "README.md: the picture of the folders is not that of .ci/layers.txt; it is:\n" + block
+    if block not in text:
+        yield f"{ARCHITECTURE}: the picture of the folders is not that of .ci/layers.txt; it is:\n" + block
+    walked = WALKED.findall(text)
+    for function, path in walked:
+        if not os.path.isfile(os.path.join(root, path)):
+            yield f"{ARCHITECTURE}: there is no {path}"
+        elif not re.search(rf"\b{function}\b", tree.read(root, path)):
+            yield f"{ARCHITECTURE}: {path} knows no {function}"
+    if not walked:
+        yield f"{ARCHITECTURE}: no path is walked: a step names a function and its file as `name` (`file`)"
 
 
 def main():
@@ -150,7 +164,7 @@ def main():
     errors, graph = list(rules.errors), {}
     for path in paths:
         errors += check_file(rules, root, set(paths), path, graph)
-    errors += check_picture(rules, root)
+    errors += check_architecture(rules, root)
     cycle = find_cycle(graph)
     if cycle:
         errors.append("include cycle: " + " -> ".join(cycle))

@@ -102,6 +102,18 @@ for program in by_pkg_config_c by_pkg_config_cc by_cmake_c by_cmake_cc; do
         exit 1
     fi
 done
+manual=$tree/share/man/man1/varve.1
+if ! grep -q '^\.SS record$' "$manual"; then
+    echo "check_install: FAILED; the manual is not installed"
+    exit 1
+fi
+if command -v groff >/dev/null 2>&1; then
+    warnings=$(groff -man -ww -k -Tutf8 "$manual" 2>&1 >/dev/null)
+    if [ -n "$warnings" ]; then
+        echo "check_install: FAILED; groff says of the manual: $warnings"
+        exit 1
+    fi
+fi
 for script in bash-completion/completions/varve zsh/site-functions/_varve fish/vendor_completions.d/varve.fish; do
     if ! grep -q "Completion of varve for ${script%%[-/]*}," "$tree/share/$script"; then
         echo "check_install: FAILED; share/$script is not installed"

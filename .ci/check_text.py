@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Text that must not stay: commented-out code, open-work markers, stray tags, paths of somebody's machine, lines of
-more than 120 characters; and the licence line that each source file begins with."""
+more than 120 characters, links and paths of documents that lead nowhere; and the licence line that each source
+file begins with."""
 
 import ast
 import json
@@ -33,6 +34,9 @@ TAGS = re.compile(
     r"|<(?:parameter|invoke|function_calls|artifact|thinking|content)(?:\s[^>]*)?>"
     r"|\[(?:spec|bot|ai|gen)[\w-]*\s[\w-]+\]")
 PATHS = re.compile(r"(?<![\w.$}])/(?:home|work|root|Users)/\w")
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)[^)]*\)")
+NAMED = re.compile(r"`((?:trace|alloc|storage|analysis|tests|notebooks|docs|cmake|\.ci)/[\w./-]+)`")
+PLACEHOLDER = re.compile(r"(?<![A-Za-z0-9])(?!README)[A-Z]{3,}(?![A-Za-z0-9])")
 
 
 def c_comments(source):
@@ -100,6 +104,19 @@ def check_columns(path, source):
             yield f"{path}:{number}: {len(line)} characters; a line has at most {COLUMNS}"
 
 
+def check_links(path, source, root):
+    """Markdown's links to files, and paths of the tree in backticks; a capital NAME stands for any."""
+    lines = re.sub(r"^```.*?^```", lambda match: tree.blank(match.group(0)), source, flags=re.M | re.S).splitlines()
+    for number, line in enumerate(lines, 1):
+        for target in LINK.findall(line):
+            if not os.path.exists(os.path.join(root, os.path.dirname(path), target)):
+                yield f"{path}:{number}: a link to {target}, which does not exist"
+        for named in NAMED.findall(line):
+            exists = any(os.path.exists(os.path.join(root, named + end)) for end in ("", ".c", ".h", ".py"))
+            if not exists and not PLACEHOLDER.search(named):
+                yield f"{path}:{number}: names {named}, which does not exist"
+
+
 def check_lines(path, source):
     for number, line in enumerate(source.splitlines(), 1):
         where = f"{path}:{number}: "
@@ -129,6 +146,8 @@ def main():
         count += 1
         errors += check_lines(path, source)
         errors += check_columns(path, source)
+        if path.endswith(".md"):
+            errors += check_links(path, source, root)
         if path.endswith(LICENSED):
             errors += check_licence(path, source, root)
         found = ()

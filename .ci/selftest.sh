@@ -16,7 +16,7 @@ licence="SPDX-License-Identifier: Apache-2.0"
 plant() {
     rm -rf "$work/t"
     mkdir -p "$work/t/.ci" "$work/t/trace/format" "$work/t/trace/store" "$work/t/trace/base" \
-        "$work/t/analysis/cli" "$work/t/tests/unit"
+        "$work/t/analysis/cli" "$work/t/tests/unit" "$work/t/docs"
     cp "$ci/layers.txt" "$work/t/.ci/"
     cd "$work/t"
     cat >trace/trace.h <<EOF
@@ -50,9 +50,12 @@ EOF
 /* $licence */
 #include "trace/trace.h"
 EOF
-    for folder in trace trace/format analysis/cli; do
-        echo "# $folder" >"$folder/README.md"
-    done
+    echo "# [cli](../../trace/trace.h), \`trace/format/ring\`" >analysis/cli/README.md
+    {
+        echo '```'
+        sed -n '/^trace$/,/^```$/p' "$ci/../docs/architecture.md"
+        echo "A path: \`ring_one\` (\`trace/format/ring.c\`)."
+    } >docs/architecture.md
     cat >tests/unit/test_ring.c <<EOF
 /* $licence */
 #include <sqlite3.h>
@@ -92,7 +95,11 @@ test_includes() {
     includes bad "another folder, upwards" "trace/base/ may include only"
     plant; mkdir trace/new; echo '#include "trace/trace.h"' >trace/new/one.c
     includes bad "a folder without rules" "does not know"
-    plant; printf "a map of old\n" >README.md; includes bad "another picture" "the picture of the folders"
+    plant; sed -i '/^trace\/base$/d' docs/architecture.md; includes bad "another picture" "the picture of the folders"
+    plant; sed -i 's/ring_one/ring_two/' docs/architecture.md; includes bad "a step that is gone" "knows no ring_two"
+    plant; sed -i 's/ring\.c/rang.c/' docs/architecture.md
+    includes bad "a step's file that is gone" "there is no trace/format/rang.c"
+    plant; sed -i '/ring_one/d' docs/architecture.md; includes bad "no path" "no path is walked"
     plant; echo "folder trace/above trace/below" >>.ci/layers.txt; includes bad "a rule that runs up" "not above it"
     plant; echo '#include "trace/format/ring.h"' >>analysis/cli/leaks.c
     includes bad "internals" "outsiders include only"
@@ -111,7 +118,6 @@ test_includes() {
 
 test_sizes() {
     plant; sizes good "clean tree" ""
-    plant; rm trace/format/README.md; sizes bad "a folder without README" "trace/format/README.md: 0 lines"
     plant; repeat 40 "line" >>analysis/cli/README.md; sizes bad "a long README" "analysis/cli/README.md: 41 lines"
     plant; repeat 2000 "int x;" >>trace/format/ring.c; sizes good "a long file" ""
     plant; { echo "static int f(int a)"; echo "{"; repeat 68 "    a++;"; echo "}"; } >>trace/format/ring.c
@@ -127,6 +133,13 @@ test_sizes() {
 
 test_text() {
     plant; text good "clean tree" ""
+    plant; echo '[a page](../nowhere.md)' >>docs/architecture.md
+    text bad "a link that leads nowhere" "a link to ../nowhere.md"
+    plant; echo 'See `trace/nowhere/`.' >>docs/architecture.md; text bad "a path that is gone" "names trace/nowhere/"
+    plant; printf '```\n[a page](nowhere.md) `trace/nowhere`\n```\n' >>docs/architecture.md
+    text good "an example in a document" ""
+    plant; echo '[net](https://example.org/x), [here](#part), `trace/format/NAME.c`' >>docs/architecture.md
+    text good "links elsewhere, and a NAME" ""
     plant; echo '    /* count = ring_one(count); */' >>trace/format/ring.c; text bad "C code" "commented-out code"
     plant; printf '// if (size > 0) {\n//     return size;\n// }\n' >>trace/format/ring.c
     text bad "C code //" "commented-out"

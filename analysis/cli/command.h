@@ -108,6 +108,10 @@ void help_print(FILE *out);
 void help_print_usage(FILE *out, const struct command *command); /* one line */
 void help_print_command(FILE *out, const struct command *command);
 
+/* ---- manual.c ---- */
+
+int manual_print(struct command_context *context); /* the manual page, as roff; returns the exit status */
+
 #ifdef __cplusplus
 }
 #endif

@@ -7,10 +7,16 @@
 #include "analysis/cli/options.h"
 #include "analysis/output/format.h"
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #define OPTION_COLUMN 26
+
+struct help_values {
+    bool man;
+};
 
 static void print_option(FILE *out, const struct option_spec *option)
 {
@@ -79,7 +85,11 @@ static int run(struct command_context *context, const void *values, const struct
 {
     const struct command *command;
 
-    (void)values;
+    if (((const struct help_values *)values)->man) {
+        return operands->count == 0 ? manual_print(context)
+                                    : command_fail(context, "--man is about all commands; %s is one too many",
+                                                   operands->items[0]);
+    }
     if (operands->count == 0) {
         help_print(context->out);
         return 0;
@@ -92,7 +102,11 @@ static int run(struct command_context *context, const void *values, const struct
     return 0;
 }
 
-static const struct option_spec options[] = {{.kind = OPTION_END}};
+static const struct option_spec options[] = {
+    {"man", 0, OPTION_FLAG, NULL, "the manual page, as roff: varve help --man | man -l -",
+     offsetof(struct help_values, man), 0, 0, NULL},
+    {.kind = OPTION_END},
+};
 
 static const char *const names[] = {
 #define COMMAND_NAME(name) #name,
@@ -108,6 +122,7 @@ const struct command command_help = {
     .purpose = "Lists the commands, or explains one of them.",
     .examples = "  varve help\n  varve help record\n",
     .options = options,
+    .values_bytes = sizeof(struct help_values),
     .operand_choices = names,
     .operands_max = 1,
     .run = run,

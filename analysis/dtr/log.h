@@ -5,7 +5,7 @@
  * planner gives when it plays the operators in order. The result is the caller's, by dtr_log_free; nothing in it
  * changes, so any thread may read it.
  *
- * Source: the log and its meaning are those of simrd, uwsampl/dtr-prototype (2021); README.md says where this
+ * Source: the log and its meaning are those of simrd, uwsampl/dtr-prototype (2021); docs/dtr.md says where this
  * reader is stricter.
  */
 #ifndef VARVE_ANALYSIS_DTR_LOG_H

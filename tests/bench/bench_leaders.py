@@ -6,11 +6,12 @@
 
 Each tool records each program once, by itself. memray and varve are compared by the innermost Python line (heap and mappings together,
 as memray counts both), heaptrack and varve by the function that calls the allocator (heap alone, as heaptrack counts). A line of output is
-one leader of a peer, what varve has of it, and the line that varve's report names in its place; --table prints them as a table for people.
+one leader of a peer, what varve has of it, and the line that varve's report names in its place; --table prints them as docs/results/leaders.md.
 Threads and the order in which memory is taken differ from run to run, and so do peaks.
 """
 import argparse
 import collections
+import itertools
 import json
 import os
 import shutil
@@ -23,6 +24,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 VARVE = os.environ.get("VARVE", os.path.join(HERE, "../../build/varve"))
 VENV = os.environ.get("VARVE_BENCH_VENV",
                       os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "varve/bench-python"))
+
+NAME_COLUMNS = 48
 
 # The demo, and a program of others: pip lists what is installed, as JSON.
 PROGRAMS = {
@@ -119,27 +122,42 @@ def rows_of(name, program, python, top):
             yield {"bench": "leaders", "skipped": "no heaptrack here"}
 
 
+def cut(name):
+    return name if len(name) <= NAME_COLUMNS else name[:NAME_COLUMNS // 2] + "…" + name[-(NAME_COLUMNS // 2 - 1):]
+
+
+def print_as_page(rows):
+    """In Markdown, a table for each program and peer."""
+    print("# Who needs most at the peak, as others have it\n\n"
+          "Made by `tests/bench/bench_leaders.py --table --top 3`: the leaders of memray (by innermost Python line; heap and\n"
+          "mappings together) and heaptrack (by the function that calls malloc, rounded as it prints), and what varve has of\n"
+          "each, in bytes. Each tool recorded each program once; peaks differ from run to run. memray has one peak of heap\n"
+          "and mappings together; varve's figure is what each of the two had at its own.")
+    for (program, peer), group in itertools.groupby(rows, lambda row: (row["metric"].split(",")[0], row["peer"])):
+        print(f"\n## {program}, beside {peer}\n\n| | {peer} says | bytes | varve: bytes | rank | in varve's report |\n"
+              "|---:|---|---:|---:|---:|---|")
+        for row in group:
+            where = f" {row['file']}:{row['line']}" if "file" in row else ""
+            value = "" if row["value"] is None else format(row["value"], ",")
+            print(f"| {row['peer_rank']} | {cut(row['function'] + where)} | {row['peer_value']:,} | {value} | {row['rank']} | "
+                  f"{cut(row['user_line'])} |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--table", action="store_true", help="a table in Markdown instead of JSON lines")
+    parser.add_argument("--table", action="store_true", help="a page in Markdown instead of JSON lines")
     parser.add_argument("--top", type=int, default=5, help="leaders of each peer (default 5)")
     arguments = parser.parse_args()
     python = os.path.join(VENV, "bin/python")
     if not os.path.exists(python):
         print(json.dumps({"bench": "leaders", "skipped": f"no environment in {VENV}: bench_python_program.sh makes it"}))
         return
+    rows = (row for name, program in PROGRAMS.items() for row in rows_of(name, program, python, arguments.top))
     if arguments.table:
-        print("| program | peer | its rank | who | peer: bytes | varve: bytes | varve's rank | in varve's report |")
-        print("|---|---|---:|---|---:|---:|---:|---|")
-    for name, program in PROGRAMS.items():
-        for row in rows_of(name, program, python, arguments.top):
-            if not arguments.table:
-                print(json.dumps(row), flush=True)
-            elif "skipped" not in row:
-                where = f" {row['file']}:{row['line']}" if "file" in row else ""
-                print(f"| {name} | {row['peer']} | {row['peer_rank']} | {row['function']}{where} | {row['peer_value']:,} | "
-                      f"{row['value'] if row['value'] is None else format(row['value'], ',')} | {row['rank']} | "
-                      f"{row['user_line']} |", flush=True)
+        print_as_page(row for row in rows if "skipped" not in row)
+        return
+    for row in rows:
+        print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":
