@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * What backends (struct pool_backend) are made of: memory comes as a segment, is cut into pieces and merged again, and
  * goes back as a whole. Each step is recorded and counted here, so that a backend is its decisions alone.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * The short way of nearly all requests and frees: those that the pool serves from an ordinary segment, and those of
  * blocks that nobody else uses. It first looks, and leaves what is not so to the long way (request.c, blocks.h) before

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * A request: which pool, a free block of it, and the chain of stages when it has none (malloc,
  * alloc_found_block). Called by alloc.c, and for its first half by forecasts.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * The operations of struct varve_device_ops, once for all devices: each checks its arguments against the resource
  * table, lets the device do its part (struct device_hooks), and enters what came of it.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * The resource table of a device: which address ranges are allocated, what is mapped in them, which handles and
  * events live, how much physical memory is used. All rules of the driver API that a caller can break are here,

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * Streams of the caller's own, copies, fills, and host memory for them: what all devices have in their tables of
  * operations, and what the devices' own parts share.

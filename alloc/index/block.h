@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * A block is a piece of a segment. Its neighbours by address are `prev` and `next`. It is in exactly one of:
  *   pool->index     free and mapped (`is_free`)

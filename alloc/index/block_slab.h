@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * Block descriptors, from mappings of our own, never malloc. One is in use, on the spare list, or in the part
  * of the newest region that was never touched: capacity = in_use + length of `spare` + (fresh_end - fresh).

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * A policy decides sizes, searches, splits and merges. There are two kinds of them. Functions that only look: they see
  * the settings, what a request wants and the free index, and core/ acts on what they return; a file in this folder. And

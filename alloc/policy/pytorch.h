@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * PyTorch's decisions: best fit per stream, ties by address, with the exceptions for oversize blocks and for
  * expandable segments. Inline, for they are part of each cached request: POLICY_CALL calls them by name where

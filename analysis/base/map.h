@@ -10,10 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct map {
     uint64_t *slots; /* key and value, key and value, …; UINT64_MAX is no key */
     size_t count, capacity;
@@ -29,9 +25,5 @@ void map_put(struct map *map, uint64_t key, uint64_t value);
 /// Remove a key; false if it is not there.
 bool map_remove(struct map *map, uint64_t key, uint64_t *value_out);
 void map_free(struct map *map);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -10,10 +10,6 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define EXIT_STATUS_FAILED 2
 
 /// Ends the process with one line and status 2.
@@ -32,9 +28,5 @@ bool memory_same_text(const char *a, const char *b);
 /// outlive the stream.
 FILE *memory_stream(char **text, size_t *bytes);
 void memory_stream_end(FILE *stream, char *const *text);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

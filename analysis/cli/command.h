@@ -15,10 +15,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define OPERANDS_MAX 64
 #define OPTION_TEXTS_MAX 64
 
@@ -111,9 +107,5 @@ void help_print_command(FILE *out, const struct command *command);
 /* ---- manual.c ---- */
 
 int manual_print(struct command_context *context); /* the manual page, as roff; returns the exit status */
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

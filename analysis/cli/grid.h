@@ -10,10 +10,6 @@
 #include "analysis/whatif/demand.h"
 #include "analysis/whatif/settings.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct table;
 
@@ -45,9 +41,5 @@ void grid_add_name(struct table *table, const struct whatif_setting *setting);
 void grid_setting_json(struct cJSON *object, const char *path, const struct whatif_setting *setting);
 /// One object is the answer by itself, several are an array: `answer` begins NULL. Takes `object`.
 void grid_add_json(struct cJSON **answer, bool is_one, struct cJSON *object);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

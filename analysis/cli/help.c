@@ -86,9 +86,9 @@ static int run(struct command_context *context, const void *values, const struct
     const struct command *command;
 
     if (((const struct help_values *)values)->man) {
-        return operands->count == 0 ? manual_print(context)
-                                    : command_fail(context, "--man is about all commands; %s is one too many",
-                                                   operands->items[0]);
+        return operands->count == 0
+                   ? manual_print(context)
+                   : command_fail(context, "--man is about all commands; %s is one too many", operands->items[0]);
     }
     if (operands->count == 0) {
         help_print(context->out);

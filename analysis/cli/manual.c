@@ -31,8 +31,7 @@ static void print_word(FILE *out, const char *word, size_t length)
     for (size_t i = 0; i < length; i++) {
         if (word[i] == '\\') {
             fputs("\\e", out);
-        } else if (word[i] == '-' &&
-                   (i == 0 || word[i - 1] == '-' || word[i - 1] == '`' || word[i - 1] == '(')) {
+        } else if (word[i] == '-' && (i == 0 || word[i - 1] == '-' || word[i - 1] == '`' || word[i - 1] == '(')) {
             fputs("\\-", out); /* of an option */
         } else {
             fputc(word[i], out);
@@ -100,8 +99,7 @@ static void print_options(FILE *out, const struct option_spec *option)
 
 static void print_use(FILE *out, const struct command *command)
 {
-    fprintf(out, "\\fBvarve %s\\fR [\\fIOPTIONS\\fR]%s", command->name,
-            command->arguments[0] != '\0' ? " " : "");
+    fprintf(out, "\\fBvarve %s\\fR [\\fIOPTIONS\\fR]%s", command->name, command->arguments[0] != '\0' ? " " : "");
     print_word(out, command->arguments, strlen(command->arguments));
     fputc('\n', out);
 }
@@ -125,8 +123,8 @@ static void print_policy(FILE *out, const char *policy)
     for (; option != NULL && option->name != NULL; option++) {
         bool is_mebi = option->is_bytes && option->initial >= mebi && option->initial % mebi == 0;
 
-        fprintf(out, ", \\fB%s\\fR=%" PRIu64 "%s", option->name,
-                is_mebi ? option->initial / mebi : option->initial, is_mebi ? "M" : "");
+        fprintf(out, ", \\fB%s\\fR=%" PRIu64 "%s", option->name, is_mebi ? option->initial / mebi : option->initial,
+                is_mebi ? "M" : "");
     }
     fputc('\n', out);
 }
@@ -143,10 +141,7 @@ static void print_examples(FILE *out)
             line += strspn(line, " ");
             length = strcspn(line, "\n");
             for (size_t at = 0; at < length; at++) {
-                fputs(line[at] == '-'    ? "\\-"
-                      : line[at] == '\\' ? "\\e"
-                                         : (const char[]){line[at], '\0'},
-                      out);
+                fputs(line[at] == '-' ? "\\-" : line[at] == '\\' ? "\\e" : (const char[]){line[at], '\0'}, out);
             }
             fputc('\n', out);
             line += length + (line[length] == '\n' ? 1 : 0);
@@ -238,8 +233,7 @@ int manual_print(struct command_context *context)
         if (length > 2 && line[0] == '@' && line[length - 1] == '@') {
             snprintf(what, sizeof(what), "%.*s", (int)length - 2, line + 1);
             if (!fill_in(context->out, what, &named)) {
-                return command_fail(context, "varve.1.in: @%s@ stands for nothing, or was there before",
-                                    what);
+                return command_fail(context, "varve.1.in: @%s@ stands for nothing, or was there before", what);
             }
         } else {
             fprintf(context->out, "%.*s\n", (int)length, line);

@@ -11,10 +11,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct varve_message;
 
 enum option_kind {
@@ -60,9 +56,5 @@ extern const struct option_spec option_help; /* --help, of every command */
 
 /// Options that this command has in common with others, whose values are in `operands`; ends with OPTION_END.
 const struct option_spec *options_common(const struct command *command);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -9,10 +9,6 @@
 #include "alloc/alloc.h"
 #include "storage/storage.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Which allocator, and who takes its records. */
 struct dtr_allocator_options {
     const char *policy; /* NULL: "pytorch" */
@@ -51,9 +47,5 @@ int dtr_allocator_attach(struct dtr_allocator *allocator, struct varve_remat *re
 void dtr_allocator_take(struct dtr_allocator *allocator, struct dtr_allocator_figures *figures_out);
 /// 1 - peak allocated / peak reserved: what was reserved at most, but never in use at once; 0 of nothing.
 double dtr_allocator_fragmentation(const struct dtr_allocator_figures *figures);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

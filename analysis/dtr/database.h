@@ -9,18 +9,10 @@
 
 #include "analysis/dtr/play.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /// Play with `options`, whose events and records go to a database at `path`, and nowhere else; the time that takes is
 /// in the result's. Nothing appears at `path` unless all went well; a play that runs out of memory is well. Errors: as
 /// of dtr_play and of varve_writer_open.
 int dtr_database_write(const char *path, bool may_replace, const char *source, const struct dtr_log *log,
                        const struct dtr_options *options, struct dtr_result *result_out, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,10 +8,6 @@
 #include "analysis/dtr/log.h"
 #include "storage/storage.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct dtr_description {
     uint32_t storages, views, backward_ops;
     uint64_t constant_bytes;
@@ -24,9 +20,5 @@ struct dtr_description {
 
 /// `dealloc`: with VARVE_REMAT_DEALLOC_BANISH what is pinned goes, too, once it is released.
 void dtr_describe(const struct dtr_log *log, enum varve_remat_dealloc dealloc, struct dtr_description *description_out);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

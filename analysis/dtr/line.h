@@ -10,10 +10,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* X(key) */
 #define LINE_KEY_LIST(X) \
     X(INSTRUCTION)       \
@@ -70,9 +66,5 @@ const char *line_key_name(enum line_key key);
 /// False: `reason` and `column` say why.
 bool line_scan(struct line *line, const char *bytes, size_t count);
 void line_free(struct line *line);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

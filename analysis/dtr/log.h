@@ -17,10 +17,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define DTR_ID_MAX ((UINT32_C(1) << 29) - 1)
 #define DTR_SUM_MAX (UINT64_C(1) << 62)
 
@@ -91,9 +87,5 @@ int dtr_log_read_stream(struct input_stream *input, struct progress *progress, s
 void dtr_log_free(struct dtr_log *log); /* NULL is allowed */
 /// The text of an operator's name, or of a mark. Lives as long as the log.
 const char *dtr_log_name(const struct dtr_log *log, uint32_t name);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,10 +8,6 @@
 
 #include "analysis/base/map.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define NAME_TABLE_NONE UINT32_MAX
 
 /* Begins zeroed. offsets[i + 1] - offsets[i] = bytes of name i, the NUL behind it included. */
@@ -30,9 +26,5 @@ uint32_t name_table_add(struct name_table *table, const char *bytes, size_t coun
 /// With a NUL at its end; until the next one is added.
 const char *name_table_text(const struct name_table *table, uint32_t number);
 void name_table_free(struct name_table *table);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

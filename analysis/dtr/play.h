@@ -10,10 +10,6 @@
 #include "analysis/dtr/log.h"
 #include "storage/storage.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum dtr_status {
     DTR_OK,
     DTR_OOM,    /* nothing was left to evict */
@@ -56,9 +52,5 @@ int dtr_play(const struct dtr_log *log, const struct dtr_options *options, struc
 /// Its max_used_bytes is ratio 1, its model_compute_ns what the program costs.
 int dtr_play_baseline(const struct dtr_log *log, struct progress *progress, struct dtr_result *result_out,
                       struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,19 +8,11 @@
 
 #include "analysis/dtr/print.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /// Can there be a drawing of that name? Errors: VARVE_ERROR_INVALID (neither .svg nor .png), NOT_FOUND (no
 /// rsvg-convert for a .png).
 int dtr_plot_check(const char *path, struct varve_message *message);
 /// Errors: as of output_file.
 int dtr_plot_write(const char *path, bool may_replace, const struct dtr_subject *subject, const struct dtr_sweep *sweep,
                    struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

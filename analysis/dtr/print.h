@@ -11,10 +11,6 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What every answer is about; all borrowed. */
 struct dtr_subject {
     const char *path;
@@ -34,9 +30,5 @@ void dtr_print_overview_json(FILE *out, const struct dtr_subject *subject, const
                              const struct dtr_point *smallest);
 void dtr_print_sweep(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep);
 void dtr_print_sweep_json(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

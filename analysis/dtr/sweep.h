@@ -8,10 +8,6 @@
 
 #include "analysis/dtr/play.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct dtr_point {
     uint64_t budget;
     enum dtr_status status;
@@ -65,9 +61,5 @@ const struct dtr_point *dtr_sweep_smallest(const struct dtr_sweep *sweep);
 /// does not. Both are changed.
 int dtr_sweep_bisect(const struct dtr_log *log, const struct dtr_options *options, uint64_t step,
                      struct dtr_point *fails, struct dtr_point *works, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -10,10 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct varve_message;
 
 /* As the specification has them; other copies in a program are the same. */
@@ -104,9 +100,5 @@ struct varve_query_options {
 /// is untouched then.
 int varve_query_arrow(const char *path, const struct varve_query_options *options, struct ArrowArrayStream *stream_out,
                       struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

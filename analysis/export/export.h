@@ -14,10 +14,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct varve_message;
 
@@ -47,9 +43,5 @@ int export_csv_folder(const void *request, const char *folder, struct varve_mess
 /// Does this build write pprof and Perfetto? It needs protobuf-c; where that was not there, these answer
 /// VARVE_ERROR_UNSUPPORTED.
 bool export_has_protobuf(void);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,10 +8,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct varve_message;
 
 struct python_export {
@@ -27,9 +23,5 @@ struct python_export {
 /// Waits for its end. Errors: VARVE_ERROR_UNSUPPORTED (no Python, or without the package or pyarrow),
 /// VARVE_ERROR_FORMAT with the reason that it gave.
 int export_by_python(const struct python_export *request, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -5,10 +5,6 @@
 
 #include "analysis/query/tree/call_tree.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct export_request;
 struct varve_message;
 
@@ -17,9 +13,5 @@ int export_tree_load(struct call_tree *tree, const struct export_request *reques
                      enum call_tree_figure figure, struct varve_message *message);
 /// Say in request->note that the domain has nothing, or that it has no stacks.
 void export_note_stacks(const struct export_request *request, bool is_empty, bool has_stacks);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

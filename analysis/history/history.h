@@ -13,10 +13,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* PyTorch's actions. */
 enum history_action {
     HISTORY_ALLOC,
@@ -171,9 +167,5 @@ void history_add_rest(struct history_device *device, size_t event, uint32_t text
 void history_add_skipped(struct history_device *device, uint32_t text); /* before the next event */
 /// Equal stacks get one number.
 uint32_t history_add_stack(struct history *history, const struct history_frame *frames, uint32_t count);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -9,10 +9,6 @@
 
 #include "analysis/history/history.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define HISTORY_BEFORE INT64_C(-1)
 
 struct history_lifetime {
@@ -39,9 +35,5 @@ struct history_lifetimes {
 void history_lifetimes_make(const struct history *history, const struct history_device *device,
                             struct history_lifetimes *lifetimes);
 void history_lifetimes_free(struct history_lifetimes *lifetimes);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

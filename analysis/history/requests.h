@@ -12,10 +12,6 @@
 
 #include <stdbool.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct history;
 struct history_stacks;
@@ -27,9 +23,5 @@ bool history_is_of_requests(struct database *database);
 /// database come later.
 int history_read_requests(struct database *database, struct history *history, struct history_stacks *stacks,
                           struct progress *progress, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,10 +8,6 @@
 
 #include "analysis/history/history.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct history_stacks;
 
@@ -28,9 +24,5 @@ void history_write_rests(struct varve_writer *writer, const struct history *hist
 /// After the events were read. VARVE_ERROR_CORRUPT.
 int history_read_rests(struct database *database, struct history *history, struct history_stacks *stacks,
                        struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

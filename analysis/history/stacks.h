@@ -8,10 +8,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct history;
 struct history_stacks;
@@ -24,9 +20,5 @@ uint32_t history_stacks_of(struct history_stacks *stacks, uint64_t callsite);
 /// VARVE_ERROR_UNSUPPORTED: the stacks asked for were too many to be kept, and some came out empty.
 int history_stacks_error(const struct history_stacks *stacks, struct varve_message *message);
 void history_stacks_free(struct history_stacks *stacks);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

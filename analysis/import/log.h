@@ -7,10 +7,6 @@
 
 #include "analysis/import/requests.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct input_stream;
 
 enum import_source {
@@ -30,9 +26,5 @@ int import_recognise(struct input_stream *input, enum import_source *source_out,
 int import_log(const char *const *paths, size_t count, struct input_stream *input, enum import_source source,
                const char *output, bool may_replace, struct progress *progress, struct import_log_result *result,
                struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

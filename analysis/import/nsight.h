@@ -10,17 +10,9 @@
 
 #include "analysis/import/requests.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /// Numbers of entries are rowids. Errors: VARVE_ERROR_FORMAT (another database, or without that table),
 /// those of SQLite.
 int nsight_read(const char *path, struct import_requests *requests, struct progress *progress,
                 struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -15,10 +15,6 @@
 
 #include "analysis/import/requests.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct input_stream;
 
 /// Numbers of entries are those of the events in the file. Takes the stream; files of any size are read in one go, with
@@ -26,9 +22,5 @@ struct input_stream;
 /// those of the stream.
 int profiler_read(struct input_stream *input, struct import_requests *requests, struct progress *progress,
                   struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

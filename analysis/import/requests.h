@@ -13,10 +13,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct progress;
 
 /* Numbers of several files' entries differ: by this for each file before. */
@@ -140,9 +136,5 @@ bool import_requests_check(struct import_requests *requests);
 /// Name in `stats`, and whether it means loss; words behind a count. Static.
 const char *import_fault_stat(enum import_fault fault, bool *is_loss_out);
 const char *import_fault_words(enum import_fault fault, uint64_t count);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

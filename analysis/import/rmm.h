@@ -13,10 +13,6 @@
 
 #include "analysis/import/requests.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct input_stream;
 
 /// Whether the line can be the first one of a log: its header, or a call.
@@ -25,9 +21,5 @@ bool rmm_is_line(const char *line, size_t bytes);
 /// of the stream while nothing of use was read.
 int rmm_read(struct input_stream *input, unsigned device, uint64_t first, struct import_requests *requests,
              struct progress *progress, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

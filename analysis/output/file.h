@@ -9,10 +9,6 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /// Writes all of `subject`. Failures of `out` are found by the caller; others are the result, with their message.
 typedef int output_writer(const void *subject, FILE *out, struct varve_message *message);
 
@@ -31,9 +27,5 @@ typedef int output_folder_writer(const void *subject, const char *folder, struct
 
 /// A folder where nothing is yet: `write` fills one beside `path`, which then moves there. Errors: as of output_file.
 int output_folder(const char *path, output_folder_writer *write, const void *subject, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

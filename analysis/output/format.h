@@ -10,10 +10,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct format_text {
     char text[48];
 };
@@ -58,9 +54,5 @@ void format_print_lines(FILE *out, const char *text);
 void format_print_folded(FILE *out, const char *text, size_t column);
 
 char *hexadecimal(const char *bytes, size_t count); /* owner: the caller, by free */
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

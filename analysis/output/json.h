@@ -11,10 +11,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 
 struct cJSON *json_object(void);
@@ -43,9 +39,5 @@ void json_free(struct cJSON *value); /* NULL is allowed */
 const struct cJSON *json_find_object(const struct cJSON *object, const char *key);
 const char *json_find_text(const struct cJSON *object, const char *key);
 bool json_find_number(const struct cJSON *object, const char *key, double *number_out);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -9,10 +9,6 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct table_column {
     const char *title;
     bool is_right; /* aligned to the right: numbers */
@@ -39,9 +35,5 @@ void table_free(struct table *table);
 bool csv_is_plain(const char *text, size_t bytes);        /* it stands as it is */
 void csv_text(FILE *out, const char *text, size_t bytes); /* quoted where RFC 4180 wants it */
 void csv_field(FILE *out, const char *text);              /* the same of all of it; NULL: nothing */
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -12,10 +12,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define TERMINAL_COLUMNS_MIN 60
 #define TERMINAL_COLUMNS_MAX 1000
 
@@ -45,9 +41,5 @@ void terminal_collect(FILE *collected);
 void terminal_fold(void);
 /// What was collected, without control characters but line ends, and in the styles that were noted; forgets them.
 void terminal_print(FILE *out, const char *text);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -14,10 +14,6 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct input_stream;
 
 struct buffer_file {
@@ -43,9 +39,5 @@ int buffer_file_read_stream(struct input_stream *input, struct buffer_file *file
 void buffer_file_write(FILE *out, const struct buffer_file *file, const struct placement_buffer *buffers, size_t count);
 const char *buffer_file_id(const struct buffer_file *file, size_t number);
 void buffer_file_free(struct buffer_file *file);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -10,10 +10,6 @@
 
 #include "analysis/placement/placement.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct placement_item {
     uint32_t first, end; /* points: it lives in [first, end) */
     uint64_t size;       /* rounded up, not 0 */
@@ -38,9 +34,5 @@ static inline uint64_t placement_round(uint64_t size, uint64_t alignment)
 void placement_instance_make(struct placement_instance *instance, const struct placement_buffer *buffers, size_t count,
                              uint64_t alignment);
 void placement_instance_free(struct placement_instance *instance);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

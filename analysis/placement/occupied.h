@@ -15,10 +15,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct occupied;
 
 /// Nothing taken, for points below `points`. Owner: the caller, by occupied_free.
@@ -30,9 +26,5 @@ uint64_t occupied_first_fit(struct occupied *occupied, uint32_t first, uint32_t 
 /// Take them. No buffer below `size_min` bytes is asked for any more.
 void occupied_add(struct occupied *occupied, uint32_t first, uint32_t end, uint64_t offset, uint64_t size,
                   uint64_t size_min);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

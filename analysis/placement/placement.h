@@ -15,10 +15,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define PLACEMENT_BYTES_MAX (UINT64_C(1) << 62) /* of all buffers together */
 
 struct progress;
@@ -61,9 +57,5 @@ uint64_t placement_load(const struct placement_buffer *buffers, size_t count);
 /// No two overlap in time and in addresses, and none ends above `height`; else the message names the two, by number.
 bool placement_check(const struct placement_buffer *buffers, size_t count, uint64_t height,
                      struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -11,10 +11,6 @@
 #include "analysis/placement/clock.h"
 #include "analysis/placement/instance.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct portfolio {
     const struct placement_instance *instance;
     uint64_t target; /* a height at which it may end */
@@ -32,9 +28,5 @@ struct portfolio {
 
 /// Fill the answer. Goes on from the answer that is there, if `height` is not 0.
 void portfolio_run(struct portfolio *portfolio);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -21,10 +21,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define SKYLINE_PLACED INT64_MAX
 #define SKYLINE_UNKNOWN UINT32_MAX
 
@@ -82,9 +78,5 @@ void skyline_undo(struct skyline *skyline, size_t changes);
 /// All that is said at the head, worked out from the items alone; after a place or raise that was true, or an undo.
 /// Errors: VARVE_ERROR_INVALID.
 int skyline_check(const struct skyline *skyline, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -13,10 +13,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct database;
 
@@ -59,9 +55,5 @@ void callsite_list_csv(FILE *out, const struct callsite_list *list, enum callsit
 /// What an entry of a list by `by` is about, at most `columns` wide: the user's line, a module, a process. Owner: the
 /// caller, by free.
 char *callsite_entry_name(const struct callsite_row *row, enum group_by by, size_t columns);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -10,10 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct database;
 struct progress;
@@ -116,9 +112,5 @@ struct value cursor_value(struct cursor *cursor, int column);
 enum value_type cursor_scalar(struct cursor *cursor, int column, int64_t *integer_out);
 struct cJSON *value_json(const struct value *value); /* of a blob: its bytes in hexadecimal */
 const char *database_library_version(void);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

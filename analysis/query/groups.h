@@ -12,10 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct groups;
 struct varve_message;
@@ -108,9 +104,5 @@ int64_t group_mean_lifetime_ns(const struct group_figures *figures); /* -1: none
 /// Where the call site row->id is; nothing if it is not known.
 void callsite_location_load(struct callsite_row *row, struct database *database);
 void callsite_location_free(struct callsite_row *row);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -9,10 +9,6 @@
 
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct varve_message;
 
@@ -22,9 +18,5 @@ struct varve_message;
 /// the file and the database.
 int database_hide(struct database *database, const char *const *patterns, size_t count, size_t *all_out,
                   struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -9,10 +9,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct database;
 struct varve_message;
@@ -27,9 +23,5 @@ void report_kept_words(char *text, size_t bytes, struct database *database);
 void report_kept_json(struct cJSON *object, struct database *database);
 /// For what can't be worked out without all events. VARVE_ERROR_UNSUPPORTED, with the reason.
 int report_require_events(struct database *database, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -10,10 +10,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct database;
 struct varve_collect_result;
@@ -49,9 +45,5 @@ void report_result_words(FILE *out, const struct varve_collect_result *result);
 /// And a line with the programs that could not be recorded, if there are any.
 void report_result_programs(FILE *out, const struct varve_collect_result *result);
 struct cJSON *report_loss_json(struct database *database, const struct report_loss *loss);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -12,10 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 
 /* The allocator of one device in one process. */
@@ -60,9 +56,5 @@ bool segment_next(const struct varve_layout *layout, uint64_t *from, bool whole,
 /// The blocks of an item as a line of at most `columns` characters: '#' used, 'p' pending, '.' free, ' ' not
 /// mapped, each for what most of its bytes are.
 void segment_map(const struct varve_layout *layout, const struct segment_item *item, char *line, size_t columns);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

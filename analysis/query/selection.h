@@ -8,10 +8,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct report_total;
 struct varve_message;
@@ -45,9 +41,5 @@ bool selection_total(const struct selection *selection, struct database *databas
 /// The same of all devices: bytes and allocations, live and at the peak of each, added up. The moment is that
 /// of selection->device.
 bool selection_sum(const struct selection *selection, struct database *database, struct report_total *total);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -10,10 +10,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct callsite_row;
 struct database;
@@ -41,9 +37,5 @@ void stack_print_all(FILE *out, const struct stack *stack);
 /// would have to be cut to a few letters. Nothing where there is no more than the user's line.
 void stack_print_chain(FILE *out, const struct stack *stack, const struct callsite_row *row);
 struct cJSON *stack_json(const struct stack *stack, int64_t limit); /* limit < 0: all */
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,10 +8,6 @@
 
 #include "analysis/replay/replay.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define REPLAY_UNKNOWN INT64_C(-1)
 
 /* Sums over all devices; REPLAY_UNKNOWN where the history does not say. */
@@ -39,9 +35,5 @@ bool replay_changes_nothing(const struct history *history, const struct replay_o
 /// The most that was reserved on one device, by its events; REPLAY_UNKNOWN if they do not say. VARVE_ERROR_NO_MEMORY.
 int replay_recorded_peak(const struct history_device *device, int64_t *peak_out);
 struct replay_figures replay_figures_of(const struct replay_result *result);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,10 +8,6 @@
 
 #include "analysis/replay/replay.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define REPLAY_INEFFECTIVE_MAX 16
 #define REPLAY_REASON_BYTES 224
 
@@ -23,9 +19,5 @@ struct replay_ineffective {
 /// Those of `options` that had no effect on the replay that gave `result`; their number.
 size_t replay_ineffective(const struct history *history, const struct replay_options *options,
                           const struct replay_result *result, struct replay_ineffective items[REPLAY_INEFFECTIVE_MAX]);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

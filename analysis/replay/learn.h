@@ -8,17 +8,9 @@
 
 #include "analysis/replay/session.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /// Whether `completion`, in front of event `request`, came with a wait: what is known, else what is likely.
 bool replay_choose(struct replay *replay, size_t completion, size_t request, bool likely);
 /// After a mismatch: another answer that may be right; false if there is none.
 bool replay_hints_learn(const struct replay *replay, struct replay_hints *hints);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -16,10 +16,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct history_writer;
 struct progress;
 struct replay_inference;
@@ -95,9 +91,5 @@ void replay_inference_free(struct replay_inference *inference); /* NULL is allow
 /// Infer, and play if following has not done that.
 int replay_run(const struct history *history, const struct replay_options *options, struct replay_result *result,
                struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

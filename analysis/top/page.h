@@ -11,10 +11,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct database;
 
@@ -52,9 +48,5 @@ struct cJSON *page_json(struct database *database, const struct page *page);
 /// The domain after `domain` (NULL: all) of those that have call sites, NULL after the last. Owner: the
 /// caller, by free.
 char *page_next_domain(struct database *database, const char *domain);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

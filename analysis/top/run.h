@@ -10,10 +10,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct varve_message;
 struct varve_watch;
@@ -38,9 +34,5 @@ void top_state(const struct top *top, char *text, size_t bytes);
 /// `every_ns`: between two pictures. Errors: those of screen_begin and top_refresh.
 int top_show(struct top *top, struct page *page, int64_t every_ns, int *signal_out, struct varve_message *message);
 void top_close(struct top *top);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

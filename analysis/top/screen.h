@@ -10,10 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct varve_message;
 
 /* Keys of the keyboard are their character. */
@@ -48,9 +44,5 @@ void screen_line(size_t line, const char *text, size_t bytes, enum screen_style 
 void screen_show(void);
 /// Wait for a key, a signal or `ns`.
 int screen_wait(int64_t ns);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -10,10 +10,6 @@
 #include "analysis/whatif/run.h"
 #include "analysis/whatif/waste.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define ADVISE_PICKS_MAX 3
 
 struct advise_options {
@@ -74,9 +70,5 @@ struct whatif_setting advise_setting(const struct advice *advice, const struct a
 /// Is `trial` better than the own setting: fewer failures; or less reserved; or no more of it and less time in
 /// calls of the device.
 bool advise_helps(const struct advice *advice, const struct advise_trial *trial);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -12,10 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define CANDIDATE_TEXT_BYTES 1024
 #define CANDIDATE_VALUES_MAX 8
 
@@ -56,9 +52,5 @@ struct candidate_range candidate_range(const struct history *history, enum candi
 void candidate_text(const struct candidate *candidate, char text[CANDIDATE_TEXT_BYTES]);
 /// How many options it sets, those of `rest` not counted.
 unsigned candidate_size(const struct candidate *candidate);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,10 +8,6 @@
 
 #include "analysis/whatif/run.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Of a frame; the history's texts. `file` NULL: unknown. */
 struct capacity_place {
     const char *function, *file;
@@ -45,9 +41,5 @@ void capacity_load_free(struct capacity_load *load);
 /// under `setting`, which is found by playing it without their requests. 0: not found within those that could be tried.
 size_t capacity_shed(struct whatif *whatif, const struct history *history, const struct capacity_load *load,
                      const struct whatif_setting *setting, uint64_t bytes);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,10 +8,6 @@
 
 #include "analysis/history/history.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Bytes as requested. Of what served requests need (`load`, …) and of all requests, with those that
  * failed (`…_all`). */
 struct whatif_demand {
@@ -25,9 +21,5 @@ struct whatif_demand {
 
 /// Errors: VARVE_ERROR_FORMAT, UNSUPPORTED (the state before the first event can't be worked out).
 int whatif_demand_load(const struct history *history, struct whatif_demand *demand_out, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

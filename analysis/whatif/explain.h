@@ -9,10 +9,6 @@
 
 #include "analysis/whatif/run.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct explain;
 
 struct explain_options {
@@ -81,9 +77,5 @@ size_t explain_find(struct explain *explain, size_t failure, struct explain_answ
 /// is not, under the recorded settings or those of an answer; of several the one next to the limit of the recording.
 /// 0: none was found.
 uint64_t explain_smallest_limit(struct explain *explain, size_t failure, size_t number);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -13,10 +13,6 @@
 #include "analysis/whatif/demand.h"
 #include "analysis/whatif/run.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define FRONTIER_STEP (UINT64_C(2) << 20)
 #define FRONTIER_CHECKS 8 /* probes on either side of the frontier, evenly spaced, beside those of the bisection */
 
@@ -42,9 +38,5 @@ struct frontier {
 /// history's. Errors are those of settings, in their results.
 void frontier_find(struct whatif *whatif, const struct whatif_demand *demand, const struct whatif_setting *settings,
                    size_t count, const struct frontier_options *options, struct frontier *frontiers);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

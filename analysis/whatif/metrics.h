@@ -10,10 +10,6 @@
 #include "alloc/alloc.h"
 #include "analysis/replay/replay.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Bytes of one device at one moment. */
 struct whatif_sample {
     uint64_t reserved, allocated, active, requested; /* requested: of active blocks */
@@ -67,9 +63,5 @@ void whatif_observe(void *context, struct varve_alloc *alloc, bool has_failed);
 /// the most bytes that were requested and live at a time.
 double whatif_metric(enum whatif_metric metric, const struct replay_result *result,
                      const struct whatif_moments *moments, uint64_t load);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

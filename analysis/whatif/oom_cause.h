@@ -8,10 +8,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define OOM_UNKNOWN UINT64_MAX
 
 /* The memory of one allocator when a request failed; bytes. */
@@ -57,9 +53,5 @@ void oom_sentence(const struct oom_memory *memory, char text[OOM_SENTENCE_BYTES]
 /// What is in use and the request exceed the limit, whatever the sizes of blocks: bytes that would have to go before
 /// any allocator could serve it; 0: that is not so, or the limit is not known.
 uint64_t oom_excess(const struct oom_memory *memory);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -9,10 +9,6 @@
 #include "alloc/alloc.h"
 #include "analysis/history/history.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct whatif_profile {
     struct varve_alloc_plan *plans; /* of each device */
     size_t count;
@@ -25,9 +21,5 @@ bool whatif_needs_profile(const char *policy);
 /// Owner: the caller, by whatif_profile_free. Threads: any. Errors: those of placement_solve.
 int whatif_profile_make(const struct history *history, struct whatif_profile *profile, struct varve_message *message);
 void whatif_profile_free(struct whatif_profile *profile);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

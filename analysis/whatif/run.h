@@ -10,10 +10,6 @@
 #include "analysis/replay/replay.h"
 #include "analysis/whatif/metrics.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct whatif;
 
 /* As the options of `varve replay` of the same names; texts are borrowed while a play runs. */
@@ -53,9 +49,5 @@ bool whatif_knew_future(const struct whatif *whatif);
 /// `progress` (may be NULL) gets one step a play. Errors: those of the settings are in their outcomes.
 void whatif_play(struct whatif *whatif, const struct whatif_setting *settings, size_t count, unsigned threads,
                  struct whatif_outcome *outcomes, struct progress *progress);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

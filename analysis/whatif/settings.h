@@ -7,10 +7,6 @@
 
 #include "analysis/whatif/run.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Where there is none of a kind, its default is the only one. Borrowed. */
 struct whatif_grid {
     const char *policies; /* "NAME,NAME:key=value:…,…"; NULL or "all": all there are */
@@ -35,9 +31,5 @@ void whatif_setting_name(const struct whatif_setting *setting, char *buffer, siz
 /// The policy's name without its options, and these ("" if there are none, part of the setting's text).
 void whatif_setting_policy(const struct whatif_setting *setting, char *name, size_t name_bytes,
                            const char **options_out);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

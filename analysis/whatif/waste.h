@@ -8,10 +8,6 @@
 
 #include "analysis/whatif/run.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* X(name): columns of view ladder_peak. */
 #define WHATIF_CAUSE_LIST(X) \
     X(rounding)              \
@@ -32,9 +28,5 @@ struct whatif_waste {
 /// reading it; `out` is then not known.
 int whatif_waste_at_peak(const struct history *history, const struct whatif_setting *setting, uint64_t recorded_limit,
                          bool follow, struct whatif_waste *out, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

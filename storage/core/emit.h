@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to storage/ */
 /*
  * What happens to storages becomes records of the process' trace: the only module where they get their fields. Without
  * a recording session it costs a call, a load and a branch.

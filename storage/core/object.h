@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to storage/ */
 /*
  * The object behind a storage or view, and its references. Objects come from a list that gives back the one that was
  * released longest ago, and their memory is never given back: a second release finds a storage without

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to storage/ */
 /*
  * Kernels on a device that runs programs: loaded at their first use, then launched by number. A program is what nvcc
  * makes of one source file in this folder; its kernels are listed beside its callers.

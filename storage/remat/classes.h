@@ -12,10 +12,6 @@
 
 #include "storage/remat/graph.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct class_node {
     int64_t cost;    /* of a root: of its class; may be negative, as storages' costs change while they are evicted */
     uint64_t stamp;  /* of a root: looked at already */
@@ -46,9 +42,5 @@ int64_t classes_cost(struct remat_classes *classes, const struct remat_graph *gr
 /// VARVE_ERROR_CORRUPT, NO_MEMORY.
 int classes_check(const struct remat_classes *classes, const struct remat_graph *graph, bool has_costs,
                   struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -12,10 +12,6 @@
 #include "storage/remat/growth.h"
 #include "storage/remat.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What searches and walks look at comes first. */
 struct remat_storage {
     int64_t compute; /* of the distinct operators that made its tensors */
@@ -121,9 +117,5 @@ static inline uint64_t graph_visits(const struct remat_storage *storage)
 }
 /// Numbers, counts and lists agree with each other. VARVE_ERROR_CORRUPT.
 int graph_check(const struct remat_graph *graph, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -14,10 +14,6 @@
 #include "storage/remat/tournament.h"
 #include "storage/remat/twister.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define REMAT_SUM_LIMIT (UINT64_C(1) << 62) /* of sizes, and of the clock */
 
 /* An operator whose inputs are being made resident. */
@@ -126,9 +122,5 @@ void collect_from(struct varve_remat *remat, uint32_t tensor);
 void collect_drop_recipe(struct varve_remat *remat, uint32_t tensor);
 /// An output of an operator that did not run, with its one reference: nothing is left of it, whatever is locked.
 void collect_output(struct varve_remat *remat, uint32_t tensor);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

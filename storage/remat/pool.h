@@ -8,10 +8,6 @@
 
 #include "storage/remat/graph.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct remat_pool {
     uint32_t *slots;                /* storages; VARVE_REMAT_NONE: a gap */
     uint32_t used, capacity, count; /* count: without gaps */
@@ -25,9 +21,5 @@ bool pool_append(struct remat_pool *pool, struct remat_graph *graph, uint32_t st
 void pool_remove(struct remat_pool *pool, struct remat_graph *graph, uint32_t storage);
 /// Without gaps: entry i is the i-th.
 void pool_compact(struct remat_pool *pool, struct remat_graph *graph);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,10 +8,6 @@
 
 #include "storage/remat/graph.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define REACH_LANES 64
 
 enum reach_direction { REACH_DOWN, REACH_UP, REACH_DIRECTIONS }; /* to what is made from it; to what it is made from */
@@ -88,9 +84,5 @@ bool reach_set_add(struct reach_set *to, const struct reach_set *from, uint64_t 
     for (uint32_t word_ = (set)->begin, number = 0; word_ < (set)->end; word_++) \
         for (uint64_t bits_ = (set)->words[word_ - (set)->begin];                \
              bits_ != 0 && (number = word_ * 64 + (unsigned)__builtin_ctzll(bits_), true); bits_ &= bits_ - 1)
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

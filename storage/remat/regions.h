@@ -15,10 +15,6 @@
 
 #include "storage/remat/reach.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct region {
     struct reach_set interior, frontier;
     int64_t cost; /* of the interior */
@@ -60,9 +56,5 @@ bool regions_union_cost(struct remat_regions *regions, const struct remat_graph 
                         int64_t *cost_out, int64_t *last_access_out);
 /// Every region of a resident storage is what a walk finds; between operations. VARVE_ERROR_CORRUPT.
 int regions_check(struct remat_regions *regions, const struct remat_graph *graph, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,10 +8,6 @@
 
 #include "storage/remat.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 __extension__ typedef unsigned __int128 score_wide;
 
 /* num / den; den 0: infinite. */
@@ -27,9 +23,5 @@ static inline double score_estimate(struct score score)
 {
     return (double)score.num / (double)score.den;
 }
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -12,10 +12,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Priority at a time: level + rate * (time - since). */
 struct tournament_entry {
     double level, rate, since;
@@ -43,9 +39,5 @@ uint32_t tournament_winner(struct remat_tournament *tournament, double now);
 double tournament_priority(const struct tournament_entry *entry, double now);
 /// Priority of the entry as it was set.
 double tournament_entered(const struct remat_tournament *tournament, uint32_t number, double now);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

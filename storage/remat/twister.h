@@ -10,10 +10,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define TWISTER_WORDS 624
 
 struct twister {
@@ -24,9 +20,5 @@ struct twister {
 void twister_seed(struct twister *twister, uint64_t seed);
 /// 0…limit - 1; limit is at least 1.
 uint32_t twister_below(struct twister *twister, uint32_t limit);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

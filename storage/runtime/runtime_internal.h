@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to storage/runtime/ */
 /*
  * The runtime's structure. Tensors of the planner have their elements in `values`; the planner's operators carry
  * a struct recipe.

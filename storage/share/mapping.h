@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to storage/ */
 /*
  * A piece of a file in the process' addresses, as the memory of a storage.
  */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * A hash index: from a 64-bit key, or from contents by their hash, to a number of the caller's, which says where the
  * rest is: arrays may move, and growing compares nothing. Linear probing, deletion by shifting back: no tombstones. At

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * Disjoint ranges of addresses, sorted: mappings and modules of a process, blocks of an allocator.
  */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * System calls of the recorder, past the C library: its functions may be the program's own, an interceptor's
  * (sanitizers wrap read and open, and look the real ones up in a constructor that may not have run), may

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/ */
 /*
  * Threads of the collector's half. The program's signals, and the terminal's, are for the thread that runs the command.
  */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * The collector's own state: the recording directory, the clock, the processes and rings it follows.
  * One thread owns all of it. Data flow of one round (collector.c):

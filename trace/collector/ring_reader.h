@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * The consumer's end of one ring: its records in the producer's order, from the ring, its pieces and what signal
  * handlers put aside.

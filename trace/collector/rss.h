@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * Resident memory of the recorded processes over time, as the kernel counts it.
  */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: file layout, used by the recorder and the collector alone */
 /*
  * The call-site file p<N>.sites of one process: a plain sequence of entries, each there before any record
  * refers to it. The writer has the file mapped and longer than what it holds: an entry is there when its

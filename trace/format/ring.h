@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: shared-memory layouts with designated sizes, used by the recorder and the collector alone */
 /*
  * The ring: one producer thread in the workload, one consumer (the collector) in another process, in a file
  * that both map. It holds everything that must survive SIGKILL of either side.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: shared-memory layouts, used by the recorder and the collector alone */
 /*
  * The recording directory and the three kinds of control page in it.
  */

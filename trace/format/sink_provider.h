@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: between the recorder or the collector and the provider library */
 /*
  * The provider library (libvarve_lttng.so): the one part that knows LTTng-UST. Recorder and collector open it
  * by dlopen when a session asks for it, and call it through this table, so nothing depends on LTTng

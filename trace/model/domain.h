@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * Domains (whose memory it is) and slots: a domain, or one device of it, for which totals are kept.
  */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * An event as it is stored: decoded, in global order. What the merge makes of a record, the derivation completes, and
  * the store writes.

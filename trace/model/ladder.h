@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * The fragmentation ladder of one caching allocator, in bytes: why memory is reserved that no live request has. Each
  * reserved byte is of one rung, and reserved - live = the sum of the others. trace/store/views.sql defines the rungs;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * The call sites that lead while events still come: those with the most live bytes, the most bytes so far, and the most
  * bytes since the look before, of each domain.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * The state behind derive_event, and one event on its way through it. One thread, the collector's, owns all of it.
  *

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * Sums and peaks per process, over all processes, per size, per call site, and per call site and process, in
  * constant time per event.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * Emission off the fast path of trace.h: the first event of a thread or of a fork child, full rings, nested
  * events, threads that end.

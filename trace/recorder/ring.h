@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * A thread's ring, and what else the recorder keeps of a thread. Rings are made, grown and retired here;
  * records are committed to the ring, or to the staging slots of its spill. Threads: each its own, with

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/store */
 /*
  * The rows of one table of a database that nobody else sees, written past SQLite.
  */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/store */
 /*
  * The part of SQLite's file format that image.c and bulk.c write: rows of integers in leaves of a table, and the pages
  * that list these. https://www.sqlite.org/fileformat2.html

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * The figures of a recording under way, as a small SQLite database of their own (live.sql): made in memory, handed out
  * as the bytes of its file. Nothing here touches the trace database, nor can it fail the recording. One thread.

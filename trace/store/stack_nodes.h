@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * The tree of stacks for those who have each stack as a list of frames: equal frames of equal callers become one row of
  * stack_node. It owns the index of the nodes written so far. callsites_finish and the writer of

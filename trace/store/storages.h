@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * The rows of `storage`, which go into the database while the program runs, as those of `allocation` do.
  */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * The trace database as those who fill it see it: open, append events, commit, finish. The small tables are in rows.h,
  * what follows from the events in derived.h, reading back in resume.h. One thread at a time owns a store.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/store */
 /*
  * The state behind `struct store`: the connection, prepared statements, and the transaction under way.
  *

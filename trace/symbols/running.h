@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * A process that runs: the stacks of its threads while they are stopped, and functions of the files that it has mapped.
  */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * Expandable segments: a large range of addresses that gets memory in units where it is needed
  * (find_expandable_block, try_allocate_expandable_block, map_block, unmap_block).

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * The allocator's state, and a request on its way. All of it is touched with the lock held. The names of PyTorch's
  * functions in the comments of core/ are those of c10/cuda/CUDACachingAllocator.cpp (2.11).

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * Blocks come back: free_block and try_merge_blocks, inline for each cached free. The freed block survives a merge and
  * its neighbours vanish into it; that identity matters, because `requested` of an inactive block is never reset and

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * Decisions become records: the only module where an allocator's event gets its fields and its number in the
  * device's order. Called with the lock held, which is what makes that order exact. The events of a cached request or

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * What the device says of a failure, in the text of the request's error. Used by whatever calls the device.
  */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * What the cuda device knows of the CUDA driver: own declarations of the types, constants and functions that
  * it uses, so that it builds where there is no toolkit, and the table of functions that is filled when a

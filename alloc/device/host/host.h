@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/ */
 /*
  * What the files of the host device share. All memory is one memfd: a segment or a handle is an extent of it.
  * Page 0 on holds the table of exports, which is how another process knows that what it opens is still what

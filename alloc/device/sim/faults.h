@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * Failures at the n-th call, and what a call costs on the virtual clock. Called by sim.c, which has the
  * table of operations.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * Where the CUDA driver puts segments: it matters, since an allocator that has several free blocks of the same size
  * takes the one with the lowest address. Owns its chunks; guarded by the device's lock.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/device/ */
 /*
  * The driver's pool of stream-ordered memory, as far as it can be told from outside: what it reserves. Guarded by the
  * device's lock; owns its holes.

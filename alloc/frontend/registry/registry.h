@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to alloc/frontend/ */
 /*
  * The devices of a front end, one allocator each, opened when the device is first used; and the
  * configuration that they are opened with. Called by everything in frontend/torch and frontend/replace.

@@ -12,10 +12,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum doctor_state {
     DOCTOR_OK,
     DOCTOR_MISSING,
@@ -63,9 +59,5 @@ void doctor_check_gpu_nodes(struct doctor_lines *lines, const char *folder, cons
 void doctor_check_pytorch(struct doctor_lines *lines, int driver_version, char *folder, size_t folder_bytes);
 /// `packages`: the folder of Python's packages that PyTorch is in, or "".
 void doctor_check_cupti(struct doctor_lines *lines, const char *packages);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

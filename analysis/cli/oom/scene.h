@@ -14,10 +14,6 @@
 #include "analysis/whatif/explain.h"
 #include "analysis/whatif/oom_cause.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct progress;
 
@@ -84,9 +80,5 @@ struct owner oom_scene_owner(const struct oom_scene *scene, const struct oom_req
 /// not come out again.
 int oom_scene_write(const struct history *history, uint64_t limit, bool or_import, const char *path,
                     struct progress *progress, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -11,10 +11,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct lane;
 struct track_event;
 struct track_writer;
@@ -35,9 +31,5 @@ void lanes_begin(struct lanes *lanes, struct track_writer *writer, uint64_t pare
 void lanes_add(struct lanes *lanes, int64_t begin_ns, int64_t end_ns, const struct track_event *event);
 /// End the slices that are open, and forget all.
 void lanes_end(struct lanes *lanes);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -14,10 +14,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define TRACK_ARGUMENTS_MAX 12
 #define TRACK_NONE 0 /* no track: what is on top */
 
@@ -73,9 +69,5 @@ void track_count(struct track_writer *writer, uint64_t track, int64_t ns, int64_
 void track_event_number(struct track_event *event, const char *name, int64_t value);
 void track_event_pointer(struct track_event *event, const char *name, int64_t value);
 void track_event_text(struct track_event *event, const char *name, const char *text); /* NULL: none */
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,10 +8,6 @@
 
 #include "analysis/history/input/prefetch.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct input_source;
 
 /// `path` is copied; `file` is closed at the end; -1: `bytes` of `memory` instead. `total`: 0 if unknown.
@@ -25,9 +21,5 @@ int input_source_make(void *context, unsigned char *to, size_t room, struct pref
                       struct varve_message *message);
 const char *input_source_path(const struct input_source *source);
 uint64_t input_source_total(const struct input_source *source);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -13,10 +13,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define INPUT_STREAM_WINDOW_BYTES (256 * 1024)
 
 struct input_source;
@@ -53,9 +49,5 @@ static inline uint64_t input_stream_offset(const struct input_stream *stream)
 {
     return stream->window_offset + (uint64_t)(stream->next - stream->window);
 }
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

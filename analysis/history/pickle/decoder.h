@@ -11,10 +11,6 @@
 #include "analysis/history/input/stream.h"
 #include "analysis/history/pickle/memory.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct pickle;
 
 /* Both are called before the items leave the stack. */
@@ -54,9 +50,5 @@ int pickle_run(struct pickle *pickle, struct pickle_value *root_out);
 void pickle_close(struct pickle *pickle);
 /// VARVE_ERROR_FORMAT with "PATH: at byte OFFSET: reason".
 int pickle_fail(struct pickle *pickle, uint64_t offset, const char *format, ...) __attribute__((format(printf, 3, 4)));
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

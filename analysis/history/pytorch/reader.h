@@ -11,10 +11,6 @@
 #include "analysis/history/history.h"
 #include "analysis/history/pickle/decoder.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Texts with a meaning; their numbers in pickle.texts are these. The first nine in the order of
  * history_action. */
 #define SNAPSHOT_WORD_LIST(X)                           \
@@ -151,9 +147,5 @@ int field_dict(struct snapshot_reader *reader, struct pickle_value value, struct
 /// The list or tuple that the value is. Neither was used before.
 int field_list(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                struct pickle_object **object_out);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,10 +8,6 @@
 
 #include "analysis/history/pytorch/reader.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /// Add a key and its value to what `reader->rest` holds so far. What cannot be kept (bytes, texts of more than 64 KiB,
 /// deep or very large values) is left out, key and all.
 void rest_add(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value);
@@ -22,9 +18,5 @@ uint32_t rest_take(struct snapshot_reader *reader);
 void rest_keep(struct snapshot_reader *reader);
 /// The same of one value. False: it cannot be kept.
 bool rest_value(struct snapshot_reader *reader, struct pickle_value value, uint32_t *text_out);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

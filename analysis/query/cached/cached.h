@@ -8,10 +8,6 @@
 
 #include "analysis/query/segments.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Free blocks without a gap between them, in a segment with a block in use. */
 struct hole {
     uint64_t addr, size;
@@ -41,9 +37,5 @@ struct cached {
 
 void cached_load(struct cached *cached, const struct varve_layout *layout);
 void cached_free(struct cached *cached);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

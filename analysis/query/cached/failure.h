@@ -8,10 +8,6 @@
 
 #include "analysis/query/cached/cached.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 
 #define FAILURE_BLOCKS_MAX 3
@@ -57,9 +53,5 @@ struct failure {
 /// Errors: those of segments_state_load.
 int failure_load(struct failure *failure, struct database *database, const struct failed_request *request,
                  struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -11,10 +11,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct database;
 
@@ -32,9 +28,5 @@ void ladder_load(struct ladder_figures *figures, struct database *database, int6
 /// A line for each rung that is not 0, behind one with their sum; nothing if nothing is reserved.
 void ladder_print(FILE *out, const struct ladder_figures *figures);
 struct cJSON *ladder_json(const struct ladder_figures *figures);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

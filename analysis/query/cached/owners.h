@@ -9,10 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct segments_part;
 
@@ -41,9 +37,5 @@ struct owner owners_of(const struct owners *owners, const struct segments_part *
 struct owner owner_of_callsite(struct owners *owners, struct database *database, int64_t callsite_id);
 /// "function (file:line)" in at most `columns`, which are 40 to 100; "" if nothing is known.
 void owner_text(const struct owner *owner, size_t columns, char text[OWNER_TEXT_BYTES]);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

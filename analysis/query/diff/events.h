@@ -13,10 +13,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct progress;
 
@@ -151,9 +147,5 @@ const char *diff_kind_name(uint32_t kind);
 struct diff_value diff_value_text(const struct diff_event *event, enum diff_field field);
 /// The name that stands for the number, NULL if it is a plain number (kind, cause).
 const char *diff_value_name(const struct diff_event *event, enum diff_field field);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

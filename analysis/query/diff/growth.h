@@ -13,10 +13,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct progress;
 struct varve_message;
@@ -59,9 +55,5 @@ void growth_text(FILE *out, const struct growth *growth);
 void growth_json(FILE *out, const struct growth *growth);
 int growth_error(const struct growth *growth, struct varve_message *message);
 void growth_close(struct growth *growth); /* the two databases stay the caller's */
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -7,10 +7,6 @@
 #ifndef VARVE_ANALYSIS_QUERY_DIFF_STACKS_H
 #define VARVE_ANALYSIS_QUERY_DIFF_STACKS_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 
 enum diff_frames {
@@ -29,9 +25,5 @@ enum diff_by {
 
 /// The same tables, in which call sites have equal numbers if they are of one line, function or module.
 void diff_lines_make(struct database *two, enum diff_by by);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -17,10 +17,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define LEAK_TENTHS 10
 
 struct cJSON;
@@ -69,9 +65,5 @@ void leak_list_print(FILE *out, struct database *database, const struct leak_lis
 struct cJSON *leak_list_json(struct database *database, const struct leak_list *list, const struct leak_query *query,
                              int64_t frames);
 void leak_list_csv(FILE *out, const struct leak_list *list);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

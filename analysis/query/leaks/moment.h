@@ -9,10 +9,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct cJSON;
 struct database;
 struct varve_message;
@@ -44,9 +40,5 @@ int leak_moment_make(struct leak_moment *moment, struct database *database, cons
 /// When, and why then: words that follow "live …" and end without a full stop.
 void leak_moment_words(FILE *out, const struct leak_moment *moment);
 struct cJSON *leak_moment_json(const struct leak_moment *moment);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

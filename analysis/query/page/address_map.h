@@ -10,10 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct page_allocation;
 struct page_writer;
@@ -40,9 +36,5 @@ void address_maps_fill(void *maps, const struct page_allocation *allocation);
 void address_maps_settle(struct address_maps *maps, struct database *database);
 void address_maps_write(struct address_maps *maps, struct database *database, struct page_writer *writer);
 void address_maps_free(struct address_maps *maps);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -6,19 +6,11 @@
 #ifndef VARVE_ANALYSIS_QUERY_PAGE_CURVES_H
 #define VARVE_ANALYSIS_QUERY_PAGE_CURVES_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct page_writer;
 
 void curves_write(struct database *database, struct page_writer *writer);
 /// Reads every event; nothing where no allocator reserved anything.
 void curves_ladder_write(struct database *database, struct page_writer *writer);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -12,10 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct page_allocation;
 struct page_writer;
@@ -59,9 +55,5 @@ void live_finish(struct live *live);
 /// The largest lines of each moment, and the sum of all others.
 void live_write(const struct live *live, struct database *database, struct page_writer *writer);
 void live_free(struct live *live);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

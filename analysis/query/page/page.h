@@ -7,10 +7,6 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct progress;
 struct varve_message;
@@ -19,9 +15,5 @@ struct varve_message;
 int page_check(struct varve_message *message);
 /// Errors of the database, and those of page_check. `progress` shows what is worked on.
 int page_write(FILE *out, struct database *database, struct progress *progress, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -10,10 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define REDUCE_FIGURES 9
 
 struct reduce_row {
@@ -39,9 +35,5 @@ void reduce_init(struct reduce *reduce, size_t points_max, int top_figure);
 /// Rows come in the order of time.
 void reduce_add(struct reduce *reduce, const struct reduce_row *row);
 void reduce_free(struct reduce *reduce);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -13,10 +13,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define SECTION_ROWS_TEXT 20
 #define SECTION_ROWS_JSON 10000
 
@@ -55,9 +51,5 @@ void report_section_add(struct cJSON *answer, struct database *database, const s
 /// All of them, in the order of the answers.
 extern const struct report_section report_sections[];
 extern const size_t report_section_count;
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

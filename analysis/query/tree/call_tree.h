@@ -11,10 +11,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct database;
 struct varve_message;
 
@@ -98,9 +94,5 @@ void call_tree_free(struct call_tree *tree);
 const char *call_tree_words(enum call_tree_metric metric);
 /// Nodes of all subtrees that are not in the tree, and what they have.
 size_t call_tree_left_out(const struct call_tree *tree, int64_t figures[CALL_TREE_FIGURES]);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,10 +8,6 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct call_tree;
 struct database;
 
@@ -19,9 +15,5 @@ struct database;
 /// figure. What was left out below a node is in a frame "(smaller)": the sum of all lines is the root's.
 void flamegraph_folded(FILE *out, const struct call_tree *tree);
 void flamegraph_svg(FILE *out, struct database *database, const struct call_tree *tree);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

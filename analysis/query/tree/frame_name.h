@@ -6,10 +6,6 @@
 #ifndef VARVE_ANALYSIS_QUERY_TREE_FRAME_NAME_H
 #define VARVE_ANALYSIS_QUERY_TREE_FRAME_NAME_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct call_tree_frame;
 
 #define FRAME_NAME_COLUMNS 400
@@ -19,9 +15,5 @@ struct call_tree_frame;
 void frame_name(char text[FRAME_NAME_BYTES], const struct call_tree_frame *frame);
 /// Where it is: "file:line", or the module; "" if nothing is known.
 void frame_location(char text[FRAME_NAME_BYTES], const struct call_tree_frame *frame);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -14,10 +14,6 @@
 #include "analysis/replay/infer/reservations.h"
 #include "analysis/replay/infer/scan.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Calls of empty_cache that gave something back, by the first event of each. */
 struct replay_calls {
     bool are_known; /* the history came out again */
@@ -48,9 +44,5 @@ int replay_reserved_at_start(const struct history_device *trace, uint64_t *bytes
 /// The start with the history's own settings; the caller frees segments and blocks with free.
 int replay_start_of(const struct history *history, const struct history_device *trace,
                     struct varve_alloc_snapshot *start_out, struct varve_message *message);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

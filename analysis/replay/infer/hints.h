@@ -15,10 +15,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Numbers of two segments (pools.h) that are not in one pool. */
 struct replay_apart {
     uint32_t a, b;
@@ -39,9 +35,5 @@ struct replay_hints {
 void replay_hints_free(struct replay_hints *hints);
 /// Give the start's blocks the sizes that were found out.
 void replay_hints_apply(const struct replay_hints *hints, struct varve_alloc_snapshot *start);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

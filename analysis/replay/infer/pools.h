@@ -11,10 +11,6 @@
 #include "analysis/replay/infer/reservations.h"
 #include "analysis/replay/infer/scan.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* A segment from the event that made it to the one that gave it back. */
 struct replay_pool_segment {
     uint64_t addr, bytes;       /* bytes 0: an expandable one */
@@ -49,9 +45,5 @@ static inline uint64_t replay_pool_key(const struct replay_pool_segment *segment
     return segment->made_by != REPLAY_NONE ? segment->made_by : UINT64_C(1) << 63 | segment->addr;
 }
 void replay_pools_free(struct replay_pools *pools);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

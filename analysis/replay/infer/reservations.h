@@ -9,10 +9,6 @@
 #include "alloc/alloc.h"
 #include "analysis/history/history.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct replay_reservation {
     uint64_t base, high; /* of all that was ever mapped */
     uint64_t mapped;     /* bytes, at the end */
@@ -41,9 +37,5 @@ uint64_t replay_reservations_room(const struct replay_reservations *reservations
 void replay_reservations_lower(struct replay_reservations *reservations, uint64_t reach, uint64_t large_unit);
 /// Number of the one that holds an address and is not gone; REPLAY_NONE: none.
 size_t replay_reservation_at(const struct replay_reservations *reservations, uint64_t addr);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

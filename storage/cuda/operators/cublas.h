@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to this folder */
 /*
  * cuBLAS, found at run time: our own declarations of the little that is used.
  */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to this folder */
 /*
  * Kernels by number, the memory that lies between them, and what the files of this folder do for each other.
  */

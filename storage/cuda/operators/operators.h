@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to storage/ */
 /*
  * Operators on a GPU's memory, by kernels and cuBLAS.
  */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to collector/attach */
 /*
  * A function call in another process, by one of its threads, which is traced for the time of it.
  */

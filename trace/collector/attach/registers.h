@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to collector/attach */
 /*
  * Registers of a thread that is traced and stopped, and a function call made of them. One file per machine.
  */

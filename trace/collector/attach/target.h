@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to collector/attach */
 /*
  * A process that is to be recorded from now on: what it is, and what it has mapped, by /proc alone.
  */

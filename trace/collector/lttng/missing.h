@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * How many records of a recording its LTTng trace lacks. A program that is killed while it writes an event leaves
  * a sub-buffer that LTTng never delivers, and LTTng does not count that. The collector knows what each ring held;

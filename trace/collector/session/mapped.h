@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * From a process to its recording, by what it has mapped: whoever records it, and in whatever way that
  * began. Threads: any.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the collector */
 /*
  * Who watches a recording, and what he gets: the collector's side. That of the watcher is in trace/trace.h
  * (varve_watch_…).

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the rebuild */
 /*
  * The recording directory that a rebuild makes for the collector. One thread calls all of it.
  */

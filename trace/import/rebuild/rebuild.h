@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the rebuild */
 /*
  * A recording that is put together again from what a second sink got. Records go into a table as they come
  * (records.c), call sites into call-site files (callsites.c), the rest into memory (rebuild.c). At the end control

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the rebuild */
 /*
  * The records of a rebuild as they come, in a table of an SQLite file of their own, which gives them back in the order
  * of ring and number. One thread calls all of it.

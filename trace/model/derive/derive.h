@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * What follows from the events in their order: which allocation a free gives up, what is live, what the peak was. The
  * collector calls derive_event for every event just before it stores it; store/derived.h writes the result.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * Call sites that hardly matter, put together once the last event was taken: which they are, and their
  * figures added up.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * What rematerialization did: sums by operator and by storage, budgets, and who was in the way when an operator did not
  * get its memory. Memory grows with operators' names, storages that were evicted, recomputed or pinned, and failures;

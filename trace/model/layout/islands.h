@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * What of an allocator's reserved memory serves no request, and why: the ladder (trace/model/ladder.h), kept event by
  * event beside a layout, which calls each function here as its blocks and segments change. An island is what is mapped

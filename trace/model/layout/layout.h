@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * The state behind struct varve_layout: which memory one allocator has, and what each part of it is.
  *

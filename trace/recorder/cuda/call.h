@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUDA recorder */
 /*
  * A call of the driver from its beginning to its record. The driver is the truth: one record per call of it that
  * returned, whichever entry point it came through. The driver is never called while a lock is held, nor before a

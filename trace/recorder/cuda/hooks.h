@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUDA recorder (cuda/) and its tests */
 /*
  * Which functions of CUDA the recorder puts itself in front of: one row each, from which the exported
  * symbols, the answers to dlsym and cuGetProcAddress and the declarations are made. Types are own

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUDA recorder */
 /*
  * Is anything of CUDA wanted; the real dlsym, and what dlsym answers when a program asks for a function of
  * the driver.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUDA recorder (cuda/) and the CUPTI recorder (cupti/) */
 /*
  * How a call of the CUDA driver becomes a record, the same for both recorders, so that what they record of one
  * call is equal but for its time, duration, stack and VARVE_FLAG_DUPLICATE.

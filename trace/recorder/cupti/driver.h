@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUPTI recorder (cupti/) and its tests */
 /*
  * What the CUPTI recorder knows of CUPTI: own declarations of the types, numbers and functions that it uses,
  * so that it builds where there is no toolkit; arguments of the driver's functions are in cuda/driver_calls.h. Nothing

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * Threads of programs that confine themselves: after seccomp's strict mode, or a filter that kills, a system call of
  * ours ends the program, and after prctl(PR_SET_TSC) or in strict mode so does reading the time stamp counter.

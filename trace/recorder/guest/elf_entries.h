@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * Functions put in the place of others in objects that are loaded already, by the entries through which these call
  * them (GOT, tables of function pointers): for a program that was not started with the library in front.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/ */
 /*
  * What `varve attach` calls in a program that runs already, into which it has loaded libvarve_preload.so
  * (collector/attach). Threads: one at a time.

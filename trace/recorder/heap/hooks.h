@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the preload library */
 /*
  * What every hook begins with: may the real function be called, is anything recorded, who called. All inline:
  * with the recorder off a hook is one load, one branch and a jump.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the preload library */
 /*
  * Objects and buffers of a CPython interpreter, which its own allocator cuts from arenas: seen by hooks that the
  * interpreter offers.

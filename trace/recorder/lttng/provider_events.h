@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: LTTng's macros read this file several times */
 /*
  * The tracepoints of the provider `varve`, as LTTng's macros want them described. Those of records are made from
  * VARVE_EVENT_LIST, all of one event class, so that one function writes them; their fields are named and meant like

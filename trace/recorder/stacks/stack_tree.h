@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * The stacks of this process image as a tree: a node is a frame below those of its parent. Two kinds of frames, native
  * and Python, each with a tree of its own. Guarded by the lock of callsite.c, whose holders are called writers here.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * Call sites of all processes of a recording, numbered: equal stacks have equal numbers. The collector announces the
  * call-site files (format/callsite_file.h) and asks for the number of each event's call site; at the end the frames are

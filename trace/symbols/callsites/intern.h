@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/symbols/callsites */
 /*
  * Equal things get equal numbers. Everything that repeats is stored once and named by a number from 1 (0 = none),
  * because a recording has many more stacks than distinct frames:

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/symbols/callsites */
 /*
  * Distinct pairs of numbers, numbered in turn: 8 bytes for a pair, and 5 to 11 in the table.
  */

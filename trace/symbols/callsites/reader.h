@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/symbols/callsites */
 /*
  * The state of one recording: the call-site files of its processes, and the tables that they are interned in.
  */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to trace/symbols/callsites */
 /*
  * Names for frames, in a thread of its own: batch by batch while the program runs, the rest after its end. What comes
  * out depends on the order of the frames alone, not on when which of them were asked for. Everything here is

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * The recorder's own memory of a thread: a stack on which everything runs that needs more than a few hundred
  * bytes, and room for the frames of a call site. The program's stack may be one of PTHREAD_STACK_MIN, a

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the half of trace/ that runs inside the workload */
 /*
  * One frame of the interpreter: what lies at its address, and its part of a stack's hash. Inline: stack.c
  * reads frames to capture them, memo.c those that it does not remember.
