@@ -109,9 +109,7 @@ static int cuda_async_free_ordered(struct varve_alloc *alloc, struct block *bloc
     int error = users_join(alloc, block, &stream);
 
     assert(!block->is_allocated && !block_is_split(block));
-    if (error == VARVE_OK) {
-        error = alloc->device->ops->free_async(alloc->device, block->addr, block->size, stream);
-    }
+    VARVE_THEN(error, alloc->device->ops->free_async(alloc->device, block->addr, block->size, stream));
     if (error == VARVE_OK) {
         if (block->backend_word != 0) {
             state->has_joined = true;
@@ -174,12 +172,8 @@ static int cuda_async_release(struct varve_alloc *alloc, enum varve_cause cause,
 
     (void)cause;
     (void)sum; /* how much the driver gave back, it does not say */
-    if (error == VARVE_OK) {
-        error = streams_wait(alloc, &alloc->small);
-    }
-    if (error == VARVE_OK) {
-        error = joined_wait(alloc);
-    }
+    VARVE_THEN(error, streams_wait(alloc, &alloc->small));
+    VARVE_THEN(error, joined_wait(alloc));
     return error != VARVE_OK ? error : alloc->device->ops->pool_trim(alloc->device, 0);
 }
 

@@ -171,9 +171,7 @@ static int reserve(struct varve_alloc *alloc, struct plan *plan, struct request 
     uint64_t bytes = rounding_up(plan->given->height, ROUNDING_LARGE_STEP);
     int error = pieces_reserve(plan, 4);
 
-    if (error == VARVE_OK) {
-        error = backend_reserve(alloc, request, bytes, &block);
-    }
+    VARVE_THEN(error, backend_reserve(alloc, request, bytes, &block));
     if (error == VARVE_OK && plan->addr != 0) { /* another request was faster while the device was asked */
         backend_put(alloc, block);
         return VARVE_OK;
@@ -238,9 +236,7 @@ static int plan_alloc(struct varve_alloc *alloc, struct request *request, bool m
     bool has_place = entry != NULL && entry->offset != VARVE_ALLOC_PLAN_NOWHERE;
     int error = pieces_reserve(plan, 4);
 
-    if (error == VARVE_OK) {
-        error = backend_prepare(alloc, 4);
-    }
+    VARVE_THEN(error, backend_prepare(alloc, 4));
     if (error == VARVE_OK && has_place && plan->addr == 0 && may_grow && !plan->is_refused) {
         error = reserve(alloc, plan, request);
         error = error == VARVE_ERROR_NO_MEMORY ? VARVE_OK : error;

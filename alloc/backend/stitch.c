@@ -134,9 +134,7 @@ static int attach(struct varve_alloc *alloc, struct request *request, uint64_t b
     struct block *space = NULL;
     int error = find_space(alloc, request, bytes, &space);
 
-    if (error == VARVE_OK) {
-        error = expandable_attach(alloc, space, bytes, handles, given, request->message);
-    }
+    VARVE_THEN(error, expandable_attach(alloc, space, bytes, handles, given, request->message));
     *block_out = space;
     return error;
 }

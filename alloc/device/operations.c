@@ -204,9 +204,7 @@ static int set_access(struct device_table *table, struct device_call *call)
 {
     int error = device_index_check(table, call->peer);
 
-    if (error == VARVE_OK) {
-        error = resources_mapped_check(&table->resources, call->addr, call->bytes);
-    }
+    VARVE_THEN(error, resources_mapped_check(&table->resources, call->addr, call->bytes));
     if (error == VARVE_OK && table->hooks->set_access) {
         error = table->hooks->set_access(table, call->addr, call->bytes, call->peer);
     }
@@ -335,9 +333,7 @@ static int event_synchronize(struct device_table *table, struct device_call *cal
 {
     int result = resources_event_query(&table->resources, call->id);
 
-    if (result == 0) {
-        result = table->hooks->event_wait(table, call->id);
-    }
+    VARVE_THEN(result, table->hooks->event_wait(table, call->id));
     return result < 0 ? result : VARVE_OK;
 }
 

@@ -195,9 +195,7 @@ static int tree_check(struct walk *walk, const struct device_range *tree)
                                  walk->name, (unsigned long long)tree->addr, (unsigned long long)most);
     }
     error = tree->left ? tree_check(walk, tree->left) : 0;
-    if (error == 0) {
-        error = walk_one(walk, tree);
-    }
+    VARVE_THEN(error, walk_one(walk, tree));
     if (error == 0 && tree->right) {
         error = tree_check(walk, tree->right);
     }

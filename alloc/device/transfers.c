@@ -120,9 +120,8 @@ static int copy_check(struct device_table *table, const struct varve_copy_2d *co
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%d is no direction of a copy", (int)copy->direction);
     }
     error = end_check(table, copy, copy->target_addr, copy->target_pitch, directions[copy->direction].has_target);
-    if (error == VARVE_OK) {
-        error = end_check(table, copy, copy->source_addr, copy->source_pitch, directions[copy->direction].has_source);
-    }
+    VARVE_THEN(error,
+               end_check(table, copy, copy->source_addr, copy->source_pitch, directions[copy->direction].has_source));
     if (error == VARVE_OK && does_overlap(copy)) {
         error = DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "the copy from %#llx to %#llx overlaps itself",
                               (unsigned long long)copy->source_addr, (unsigned long long)copy->target_addr);

@@ -250,15 +250,9 @@ int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snap
         if (error == VARVE_OK && block_slab_reserve(&alloc->slab, segment->block_count + 4) != VARVE_OK) {
             error = VARVE_ERROR_FULL; /* before the device is asked, so that nothing is half done */
         }
-        if (error == VARVE_OK) {
-            error = request_of(alloc, segment, message, &request);
-        }
-        if (error == VARVE_OK) {
-            error = alloc_segment(alloc, &request, segment, &block);
-        }
-        if (error == VARVE_OK) {
-            error = restore_blocks(alloc, snapshot, segment, block, message);
-        }
+        VARVE_THEN(error, request_of(alloc, segment, message, &request));
+        VARVE_THEN(error, alloc_segment(alloc, &request, segment, &block));
+        VARVE_THEN(error, restore_blocks(alloc, snapshot, segment, block, message));
     }
     alloc_unlock(alloc);
     if (error != VARVE_OK && error != VARVE_ERROR_INVALID) {

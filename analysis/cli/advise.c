@@ -626,12 +626,8 @@ static int answer_history(struct command_context *context, const struct values *
     }
     answer->duration_ns = duration_of(answer->history);
     answer->capacity = (uint64_t)values->capacity;
-    if (error == VARVE_OK) {
-        error = capacity_load_find(answer->history, &answer->load);
-    }
-    if (error == VARVE_OK) {
-        error = find_answer(answer, values, progress, &message);
-    }
+    VARVE_THEN(error, capacity_load_find(answer->history, &answer->load));
+    VARVE_THEN(error, find_answer(answer, values, progress, &message));
     progress_end(progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s: %s", answer->path,

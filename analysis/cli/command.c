@@ -125,9 +125,7 @@ static int run_about_database(const struct command *command, struct command_cont
     command_progress(context, &progress, false);
     database_watch(database, &progress, "reading");
     error = command_hide(context, database, operands, &message);
-    if (error == VARVE_OK) {
-        error = command->answer(context, database, values, &message);
-    }
+    VARVE_THEN(error, command->answer(context, database, values, &message));
     error = error == VARVE_OK ? database_error(database, &message) : error;
     progress_end(&progress);
     database_close(database);

@@ -123,9 +123,7 @@ static int find_moments(const struct values *values, struct growth *growth, stru
     if (values->from != NULL) {
         result = segments_moment(growth->a.database, values->from, &growth->a.seq, message);
     }
-    if (result == VARVE_OK) {
-        result = segments_moment(growth->b.database, values->to, &growth->b.seq, message);
-    }
+    VARVE_THEN(result, segments_moment(growth->b.database, values->to, &growth->b.seq, message));
     if (result == VARVE_OK && growth->a.seq > growth->b.seq) {
         result = varve_message_set(message, VARVE_ERROR_INVALID, "--from comes after --to");
     }
@@ -171,9 +169,7 @@ static int run_growth(struct command_context *context, const struct values *valu
         result = find_moments(values, &growth, &message);
     }
     command_progress(context, &progress, false);
-    if (result == VARVE_OK) {
-        result = growth_compare(&growth, &progress, &message);
-    }
+    VARVE_THEN(result, growth_compare(&growth, &progress, &message));
     if (result == VARVE_OK) {
         if (values->json) {
             growth_json(context->out, &growth);

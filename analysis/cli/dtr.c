@@ -337,9 +337,7 @@ static int answer_overview(struct command_context *context, const struct values 
             (uint64_t)((double)subject->baseline.counters.max_used_bytes * (double)(i + 1) / OVERVIEW_POINTS);
     }
     error = dtr_sweep_points(subject->log, subject->options, jobs_of(values), points, OVERVIEW_POINTS, message);
-    if (error == VARVE_OK) {
-        error = find_smallest(subject, points, OVERVIEW_POINTS, &smallest, &is_found, message);
-    }
+    VARVE_THEN(error, find_smallest(subject, points, OVERVIEW_POINTS, &smallest, &is_found, message));
     if (error == VARVE_OK && values->json) {
         dtr_print_overview_json(context->out, subject, points, OVERVIEW_POINTS, is_found ? &smallest : NULL);
     } else if (error == VARVE_OK) {
@@ -438,9 +436,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     error = error != VARVE_OK ? error : read_allocator(values, &allocator, &message);
     error = error != VARVE_OK ? error : check_files(values, operands, &message);
     command_progress(context, &progress, false);
-    if (error == VARVE_OK) {
-        error = dtr_log_read(operands->items[0], &progress, &log, &message);
-    }
+    VARVE_THEN(error, dtr_log_read(operands->items[0], &progress, &log, &message));
     if (error == VARVE_OK) {
         struct dtr_subject subject = {.path = operands->items[0], .log = log, .options = &play};
 

@@ -40,9 +40,7 @@ int grid_settings(const struct grid_options *options, struct whatif_settings *se
     };
     int error = read_bytes(&options->limits, "memory-limit", limits, message);
 
-    if (error == VARVE_OK) {
-        error = read_bytes(&options->capacities, "capacity", capacities, message);
-    }
+    VARVE_THEN(error, read_bytes(&options->capacities, "capacity", capacities, message));
     return error == VARVE_OK ? whatif_settings_make(&grid, settings_out, message) : error;
 }
 
@@ -57,9 +55,7 @@ int grid_open(struct grid_trace *trace, const char *path, struct progress *progr
         return error;
     }
     error = whatif_demand_load(trace->history, &trace->demand, &reason);
-    if (error == VARVE_OK) {
-        error = whatif_open(trace->history, &trace->whatif, &reason);
-    }
+    VARVE_THEN(error, whatif_open(trace->history, &trace->whatif, &reason));
     if (error != VARVE_OK) {
         grid_close(trace);
         return varve_message_set(message, error, "%s: %s", path,

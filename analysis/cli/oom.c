@@ -219,9 +219,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     } else {
         error = history_read_pytorch(source->path, &source->history, &source->progress, &message);
     }
-    if (error == VARVE_OK) {
-        error = answer_source(context, source, &scene, operands, &message);
-    }
+    VARVE_THEN(error, answer_source(context, source, &scene, operands, &message));
     progress_end(&source->progress);
     status = error == VARVE_OK
                  ? 0

@@ -122,9 +122,7 @@ static int make_answer(struct database *database, const struct values *values, s
     int result = selection_make(&answer->selection, database, domain, values->pid, message);
     struct groups *groups;
 
-    if (result == VARVE_OK) {
-        result = groups_check(database, (enum group_by)values->by, message);
-    }
+    VARVE_THEN(result, groups_check(database, (enum group_by)values->by, message));
     if (result == VARVE_OK && values->pid > 0) {
         result = groups_check_allocations(database, "--pid", message);
     }

@@ -423,9 +423,7 @@ static int replay_history(struct command_context *context, const struct values *
         whatif.is_unchanged = replay_changes_nothing(history, &replay, &whatif.before);
         replay.follow = whatif.is_unchanged; /* then the recorded history is what comes of it */
     }
-    if (error == VARVE_OK) {
-        error = play(values, path, history, &replay, &result, &message);
-    }
+    VARVE_THEN(error, play(values, path, history, &replay, &result, &message));
     whatif_profile_free(&profile);
     progress_end(progress);
     if (error != VARVE_OK) {

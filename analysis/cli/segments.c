@@ -80,9 +80,7 @@ static int answer(struct command_context *context, struct database *database, co
     int error = segments_moment(database, is_peak ? NULL : values->at, &seq, message);
 
     seq = is_peak ? peak_seq(database, values) : seq;
-    if (error == VARVE_OK) {
-        error = segments_state_load(&state, database, seq, values->device, values->pid, message);
-    }
+    VARVE_THEN(error, segments_state_load(&state, database, seq, values->device, values->pid, message));
     if (error == VARVE_OK && values->json) {
         listing_json(context->out, database, &state);
     } else if (error == VARVE_OK) {

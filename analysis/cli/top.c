@@ -226,13 +226,9 @@ static int run(struct command_context *context, const void *values_untyped, cons
         return command_fail(context, "%s", screen_missing());
     }
     error = directory_of(operands->count > 0 ? operands->items[0] : NULL, &path, &message);
-    if (error == VARVE_OK) {
-        error = varve_watch_open(path, &top.watch, &message);
-    }
-    if (error == VARVE_OK) {
-        error = is_once ? print_once(context, &top, &page, values->json, &message)
-                        : top_show(&top, &page, values->every_ns, &number, &message);
-    }
+    VARVE_THEN(error, varve_watch_open(path, &top.watch, &message));
+    VARVE_THEN(error, is_once ? print_once(context, &top, &page, values->json, &message)
+                              : top_show(&top, &page, values->every_ns, &number, &message));
     top_close(&top);
     free(path);
     end_by(number);

@@ -183,10 +183,8 @@ static int answer_flamegraph(struct command_context *context, struct database *d
     }
     error = load(&graph.tree, database, values, values->folded ? "0.01" : "0.1", message);
     error = error == VARVE_OK ? database_error(database, message) : error;
-    if (error == VARVE_OK) {
-        error = is_file ? output_file(values->output, values->force, write_graph, &graph, message)
-                        : write_graph(&graph, context->out, message);
-    }
+    VARVE_THEN(error, is_file ? output_file(values->output, values->force, write_graph, &graph, message)
+                              : write_graph(&graph, context->out, message));
     call_tree_free(&graph.tree);
     return error;
 }

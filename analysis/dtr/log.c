@@ -358,9 +358,7 @@ static int take_call(struct reader *reader)
     }
     for (size_t i = 0; error == VARVE_OK && i < results->count; i++) {
         error = add_tensor(reader);
-        if (error == VARVE_OK) {
-            error = define_handle(reader, item(reader, LINE_KEY_RESULT, i), reader->log->tensor_count - 1);
-        }
+        VARVE_THEN(error, define_handle(reader, item(reader, LINE_KEY_RESULT, i), reader->log->tensor_count - 1));
     }
     reader->log->calls++;
     return error;

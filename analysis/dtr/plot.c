@@ -303,9 +303,7 @@ int dtr_plot_write(const char *path, bool may_replace, const struct dtr_subject 
     if (error == VARVE_OK && ends_with(path, ".png")) {
         error = convert(svg, png, message);
     }
-    if (error == VARVE_OK) {
-        error = varve_publish_move(ends_with(path, ".png") ? png : svg, path, may_replace, message);
-    }
+    VARVE_THEN(error, varve_publish_move(ends_with(path, ".png") ? png : svg, path, may_replace, message));
     varve_publish_folder_remove(folder);
     return error;
 }

@@ -220,9 +220,7 @@ static int run_parting(const struct work *work, const struct dtr_options *played
     error = dtr_play(work->log, &options, &result, message);
     decisions.is_second = true;
     options.budget = items->points[parting->below + 1].budget;
-    if (error == VARVE_OK) {
-        error = dtr_play(work->log, &options, &result, message);
-    }
+    VARVE_THEN(error, dtr_play(work->log, &options, &result, message));
     parting->index = decisions.compared;
     parting->larger = decisions.other;
     if (decisions.compared < decisions.count) {

@@ -470,9 +470,7 @@ static int read_requests(struct reader *reader, struct varve_message *message)
     read_settings(reader->database, &reader->history->settings, &reader->begin_us);
     reader->stacks = history_stacks_new(reader->database, reader->history);
     result = history_read_requests(reader->database, reader->history, reader->stacks, reader->progress, message);
-    if (result == VARVE_OK) {
-        result = database_error(reader->database, message);
-    }
+    VARVE_THEN(result, database_error(reader->database, message));
     return result == VARVE_OK ? history_stacks_error(reader->stacks, message) : result;
 }
 
@@ -493,20 +491,14 @@ static int read_all(struct reader *reader, struct varve_message *message)
         database_integer(reader->database, "SELECT max(seq) FROM event WHERE kind = 1 AND cause = 29", 0);
     reader->stacks = history_stacks_new(reader->database, history);
     result = read_streams(reader);
-    if (result == VARVE_OK) {
-        result = read_events(reader, message);
-    }
+    VARVE_THEN(result, read_events(reader, message));
     for (unsigned i = 0; i < history->device_count && result == VARVE_OK; i++) {
         if (reader->layouts[i] != NULL) {
             result = read_layout(reader->database, history, i, reader->layouts[i]);
         }
     }
-    if (result == VARVE_OK) {
-        result = history_read_rests(reader->database, history, reader->stacks, message);
-    }
-    if (result == VARVE_OK) {
-        result = database_error(reader->database, message);
-    }
+    VARVE_THEN(result, history_read_rests(reader->database, history, reader->stacks, message));
+    VARVE_THEN(result, database_error(reader->database, message));
     return result == VARVE_OK ? history_stacks_error(reader->stacks, message) : result;
 }
 

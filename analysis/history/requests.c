@@ -184,9 +184,7 @@ int history_read_requests(struct database *database, struct history *history, st
                             reader.domain);
     history->has_requests_only = true;
     error = read_allocations(&reader, progress);
-    if (error == VARVE_OK) {
-        error = read_failures(&reader);
-    }
+    VARVE_THEN(error, read_failures(&reader));
     if (error == VARVE_OK) {
         give_events(&reader);
     }

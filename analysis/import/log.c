@@ -135,10 +135,8 @@ int import_log(const char *const *paths, size_t count, struct input_stream *inpu
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%zu logs: no machine has that many GPUs", count);
     }
     error = read_source(paths, count, source, input, &requests, progress, message);
-    if (error == VARVE_OK) {
-        error = import_requests_write(requests, source == IMPORT_SOURCE_RMM ? IMPORT_BY_NUMBER : IMPORT_BY_TIME,
-                                      paths[0], output, may_replace, progress, result, message);
-    }
+    VARVE_THEN(error, import_requests_write(requests, source == IMPORT_SOURCE_RMM ? IMPORT_BY_NUMBER : IMPORT_BY_TIME,
+                                            paths[0], output, may_replace, progress, result, message));
     import_requests_free(requests);
     return error;
 }

@@ -44,9 +44,7 @@ int output_file(const char *path, bool may_replace, output_writer *write, const 
     if (!is_whole && error == VARVE_OK) {
         error = varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
     }
-    if (error == VARVE_OK) {
-        error = varve_publish_move(whole, path, may_replace, message);
-    }
+    VARVE_THEN(error, varve_publish_move(whole, path, may_replace, message));
     varve_publish_folder_remove(folder);
     return error;
 }
@@ -74,9 +72,7 @@ int output_folder(const char *path, output_folder_writer *write, const void *sub
         return error;
     }
     error = write(subject, folder, message);
-    if (error == VARVE_OK) {
-        error = varve_publish_move(folder, place, false, message);
-    }
+    VARVE_THEN(error, varve_publish_move(folder, place, false, message));
     varve_publish_folder_remove(folder);
     return error;
 }

@@ -210,9 +210,7 @@ int database_file_check(const char *path, struct database_file *file_out, struct
         return refuse_directory(path, message);
     }
     result = check_recording(path, message);
-    if (result == VARVE_OK) {
-        result = read_header(path, header, &bytes, message);
-    }
+    VARVE_THEN(result, read_header(path, header, &bytes, message));
     if (result != VARVE_OK) {
         return result;
     }

@@ -232,9 +232,7 @@ static int complete(struct replay *replay, const struct run *run)
          i = replay_decision(replay->trace, i + 1)) {
         result = varve_sim_stream_complete(replay->device, replay_completion_stream(i));
     }
-    if (result == VARVE_OK) {
-        result = varve_alloc_process_events(replay->alloc);
-    }
+    VARVE_THEN(result, varve_alloc_process_events(replay->alloc));
     if (result == VARVE_OK && replay->cursor != run->completed_end) {
         replay_differs(replay, "nothing: that block is not waiting for another stream");
     }
@@ -406,9 +404,7 @@ static int attribute(struct replay *replay, const struct run *run, const struct 
     bool owns;
     int result = predict_empty_cache(replay);
 
-    if (result == VARVE_OK) {
-        result = predict(replay, request, &prediction);
-    }
+    VARVE_THEN(result, predict(replay, request, &prediction));
     if (result != VARVE_OK) {
         return result;
     }
@@ -447,9 +443,7 @@ int replay_attribute_releases(struct replay *replay)
             return replay_malloc(replay, &request);
         }
     }
-    if (result == VARVE_OK) {
-        result = complete(replay, &run);
-    }
+    VARVE_THEN(result, complete(replay, &run));
     if (result != VARVE_OK || replay->mismatch.is_set) {
         return result;
     }

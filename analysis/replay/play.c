@@ -152,9 +152,7 @@ static int follow_free(struct replay *replay, const struct history_event *event)
     if (result == VARVE_OK && stream != 0) {
         result = varve_alloc_record_stream(replay->alloc, event->addr, stream, &message);
     }
-    if (result == VARVE_OK) {
-        result = varve_alloc_raw_delete(replay->alloc, event->addr, &message);
-    }
+    VARVE_THEN(result, varve_alloc_raw_delete(replay->alloc, event->addr, &message));
     if (result != VARVE_OK) {
         return fail_call(replay, "free", result, &message);
     }
@@ -193,9 +191,7 @@ static int make_pending(struct replay *replay, const uint64_t *addr_of, struct v
                                       completion != NULL ? replay_completion_stream(*completion)
                                                          : PSEUDO_NEVER + replay->inferred->scan.deferred_count + i,
                                       message);
-        if (result == VARVE_OK) {
-            result = varve_alloc_raw_delete(replay->alloc, addr, message);
-        }
+        VARVE_THEN(result, varve_alloc_raw_delete(replay->alloc, addr, message));
     }
     map_free(&completions);
     return result;
@@ -215,9 +211,7 @@ int replay_make_start(struct replay *replay, struct varve_message *message)
         replay->requests_start = true; /* replay_whatif does it */
         return VARVE_OK;
     }
-    if (result == VARVE_OK) {
-        result = make_pending(replay, NULL, message);
-    }
+    VARVE_THEN(result, make_pending(replay, NULL, message));
     replay->is_starting = false;
     for (size_t i = 1; i < replay->inferred->pools.count; i++) {
         for (size_t j = 0; j < replay->inferred->start.segment_count; j++) {
@@ -465,9 +459,7 @@ static int request_start(struct whatif *whatif)
     for (size_t i = 0; i < start->segment_count && result == VARVE_OK; i++) {
         result = request_segment(whatif, &start->segments[i], addr_of);
     }
-    if (result == VARVE_OK) {
-        result = make_pending(whatif->replay, addr_of, whatif->message);
-    }
+    VARVE_THEN(result, make_pending(whatif->replay, addr_of, whatif->message));
     free(addr_of);
     return result;
 }

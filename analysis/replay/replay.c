@@ -47,15 +47,11 @@ static int play_session(struct replay *replay, struct replay_result *result, str
     int error = replay_make_start(replay, message);
     uint64_t begin_ns = varve_sim_clock_ns(replay->device);
 
-    if (error == VARVE_OK) {
-        error = replay->options->follow ? replay_follow(replay) : replay_whatif(replay, result, message);
-    }
+    VARVE_THEN(error, replay->options->follow ? replay_follow(replay) : replay_whatif(replay, result, message));
     if (error == VARVE_OK && replay->options->follow && !replay->mismatch.is_set) {
         error = replay_final(replay, result);
     }
-    if (error == VARVE_OK) {
-        error = varve_alloc_get_device_stats(replay->alloc, &stats);
-    }
+    VARVE_THEN(error, varve_alloc_get_device_stats(replay->alloc, &stats));
     if (error == VARVE_OK) {
         result->stats = stats;
         result->device_peak = (int64_t)varve_sim_used_peak(replay->device);
@@ -80,9 +76,7 @@ static int play_device(const struct history *history, unsigned index, const stru
     int error = replay_session_open(replay, history, index, inferred, options, message);
 
     *result = (struct replay_result){.segments_equal = true};
-    if (error == VARVE_OK) {
-        error = play_session(replay, result, message);
-    }
+    VARVE_THEN(error, play_session(replay, result, message));
     result->events = history->devices[index].event_count;
     result->allocations = replay->allocations;
     result->starts_late = inferred->scan.reserved_start > 0;
@@ -160,9 +154,7 @@ static int search(const struct history *history, const struct replay_options *op
 
         latest.events = history->devices[index].event_count;
         latest.starts_late = inferred->scan.reserved_start > 0;
-        if (outcome == VARVE_OK) {
-            outcome = play_device(history, index, inferred, options, &replay, &latest, &reason);
-        }
+        VARVE_THEN(outcome, play_device(history, index, inferred, options, &replay, &latest, &reason));
         again = outcome == VARVE_OK && replay_hints_learn(&replay, &inferred->hints);
         if (outcome == VARVE_OK && latest.mismatches == 0) {
             keep_calls(&replay, &inferred->calls);

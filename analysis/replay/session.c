@@ -66,9 +66,7 @@ static int open_allocator(struct replay *replay, struct varve_message *message)
 
     varve_alloc_options_init(&alloc);
     result = replay_config(replay->history, options->conf, &alloc.config, message);
-    if (result == VARVE_OK) {
-        result = open_device(replay, message);
-    }
+    VARVE_THEN(result, open_device(replay, message));
     if (result != VARVE_OK) {
         return result;
     }

@@ -637,9 +637,7 @@ int explain_open(const struct history *history, const struct explain_options *op
     *explain = (struct explain){.options = *options, .history = history};
     list_failures(explain);
     error = whatif_open(history, &explain->whatif, message);
-    if (error == VARVE_OK) {
-        error = find_limit(explain, message);
-    }
+    VARVE_THEN(error, find_limit(explain, message));
     if (error != VARVE_OK) {
         explain_close(explain);
         return error;

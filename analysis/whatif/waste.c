@@ -101,9 +101,7 @@ int whatif_waste_at_peak(const struct history *history, const struct whatif_sett
     }
     snprintf(path, sizeof(path), "%s/replay.db", folder);
     error = write_database(path, history, setting, recorded_limit, follow, message);
-    if (error == VARVE_OK) {
-        error = read_database(path, out, message);
-    }
+    VARVE_THEN(error, read_database(path, out, message));
     out->is_known = out->is_known && error == VARVE_OK;
     unlink(path);
     rmdir(folder);

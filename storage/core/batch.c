@@ -113,10 +113,8 @@ int varve_storage_copy_batch(const struct varve_storage_pair *pairs, size_t coun
         if (memory != NULL) {
             error = stream_next(&batch, memory, &stream, message);
         }
-        if (error == VARVE_OK) {
-            error = memory != NULL ? varve_storage_copy_on(pairs[i].target, pairs[i].source, stream, message)
-                                   : varve_storage_copy(pairs[i].target, pairs[i].source, message);
-        }
+        VARVE_THEN(error, memory != NULL ? varve_storage_copy_on(pairs[i].target, pairs[i].source, stream, message)
+                                         : varve_storage_copy(pairs[i].target, pairs[i].source, message));
     }
     for (unsigned i = 0; i < batch.memory_count; i++) {
         int waited = lanes_wait(&batch.lanes[i], error == VARVE_OK ? message : NULL);

@@ -125,9 +125,7 @@ static int copy_within(struct gpu *gpu, const struct array_in *target, const str
         return error;
     }
     error = gpu_copy(gpu, &block, source->array, order.stream, message);
-    if (error == VARVE_OK) {
-        error = copy_from_block(gpu, to, block, order.stream, message);
-    }
+    VARVE_THEN(error, copy_from_block(gpu, to, block, order.stream, message));
     memory_free(target->memory, &piece);
     return error;
 }
@@ -149,13 +147,9 @@ static int copy_to_device(struct gpu *gpu, const struct array_in *target, const 
         error = elements_set_aside(source->array, packed.dtype, &packed, message);
         memory = error == VARVE_OK ? packed.data : NULL;
     }
-    if (error == VARVE_OK) {
-        error = transfer_bytes(target->memory, array_addr(&block), (void *)(uintptr_t)array_addr(&packed),
-                               array_bytes(&block), false, order.stream, message);
-    }
-    if (error == VARVE_OK) {
-        error = copy_from_block(gpu, target->array, block, order.stream, message);
-    }
+    VARVE_THEN(error, transfer_bytes(target->memory, array_addr(&block), (void *)(uintptr_t)array_addr(&packed),
+                                     array_bytes(&block), false, order.stream, message));
+    VARVE_THEN(error, copy_from_block(gpu, target->array, block, order.stream, message));
     free(memory);
     memory_free(target->memory, &piece);
     return error;
@@ -182,10 +176,8 @@ static int copy_from_device(struct gpu *gpu, const struct array_in *target, cons
         error =
             memory != NULL ? VARVE_OK : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to copy through");
     }
-    if (error == VARVE_OK) {
-        error = transfer_bytes(source->memory, array_addr(&block), (void *)(uintptr_t)array_addr(&packed),
-                               array_bytes(&block), true, order.stream, message);
-    }
+    VARVE_THEN(error, transfer_bytes(source->memory, array_addr(&block), (void *)(uintptr_t)array_addr(&packed),
+                                     array_bytes(&block), true, order.stream, message));
     memory_free(source->memory, &piece);
     if (error == VARVE_OK && memory != NULL) {
         elements_copy(to, &packed);
@@ -254,12 +246,8 @@ static int copy_into_device(const struct array_in *target, const struct varve_ar
     if (error == VARVE_OK && !varve_geometry_is_contiguous(&target->array->geometry)) {
         error = stage_move(&staged, target->memory, true, stream, message);
     }
-    if (error == VARVE_OK) {
-        error = varve_array_copy(&staged.array, source, message);
-    }
-    if (error == VARVE_OK) {
-        error = stage_move(&staged, target->memory, false, stream, message);
-    }
+    VARVE_THEN(error, varve_array_copy(&staged.array, source, message));
+    VARVE_THEN(error, stage_move(&staged, target->memory, false, stream, message));
     free(staged.host);
     return error;
 }
@@ -287,10 +275,8 @@ static int copy_by_host(const struct array_in *target, const struct array_in *so
     if (!source->memory->is_addressable) {
         error = stage_source(target, source, stream, &staged, message);
     }
-    if (error == VARVE_OK) {
-        error = target->memory->is_addressable ? varve_array_copy(target->array, &staged.array, message)
-                                               : copy_into_device(target, &staged.array, stream, message);
-    }
+    VARVE_THEN(error, target->memory->is_addressable ? varve_array_copy(target->array, &staged.array, message)
+                                                     : copy_into_device(target, &staged.array, stream, message));
     free(staged.host);
     return error;
 }
@@ -333,9 +319,7 @@ static int storage_copy(struct varve_storage *target, const struct varve_storage
 {
     int error = object_check_writable(target, message);
 
-    if (error == VARVE_OK) {
-        error = copy_elements(target->memory, &target->array, source->memory, &source->array, order, message);
-    }
+    VARVE_THEN(error, copy_elements(target->memory, &target->array, source->memory, &source->array, order, message));
     object_touch(target);
     object_touch(source);
     if (error == VARVE_OK) {
@@ -394,9 +378,7 @@ int fill_elements(struct varve_memory *memory, const struct varve_array *array, 
         return varve_array_fill(array, value, message);
     }
     error = elements_check_target(array, message);
-    if (error == VARVE_OK) {
-        error = varve_array_fill(&one, value, message);
-    }
+    VARVE_THEN(error, varve_array_fill(&one, value, message));
     return error == VARVE_OK ? device_fill(memory, array, &one, order, message) : error;
 }
 
@@ -438,9 +420,7 @@ static int copy_as(const struct varve_storage *storage, const struct varve_stora
         /* what had the block before may still be in use there */
         error = memory_wait(copy->memory, copy->piece.stream, message);
     }
-    if (error == VARVE_OK) {
-        error = varve_storage_copy(copy, storage, message);
-    }
+    VARVE_THEN(error, varve_storage_copy(copy, storage, message));
     if (error != VARVE_OK) {
         varve_storage_release(copy, NULL);
         return error;

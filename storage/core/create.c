@@ -105,9 +105,7 @@ int varve_storage_wrap(const struct varve_foreign *foreign, enum varve_dtype dty
     struct varve_storage *storage;
     int error = check_options(&defaults, dtype, message);
 
-    if (error == VARVE_OK) {
-        error = varve_geometry_check(geometry, foreign->bytes / varve_dtype_bytes(dtype), message);
-    }
+    VARVE_THEN(error, varve_geometry_check(geometry, foreign->bytes / varve_dtype_bytes(dtype), message));
     if (error != VARVE_OK) {
         return error;
     }

@@ -98,9 +98,7 @@ static int kept_send(struct varve_storage_plan *plan, struct varve_message *mess
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRIu64 " bytes of indices", bytes);
     }
     error = gpu_index_write(plan->plan, host, &plan->positions, message);
-    if (error == VARVE_OK) {
-        error = memory_allocate(plan->memory, bytes, 0, 0, &plan->kept, message);
-    }
+    VARVE_THEN(error, memory_allocate(plan->memory, bytes, 0, 0, &plan->kept, message));
     if (error == VARVE_OK && bytes > 0) {
         error = transfer_bytes(plan->memory, (uint64_t)(uintptr_t)plan->kept.data, host, bytes, false, 0, message);
         if (error != VARVE_OK) {
@@ -357,9 +355,7 @@ static int set_elsewhere(struct varve_storage *storage, const struct varve_index
     if (error == VARVE_OK) {
         error = set_by_plan(host, indices, count, &(struct value){.source = source, .number = value->number}, message);
     }
-    if (error == VARVE_OK) {
-        error = varve_storage_copy(storage, host, message);
-    }
+    VARVE_THEN(error, varve_storage_copy(storage, host, message));
     varve_storage_release(source, NULL);
     varve_storage_release(host, NULL);
     return error;

@@ -163,9 +163,7 @@ int memory_array(struct varve_memory *memory, const struct varve_array *like, en
     struct varve_array array = {.dtype = dtype};
     int error = varve_geometry_contiguous(like->geometry.ndim, like->geometry.shape, &array.geometry, message);
 
-    if (error == VARVE_OK) {
-        error = memory_allocate(memory, array_bytes(&array), 0, stream, piece_out, message);
-    }
+    VARVE_THEN(error, memory_allocate(memory, array_bytes(&array), 0, stream, piece_out, message));
     if (error == VARVE_OK) {
         array.data = piece_out->data;
         *array_out = array;

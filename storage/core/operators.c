@@ -68,13 +68,9 @@ static int host_copies_run(const struct call *call, struct host_copies *copies, 
         struct varve_array *input = &operation.inputs[i];
 
         error = host_copy_open(copies, input, message);
-        if (error == VARVE_OK) {
-            error = copy_elements(host, input, memory, &call->operation.inputs[i], order, message);
-        }
+        VARVE_THEN(error, copy_elements(host, input, memory, &call->operation.inputs[i], order, message));
     }
-    if (error == VARVE_OK) {
-        error = operation_run(&operation, message);
-    }
+    VARVE_THEN(error, operation_run(&operation, message));
     return error == VARVE_OK ? copy_elements(memory, &call->operation.out, host, &operation.out, order, message)
                              : error;
 }
@@ -116,9 +112,7 @@ static int run(struct call *call, struct varve_message *message)
         call->operation.inputs[i] = call->storages[i + 1]->array;
         call->operation.count = i + 1;
     }
-    if (error == VARVE_OK) {
-        error = check_memory(call, message);
-    }
+    VARVE_THEN(error, check_memory(call, message));
     if (error != VARVE_OK) {
         return error;
     }

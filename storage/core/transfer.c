@@ -170,8 +170,6 @@ int transfer_bytes(struct varve_memory *memory, uint64_t device_addr, void *host
     error = staging != NULL ? send(&(struct transfer){staging, device_addr, bytes, stream, host})
             : is_fetch ? device->ops->copy(device, host_addr, device_addr, bytes, VARVE_COPY_DEVICE_TO_HOST, stream)
                        : device->ops->copy(device, device_addr, host_addr, bytes, VARVE_COPY_HOST_TO_DEVICE, stream);
-    if (error == VARVE_OK) {
-        error = device->ops->stream_synchronize(device, stream);
-    }
+    VARVE_THEN(error, device->ops->stream_synchronize(device, stream));
     return error == VARVE_OK ? VARVE_OK : gpu_device_error(device, error, "the device failed to copy", message);
 }

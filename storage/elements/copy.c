@@ -273,9 +273,7 @@ int elements_copy_check(const struct varve_array *target, const struct varve_arr
     int error = elements_check_target(target, message);
 
     *expanded_out = *source;
-    if (error == 0) {
-        error = elements_check_source(source, message);
-    }
+    VARVE_THEN(error, elements_check_source(source, message));
     return error == 0 ? varve_geometry_expand(&expanded_out->geometry, shape->ndim, shape->shape, message) : error;
 }
 

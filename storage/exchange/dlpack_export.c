@@ -50,9 +50,7 @@ static int stream_wait(struct varve_device *device, uint64_t consumer, uint64_t 
         return error;
     }
     error = device->ops->event_record(device, event, producer);
-    if (error == VARVE_OK) {
-        error = device->ops->stream_wait_event(device, consumer, event);
-    }
+    VARVE_THEN(error, device->ops->stream_wait_event(device, consumer, event));
     device->ops->event_destroy(device, event); /* which a wait under way survives */
     return error;
 }

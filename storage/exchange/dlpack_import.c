@@ -132,9 +132,7 @@ static int wrap(const struct varve_dlpack_tensor *tensor, struct varve_memory *m
     enum varve_dtype dtype = VARVE_DTYPE_LIMIT;
     int error = find_memory(tensor->device, memory, &foreign->memory, message);
 
-    if (error == VARVE_OK) {
-        error = dlpack_dtype_find(tensor->dtype, &dtype, message);
-    }
+    VARVE_THEN(error, dlpack_dtype_find(tensor->dtype, &dtype, message));
     if (error != VARVE_OK) {
         return error;
     }

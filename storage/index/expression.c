@@ -253,9 +253,7 @@ int index_expression_read(const struct varve_geometry *source, const struct varv
     unsigned axis = 0, taken = 0, untaken;
     int error = entries_check(source, indices, count, &taken, message);
 
-    if (error == VARVE_OK) {
-        error = masks_check(source, indices, count, taken, message);
-    }
+    VARVE_THEN(error, masks_check(source, indices, count, taken, message));
     expression->source = source;
     expression->rest.ndim = 0;
     expression->rest.offset = source->offset;

@@ -62,9 +62,7 @@ static int plan_make(struct index_plan *plan, const struct varve_array *source, 
     struct index_expression expression;
     int error = source_check(source, message);
 
-    if (error == VARVE_OK) {
-        error = index_expression_read(&source->geometry, indices, count, &expression, message);
-    }
+    VARVE_THEN(error, index_expression_read(&source->geometry, indices, count, &expression, message));
     if (error != VARVE_OK) {
         return error;
     }
@@ -75,9 +73,7 @@ static int plan_make(struct index_plan *plan, const struct varve_array *source, 
         public->kind = advanced;
         plan->advanced_at = expression.advanced_at;
         error = index_positions_make(&expression, (size_t)bytes, &plan->positions, message);
-        if (error == VARVE_OK) {
-            error = result_make(plan, &public->result, message);
-        }
+        VARVE_THEN(error, result_make(plan, &public->result, message));
         if (error == VARVE_OK) {
             plan_storage(plan);
         }
@@ -177,15 +173,9 @@ int varve_index_plan_set(const struct varve_array *target, const struct varve_in
         return error;
     }
     error = plan_make(plan, target, indices, count, VARVE_PLAN_COPY, VARVE_PLAN_SCATTER, message);
-    if (error == VARVE_OK) {
-        error = target_check(target, message);
-    }
-    if (error == VARVE_OK) {
-        error = source_check(value, message);
-    }
-    if (error == VARVE_OK) {
-        error = value_expand(&value->geometry, &plan->plan.result, &expanded, message);
-    }
+    VARVE_THEN(error, target_check(target, message));
+    VARVE_THEN(error, source_check(value, message));
+    VARVE_THEN(error, value_expand(&value->geometry, &plan->plan.result, &expanded, message));
     if (error == VARVE_OK) {
         int64_t values = plan->plan.element_count == 0 ? 0 : varve_geometry_count(&value->geometry);
         int64_t bytes = (int64_t)varve_dtype_bytes(target->dtype);
@@ -210,9 +200,7 @@ int varve_index_plan_fill(const struct varve_array *target, const struct varve_i
         return error;
     }
     error = plan_make(plan, target, indices, count, VARVE_PLAN_FILL, VARVE_PLAN_SCATTER, message);
-    if (error == VARVE_OK) {
-        error = target_check(target, message);
-    }
+    VARVE_THEN(error, target_check(target, message));
     if (error == VARVE_OK) {
         struct varve_array number = {.data = plan->number, .dtype = target->dtype};
 
@@ -311,9 +299,7 @@ static int array_make(const struct index_runner *runner, const struct varve_geom
     int error = varve_geometry_contiguous(shape->ndim, shape->shape, &array.geometry, message);
     uint64_t bytes = (uint64_t)varve_geometry_count(&array.geometry) * varve_dtype_bytes(dtype);
 
-    if (error == VARVE_OK) {
-        error = runner->allocate(runner, bytes, &array.data, message);
-    }
+    VARVE_THEN(error, runner->allocate(runner, bytes, &array.data, message));
     if (error == VARVE_OK) {
         *array_out = array;
     }
@@ -338,9 +324,7 @@ static int run_gather(const struct index_runner *runner, const struct index_plan
         return error;
     }
     error = runner->move(runner, plan, &aside, source->data, offset, message);
-    if (error == VARVE_OK) {
-        error = runner->copy(runner, target, &aside, message);
-    }
+    VARVE_THEN(error, runner->copy(runner, target, &aside, message));
     runner->release(runner, aside.data);
     return error;
 }
@@ -357,18 +341,13 @@ static int run_scatter(const struct index_runner *runner, const struct index_pla
         values = *source;
         if (values.dtype != target->dtype || arrays_overlap(&values, target)) {
             error = array_make(runner, &values.geometry, target->dtype, &aside, message);
-            if (error == VARVE_OK) {
-                error = runner->copy(runner, &aside, &values, message);
-            }
+            VARVE_THEN(error, runner->copy(runner, &aside, &values, message));
             values = aside;
         }
     }
-    if (error == VARVE_OK) {
-        error = value_expand(&values.geometry, &plan->plan.result, &values.geometry, message);
-    }
-    if (error == VARVE_OK) {
-        error = runner->move(runner, plan, &values, target->data, offset_in(target, &plan->plan, &plan->rest), message);
-    }
+    VARVE_THEN(error, value_expand(&values.geometry, &plan->plan.result, &values.geometry, message));
+    VARVE_THEN(error,
+               runner->move(runner, plan, &values, target->data, offset_in(target, &plan->plan, &plan->rest), message));
     if (aside.data != NULL) {
         runner->release(runner, aside.data);
     }

@@ -521,9 +521,7 @@ static int component_add(const struct index_expression *expression, const struct
     };
     int error = list_alloc(&own, message);
 
-    if (error == VARVE_OK) {
-        error = component_list(expression, component, element_bytes, &own, message);
-    }
+    VARVE_THEN(error, component_list(expression, component, element_bytes, &own, message));
     if (error == VARVE_OK) {
         (void)varve_geometry_expand(&geometry, positions->ndim, positions->shape, NULL);
         list_add(positions, &geometry, &own);
@@ -584,9 +582,7 @@ int index_positions_make(const struct index_expression *expression, size_t eleme
     unsigned count = 0;
     int error = components_make(expression, components, &count, message);
 
-    if (error == VARVE_OK) {
-        error = components_broadcast(components, count, &positions, message);
-    }
+    VARVE_THEN(error, components_broadcast(components, count, &positions, message));
     positions.is_wide = bytes_reach(expression, bytes) > INT32_MAX;
     if (error == VARVE_OK && count == 1 &&
         bits_suffice(expression, &components[0], &positions, &positions.bit_stride)) {

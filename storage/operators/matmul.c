@@ -109,12 +109,8 @@ static int product_run(struct product *product, struct varve_message *message)
     struct elements_loop loop;
     int error = batch_of(&out, &product->out, shape, message);
 
-    if (error == 0) {
-        error = batch_of(&a, &product->inputs[0], shape, message);
-    }
-    if (error == 0) {
-        error = batch_of(&b, &product->inputs[1], shape, message);
-    }
+    VARVE_THEN(error, batch_of(&a, &product->inputs[0], shape, message));
+    VARVE_THEN(error, batch_of(&b, &product->inputs[1], shape, message));
     if (error == 0) {
         elements_loop_init(&loop, 3, (const struct varve_array *const[]){&out, &a, &b});
         elements_loop_walk(&loop, 0, inner_gemm, &product->gemm);
@@ -135,15 +131,9 @@ static int product_of(struct product *product, const struct varve_array *out, co
                                          .columns = out->geometry.shape[last],
                                          .depth = a->geometry.shape[a->geometry.ndim - 1]}};
     error = input_prepare(product, 0, a, message);
-    if (error == 0) {
-        error = input_prepare(product, 1, b, message);
-    }
-    if (error == 0) {
-        error = output_prepare(product, out, a, b, message);
-    }
-    if (error == 0) {
-        error = product_run(product, message);
-    }
+    VARVE_THEN(error, input_prepare(product, 1, b, message));
+    VARVE_THEN(error, output_prepare(product, out, a, b, message));
+    VARVE_THEN(error, product_run(product, message));
     if (error == 0 && product->memory[2] != NULL) {
         elements_copy(out, &product->out);
     }
@@ -161,9 +151,7 @@ int matmul_check(const struct varve_array *out, const struct varve_array *a, con
     unsigned ndim;
     int error = operands_check(VARVE_OPERATOR_MATMUL, out, a->dtype, inputs, 2, false, message);
 
-    if (error == 0) {
-        error = varve_op_binary_shape(VARVE_OPERATOR_MATMUL, a, b, &ndim, shape, message);
-    }
+    VARVE_THEN(error, varve_op_binary_shape(VARVE_OPERATOR_MATMUL, a, b, &ndim, shape, message));
     if (error == 0 && !varve_geometry_has_shape(&out->geometry, ndim, shape)) {
         error = operands_refuse_shape(VARVE_OPERATOR_MATMUL, out, ndim, shape, message);
     }

@@ -394,9 +394,7 @@ int reduction_check(enum varve_operator operation, const struct varve_array *out
     int error = operands_check(operation, out, is_widened ? VARVE_DTYPE_I64 : a->dtype, &a, 1,
                                operation == VARVE_OPERATOR_MEAN, message);
 
-    if (error == 0) {
-        error = axes_find(operation, &a->geometry, axis, axes, message);
-    }
+    VARVE_THEN(error, axes_find(operation, &a->geometry, axis, axes, message));
     if (error != 0) {
         return error;
     }
@@ -441,9 +439,7 @@ static int reduction_run(enum varve_operator operation, const struct varve_array
     struct reduction_axes axes;
     int error = reduction_check(operation, out, a, axis, &axes, message);
 
-    if (error == 0) {
-        error = varve_geometry_contiguous(axes.kept_ndim, axes.kept_shape, &accumulators.geometry, message);
-    }
+    VARVE_THEN(error, varve_geometry_contiguous(axes.kept_ndim, axes.kept_shape, &accumulators.geometry, message));
     if (error != 0) {
         return error;
     }

@@ -400,9 +400,7 @@ static int finish(struct varve_remat *remat, struct varve_message *message)
     uint32_t number = remat->graph.tensors[frame.tensor].op;
     int error = make_room(remat, number, message);
 
-    if (error == 0) {
-        error = run(remat, &frame, message);
-    }
+    VARVE_THEN(error, run(remat, &frame, message));
     if (error != 0) {
         return error;
     }

@@ -163,9 +163,7 @@ static int measured_call(struct varve_runtime *runtime, struct recipe *recipe, s
         error = device->ops->stream_synchronize(device, runtime->stream);
         begin = varve_clock_monotonic_ns();
     }
-    if (error == VARVE_OK) {
-        error = call_function(runtime, recipe, inputs, outputs, message);
-    }
+    VARVE_THEN(error, call_function(runtime, recipe, inputs, outputs, message));
     if (error == VARVE_OK && cost == 0) {
         error = device->ops->stream_synchronize(device, runtime->stream);
         cost = keep_cost(runtime, recipe->signature, varve_clock_monotonic_ns() - begin);
@@ -189,9 +187,7 @@ static int run_operator(struct varve_runtime *runtime, struct recipe *recipe, st
     if (error == VARVE_OK && recipe->call.is_in_place) {
         error = varve_storage_copy_on(outputs[0], inputs[0], runtime->stream, message);
     }
-    if (error == VARVE_OK) {
-        error = measured_call(runtime, recipe, inputs, outputs, &run->cost_ns, message);
-    }
+    VARVE_THEN(error, measured_call(runtime, recipe, inputs, outputs, &run->cost_ns, message));
     if (error == VARVE_OK && runtime->checks_values) {
         error = check_values(recipe, outputs, message);
     }

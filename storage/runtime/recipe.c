@@ -227,9 +227,7 @@ int recipe_run(struct varve_runtime *runtime, const struct varve_recipe *call, b
         numbers[i] = inputs[i]->number;
     }
     error = recipe_compute(runtime, recipe, numbers, made, message);
-    if (error == VARVE_OK) {
-        error = make_handles(runtime, recipe, made, outputs, message);
-    }
+    VARVE_THEN(error, make_handles(runtime, recipe, made, outputs, message));
     if (error == VARVE_OK) {
         log_call(runtime, recipe, inputs, outputs, varve_remat_cost(runtime->remat, made[0]));
     }

@@ -85,9 +85,7 @@ int varve_runtime_open(const struct varve_runtime_options *options, struct varve
                               varve_alloc_add_last_resort(alloc, drive_on_last_resort, runtime) != VARVE_OK)) {
         error = varve_message_set(message, VARVE_ERROR_FULL, "the allocator has no room for another callback");
     }
-    if (error == VARVE_OK) {
-        error = limit_allocator(runtime, options->budget, message);
-    }
+    VARVE_THEN(error, limit_allocator(runtime, options->budget, message));
     if (error != VARVE_OK) {
         destroy(runtime);
         return error;

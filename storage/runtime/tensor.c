@@ -196,9 +196,7 @@ int varve_tensor_view(struct varve_tensor *tensor, const struct varve_geometry *
     }
     recipe->outputs[0] = output;
     error = recipe_compute(tensor->runtime, recipe, &tensor->number, &number, message);
-    if (error == VARVE_OK) {
-        error = finish(tensor->runtime, number, &output, view_out, message);
-    }
+    VARVE_THEN(error, finish(tensor->runtime, number, &output, view_out, message));
     if (error == VARVE_OK) {
         log_call(tensor->runtime, recipe, &tensor, view_out, call.cost_ns);
     }

@@ -98,9 +98,7 @@ int varve_storage_shared_create(const char *name, enum varve_dtype dtype, unsign
     if (error == VARVE_OK && varve_dtype_bytes(dtype) == 0) {
         error = varve_message_set(message, VARVE_ERROR_INVALID, "%d is no type of elements", (int)dtype);
     }
-    if (error == VARVE_OK) {
-        error = varve_geometry_contiguous(ndim, shape, &geometry, message);
-    }
+    VARVE_THEN(error, varve_geometry_contiguous(ndim, shape, &geometry, message));
     if (error != VARVE_OK) {
         return error;
     }
@@ -166,10 +164,9 @@ int varve_storage_shared_attach(const char *name, bool is_read_only, struct varv
         return mapping_error(complete, "can't be opened", message);
     }
     error = read_header(fd, complete, &header, &geometry, message);
-    if (error == VARVE_OK) {
-        error = mapping_storage(fd, complete, SHARED_DATA, is_read_only ? MAPPING_READ : MAPPING_WRITE,
-                                VARVE_KIND_SHARE, (enum varve_dtype)header.dtype, &geometry, storage_out, message);
-    }
+    VARVE_THEN(error,
+               mapping_storage(fd, complete, SHARED_DATA, is_read_only ? MAPPING_READ : MAPPING_WRITE, VARVE_KIND_SHARE,
+                               (enum varve_dtype)header.dtype, &geometry, storage_out, message));
     close(fd);
     return object_created(error, storage_out, __builtin_return_address(0));
 }

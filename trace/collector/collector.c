@@ -74,12 +74,9 @@ int collector_open(struct collector *collector, enum store_mode mode, struct var
         snprintf(path, sizeof(path), "%s/allocations", collector->directory.path);
         error = derive_open(path, &collector->derive, message);
     }
-    if (error == VARVE_OK) {
-        error = callsites_open(&collector->callsites);
-    }
-    if (error == VARVE_OK) {
-        error = collect_clock_open(&collector->clock, (enum varve_clock_kind)collector->directory.control->clock_kind);
-    }
+    VARVE_THEN(error, callsites_open(&collector->callsites));
+    VARVE_THEN(error,
+               collect_clock_open(&collector->clock, (enum varve_clock_kind)collector->directory.control->clock_kind));
     return error;
 }
 
@@ -275,18 +272,10 @@ static int commit_store(struct collector *collector, struct varve_message *messa
     }
     count = gather_positions(collector, positions);
     error = callsites_commit(collector->callsites, collector->store);
-    if (error == VARVE_OK) {
-        error = store_anchors(collector);
-    }
-    if (error == VARVE_OK) {
-        error = collect_execs_store(collector);
-    }
-    if (error == VARVE_OK) {
-        error = store_meta_integer(collector->store, STORE_META_COMMITS, (int64_t)collector->commits + 1);
-    }
-    if (error == VARVE_OK) {
-        error = collect_keep_commit(collector);
-    }
+    VARVE_THEN(error, store_anchors(collector));
+    VARVE_THEN(error, collect_execs_store(collector));
+    VARVE_THEN(error, store_meta_integer(collector->store, STORE_META_COMMITS, (int64_t)collector->commits + 1));
+    VARVE_THEN(error, collect_keep_commit(collector));
     if (error == VARVE_OK) {
         allocations_gather(collector->store, collector->derive, ALLOCATIONS_BEHIND);
         storages_gather(collector->store, collector->derive, STORAGES_BEHIND);
@@ -436,15 +425,9 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
     if (error == VARVE_OK && !collector->is_unstored) {
         store_settle(collector->store);
     }
-    if (error == VARVE_OK) {
-        error = collect_execs_finish(collector);
-    }
-    if (error == VARVE_OK) {
-        error = store_open_rows(collector);
-    }
-    if (error == VARVE_OK) {
-        error = collect_meta_integer(collector, "duration_ns", duration_ns(collector));
-    }
+    VARVE_THEN(error, collect_execs_finish(collector));
+    VARVE_THEN(error, store_open_rows(collector));
+    VARVE_THEN(error, collect_meta_integer(collector, "duration_ns", duration_ns(collector)));
     if (error == VARVE_OK && !collector->is_unstored) {
         error = collector_load_sums(collector, message);
     }
@@ -452,24 +435,14 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
         return error;
     }
     error = callsites_hurry(collector->callsites, message);
-    if (error == VARVE_OK) {
-        error = collect_keep_join(collector, progress, context, message);
-    }
-    if (error == VARVE_OK) {
-        error = store_sums(collector);
-    }
-    if (error == VARVE_OK) {
-        error = derive_finish(collector->derive, collector->store, progress, context, message);
-    }
+    VARVE_THEN(error, collect_keep_join(collector, progress, context, message));
+    VARVE_THEN(error, store_sums(collector));
+    VARVE_THEN(error, derive_finish(collector->derive, collector->store, progress, context, message));
     if (error == VARVE_OK) {
         derived_forget(collector);
     }
-    if (error == VARVE_OK) {
-        error = callsites_finish(collector->callsites, collector->store, progress, context, message);
-    }
-    if (error == VARVE_OK) {
-        error = store_count_losses(collector->store, &collector->loss_rows, message);
-    }
+    VARVE_THEN(error, callsites_finish(collector->callsites, collector->store, progress, context, message));
+    VARVE_THEN(error, store_count_losses(collector->store, &collector->loss_rows, message));
     return error == VARVE_OK ? store_finish(collector->store, progress, context, message) : error;
 }
 

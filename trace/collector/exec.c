@@ -316,9 +316,7 @@ int collect_execs_finish(struct collector *collector)
         return VARVE_OK;
     }
     error = collect_execs_store(collector);
-    if (error == VARVE_OK) {
-        error = store_unrecorded_finish(collector->store, &total);
-    }
+    VARVE_THEN(error, store_unrecorded_finish(collector->store, &total));
     collector->unrecorded = (uint64_t)total;
     return error;
 }

@@ -73,9 +73,7 @@ int collect_keep_join(struct collector *collector, varve_collect_progress progre
         join_sizes(collector->derive, sizes, limit);
         error = callsites_join(collector->callsites, sizes, joined, progress, context, message);
     }
-    if (error == VARVE_OK) {
-        error = join_callsites(collector->derive, joined, limit);
-    }
+    VARVE_THEN(error, join_callsites(collector->derive, joined, limit));
     free(sizes);
     free(joined);
     return error;
@@ -99,9 +97,7 @@ int collect_keep_check(struct collector *collector)
     collector->keep = VARVE_KEEP_TOTALS;
     collector->kept_events = collector->seq;
     error = store_meta_integer(collector->store, META_KEPT_EVENTS, (int64_t)collector->seq);
-    if (error == VARVE_OK) {
-        error = keep_apply(collector);
-    }
+    VARVE_THEN(error, keep_apply(collector));
     if (error == VARVE_OK && !collector->quiet) {
         fprintf(stderr,
                 "varve: the database has its largest size (--max-size) after %llu events; from here on only totals are "
@@ -158,11 +154,7 @@ int collect_keep_resume(struct collector *collector, struct varve_message *messa
         collector->kept_events = (uint64_t)value;
         error = rows_store(collector, message);
     }
-    if (error == VARVE_OK) {
-        error = count_forgotten(collector);
-    }
-    if (error == VARVE_OK) {
-        error = keep_apply(collector);
-    }
+    VARVE_THEN(error, count_forgotten(collector));
+    VARVE_THEN(error, keep_apply(collector));
     return error;
 }

@@ -90,9 +90,8 @@ static int process_store(struct collector *collector, const struct traced_proces
         collector->derive->processes[process->id] != NULL) {
         error = totals_store(collector->live.store, process->id, collector->derive,
                              collector->derive->processes[process->id]);
-        if (error == VARVE_OK) {
-            error = allocators_store(collector->live.store, process->id, collector->derive->processes[process->id]);
-        }
+        VARVE_THEN(error,
+                   allocators_store(collector->live.store, process->id, collector->derive->processes[process->id]));
     }
     return error;
 }
@@ -159,15 +158,9 @@ static void moment_store(struct collector *collector, bool is_over)
     size_t count;
     void *bytes;
 
-    if (error == VARVE_OK) {
-        error = totals_store(live, 0, collector->derive, NULL);
-    }
-    if (error == VARVE_OK) {
-        error = callsites_store(collector);
-    }
-    if (error == VARVE_OK) {
-        error = processes_store(collector);
-    }
+    VARVE_THEN(error, totals_store(live, 0, collector->derive, NULL));
+    VARVE_THEN(error, callsites_store(collector));
+    VARVE_THEN(error, processes_store(collector));
     bytes = error == VARVE_OK ? live_bytes(live, &count) : NULL;
     if (bytes != NULL) {
         watch_publish(&collector->directory, bytes, count);

@@ -100,12 +100,8 @@ static int start(struct collector *collector, const char *provider_path, struct 
     paths_fill(collector, lttng);
     options = session_options(lttng);
     error = write_name(collector);
-    if (error == VARVE_OK) {
-        error = lttng_recording_start(&options, &lttng->session, message);
-    }
-    if (error == VARVE_OK) {
-        error = collect_sink_open(collector, provider_path, message);
-    }
+    VARVE_THEN(error, lttng_recording_start(&options, &lttng->session, message));
+    VARVE_THEN(error, collect_sink_open(collector, provider_path, message));
     if (error == VARVE_OK) {
         snprintf(control->sink_path, sizeof(control->sink_path), "%s", provider_path);
         control->sink |= SESSION_SINK_LTTNG;

@@ -514,9 +514,7 @@ int collect_processes_discover(struct collector *collector, uint64_t *bound)
         return open_left_processes(collector);
     }
     error = search_missing(collector);
-    if (error == VARVE_OK) {
-        error = discover_processes(collector, bound);
-    }
+    VARVE_THEN(error, discover_processes(collector, bound));
     for (uint32_t i = collector->first_open; error == VARVE_OK && i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
         if (process != NULL && !process->is_closed) {

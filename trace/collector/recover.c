@@ -177,36 +177,18 @@ static int reload(struct collector *collector, struct replay *replay, struct var
     uint64_t bound = UINT64_MAX;
     int error = check_same_trace(collector, message);
 
-    if (error == VARVE_OK) {
-        error = emit_lost_commits(collector);
-    }
-    if (error == VARVE_OK) {
-        error = store_each_clock_anchor(collector->store, take_anchor, collector, message);
-    }
-    if (error == VARVE_OK) {
-        error = store_each_ring_position(collector->store, take_position, collector, message);
-    }
-    if (error == VARVE_OK) {
-        error = store_each_ended_process(collector->store, take_ended, collector, message);
-    }
+    VARVE_THEN(error, emit_lost_commits(collector));
+    VARVE_THEN(error, store_each_clock_anchor(collector->store, take_anchor, collector, message));
+    VARVE_THEN(error, store_each_ring_position(collector->store, take_position, collector, message));
+    VARVE_THEN(error, store_each_ended_process(collector->store, take_ended, collector, message));
     if (error == VARVE_OK && collector->known_count > 1) {
         qsort(collector->known, collector->known_count, sizeof(*collector->known), compare_positions);
     }
-    if (error == VARVE_OK) {
-        error = collect_processes_discover(collector, &bound);
-    }
-    if (error == VARVE_OK) {
-        error = begin_ended(collector);
-    }
-    if (error == VARVE_OK) {
-        error = callsites_resume(collector->callsites, collector->store, message);
-    }
-    if (error == VARVE_OK) {
-        error = store_each_event(collector->store, take_event, replay, message);
-    }
-    if (error == VARVE_OK) {
-        error = collect_keep_resume(collector, message);
-    }
+    VARVE_THEN(error, collect_processes_discover(collector, &bound));
+    VARVE_THEN(error, begin_ended(collector));
+    VARVE_THEN(error, callsites_resume(collector->callsites, collector->store, message));
+    VARVE_THEN(error, store_each_event(collector->store, take_event, replay, message));
+    VARVE_THEN(error, collect_keep_resume(collector, message));
     if (error == VARVE_OK) {
         end_ended(collector);
     }
@@ -291,9 +273,7 @@ static int load_result(struct collector *collector, struct varve_message *messag
     if (error == VARVE_OK) { /* those of processes without a page too */
         error = store_each_stat(collector->store, "events_unattached", take_unattached, collector, message);
     }
-    if (error == VARVE_OK) {
-        error = store_count_losses(collector->store, &collector->loss_rows, message);
-    }
+    VARVE_THEN(error, store_count_losses(collector->store, &collector->loss_rows, message));
     return error;
 }
 
@@ -322,9 +302,7 @@ static int finish_leftovers(struct collector *collector, struct varve_collect_re
                                  collector->directory.path);
     }
     error = load_result(collector, message);
-    if (error == VARVE_OK) {
-        error = store_finish(collector->store, NULL, NULL, message);
-    }
+    VARVE_THEN(error, store_finish(collector->store, NULL, NULL, message));
     return error == VARVE_OK ? publish(collector, result, message) : error;
 }
 
@@ -351,24 +329,14 @@ static int recover_into(struct collector *collector, struct varve_collect_result
     if (error == VARVE_OK && store_is_complete(collector->store)) {
         return finish_leftovers(collector, result, message);
     }
-    if (error == VARVE_OK) {
-        error = is_begun ? reload(collector, replay, message) : emit_lost_beginning(collector);
-    }
+    VARVE_THEN(error, is_begun ? reload(collector, replay, message) : emit_lost_beginning(collector));
     if (error == VARVE_OK && collector->clock.count == 0) {
         error = collect_clock_anchor(&collector->clock); /* died before it had stored one */
     }
-    if (error == VARVE_OK) {
-        error = collector_drain(collector, replay->progress, replay->progress_context, message);
-    }
-    if (error == VARVE_OK) {
-        error = collect_rings_gone(collector);
-    }
-    if (error == VARVE_OK) {
-        error = store_meta_integer(collector->store, "recovered", 1);
-    }
-    if (error == VARVE_OK) {
-        error = collector_finish(collector, replay->progress, replay->progress_context, message);
-    }
+    VARVE_THEN(error, collector_drain(collector, replay->progress, replay->progress_context, message));
+    VARVE_THEN(error, collect_rings_gone(collector));
+    VARVE_THEN(error, store_meta_integer(collector->store, "recovered", 1));
+    VARVE_THEN(error, collector_finish(collector, replay->progress, replay->progress_context, message));
     return error == VARVE_OK ? publish(collector, result, message) : error;
 }
 
@@ -514,12 +482,8 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
     if (error == VARVE_OK && collect_lttng_adopt(collector, NULL)) {
         collect_lttng_finish(collector, result);
     }
-    if (error == VARVE_OK) {
-        error = check_output(collector, result->database_path, message);
-    }
-    if (error == VARVE_OK) {
-        error = recover_into(collector, result, &replay, message);
-    }
+    VARVE_THEN(error, check_output(collector, result->database_path, message));
+    VARVE_THEN(error, recover_into(collector, result, &replay, message));
     if (error == VARVE_OK) {
         collect_lttng_count(collector, result);
     }

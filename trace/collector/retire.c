@@ -99,9 +99,7 @@ int collect_process_row(struct collector *collector, struct traced_process *proc
         collector->was_killed || strcmp(row.end_cause, "signal") == 0 || strcmp(row.end_cause, "unknown") == 0;
     if (!collector->is_unstored) {
         int error = store_process(collector->store, &row);
-        if (error == VARVE_OK) {
-            error = collect_rss_rows(collector, process);
-        }
+        VARVE_THEN(error, collect_rss_rows(collector, process));
         if (error != VARVE_OK) {
             return error;
         }

@@ -260,12 +260,8 @@ static int prepare(struct recording *recording, struct varve_message *message)
         collector->program_start_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
         error = emit_beginning(recording);
     }
-    if (error == VARVE_OK) {
-        error = collect_keep_begin(collector);
-    }
-    if (error == VARVE_OK) {
-        error = collector_commit(collector, message);
-    }
+    VARVE_THEN(error, collect_keep_begin(collector));
+    VARVE_THEN(error, collector_commit(collector, message));
     if (error != VARVE_OK) {
         give_up(recording);
     }
@@ -464,15 +460,9 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
     if (error == VARVE_OK && collector->process_count == 0 && recording->attach == NULL) {
         error = collect_allocator_launched(collector, recording->program);
     }
-    if (error == VARVE_OK) {
-        error = emit_end(recording);
-    }
-    if (error == VARVE_OK) {
-        error = collect_meta_integer(collector, "program_end_ns", collector->program_end_ns);
-    }
-    if (error == VARVE_OK) {
-        error = collector_finish(collector, options->progress, options->progress_context, message);
-    }
+    VARVE_THEN(error, emit_end(recording));
+    VARVE_THEN(error, collect_meta_integer(collector, "program_end_ns", collector->program_end_ns));
+    VARVE_THEN(error, collector_finish(collector, options->progress, options->progress_context, message));
     collect_lttng_finish(collector, result);
     return error;
 }
@@ -511,17 +501,13 @@ static int start(struct recording *recording, struct varve_collect_result *resul
     char preload[4096];
     int error = check_options(recording->options, message);
 
-    if (error == VARVE_OK) {
-        error = launch_check(recording->options->argv[0], &check, message);
-    }
+    VARVE_THEN(error, launch_check(recording->options->argv[0], &check, message));
     if (error == VARVE_OK) {
         snprintf(recording->program, sizeof(recording->program), "%s",
                  check.interpreter[0] != '\0' ? check.interpreter : check.path);
         warn_of_allocator(recording);
     }
-    if (error == VARVE_OK) {
-        error = record_variables_make(&variables, recording->options, result->torch_history, message);
-    }
+    VARVE_THEN(error, record_variables_make(&variables, recording->options, result->torch_history, message));
     if (error != VARVE_OK) {
         return error;
     }
@@ -576,17 +562,13 @@ static int start_attached(struct recording *recording, struct varve_message *mes
         error =
             attach_check(recording->attach, recording->options->attach_pid, recording->options->preload_path, message);
     }
-    if (error == VARVE_OK) {
-        error = prepare(recording, message);
-    }
+    VARVE_THEN(error, prepare(recording, message));
     if (error != VARVE_OK) {
         return error;
     }
     collector->rss.own_bytes = getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
     error = launch_attach(&recording->launch, recording->options->attach_pid, message);
-    if (error == VARVE_OK) {
-        error = attach_start(recording->attach, collector->directory.path, message);
-    }
+    VARVE_THEN(error, attach_start(recording->attach, collector->directory.path, message));
     if (error != VARVE_OK) {
         give_up(recording);
         return error;
@@ -622,12 +604,8 @@ static int run(struct recording *recording, struct varve_collect_result *result,
     result->attach_stopped_ns = recording->attach != NULL ? recording->attach->stopped_ns : 0;
     collector_result(&recording->collector, result);
     collector_close(&recording->collector);
-    if (error == VARVE_OK) {
-        error = collect_lttng_publish(&recording->collector, options->database_path, result, message);
-    }
-    if (error == VARVE_OK) {
-        error = collector_publish(&recording->collector, options->database_path, message);
-    }
+    VARVE_THEN(error, collect_lttng_publish(&recording->collector, options->database_path, result, message));
+    VARVE_THEN(error, collector_publish(&recording->collector, options->database_path, message));
     release(recording);
     launch_finished();
     if (error == VARVE_OK) {

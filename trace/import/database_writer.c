@@ -185,9 +185,7 @@ int varve_writer_open(const char *path, bool replace, struct varve_writer **writ
         path_in(writer, "trace.db", name, sizeof(name));
         error = store_open(name, STORE_CREATE_PRIVATE, &writer->store, message);
     }
-    if (error == VARVE_OK) {
-        error = thread_write(writer, 1);
-    }
+    VARVE_THEN(error, thread_write(writer, 1));
     if (error == VARVE_OK) {
         path_in(writer, "allocations", name, sizeof(name));
         error = derive_open(name, &writer->derive, message);
@@ -514,16 +512,10 @@ static int rows_finish(struct varve_writer *writer)
     for (uint32_t i = 1; i <= writer->thread_count && error == VARVE_OK; i++) {
         error = thread_write(writer, i);
     }
-    if (error == VARVE_OK) {
-        error = store_stat(store, "events_emitted", -1, "info", "writer", (int64_t)events);
-    }
-    if (error == VARVE_OK) {
-        error = store_stat(store, "events_stored", -1, "info", "writer", (int64_t)events);
-    }
-    if (error == VARVE_OK) {
-        error = store_stat(store, "sizes_refused", -1, "data_loss", "writer",
-                           (int64_t)derive_sizes_refused(writer->derive));
-    }
+    VARVE_THEN(error, store_stat(store, "events_emitted", -1, "info", "writer", (int64_t)events));
+    VARVE_THEN(error, store_stat(store, "events_stored", -1, "info", "writer", (int64_t)events));
+    VARVE_THEN(error, store_stat(store, "sizes_refused", -1, "data_loss", "writer",
+                                 (int64_t)derive_sizes_refused(writer->derive)));
     return error == VARVE_OK ? store_meta_integer(store, "duration_ns", writer->end_ns) : error;
 }
 
@@ -532,18 +524,11 @@ int varve_writer_finish(struct varve_writer *writer, varve_collect_progress prog
 {
     struct varve_message reason = {""};
     int code = writer->error;
-    if (code == VARVE_OK) {
-        code = keep_message(writer, writer_queue_flush(writer->queue, &reason), &reason);
-    }
-    if (code == VARVE_OK) {
-        code = keep(writer, rows_finish(writer), "the process");
-    }
-    if (code == VARVE_OK) {
-        code = keep_message(writer, derive_finish(writer->derive, writer->store, progress, context, &reason), &reason);
-    }
-    if (code == VARVE_OK) {
-        code = keep_message(writer, store_finish(writer->store, progress, context, &reason), &reason);
-    }
+    VARVE_THEN(code, keep_message(writer, writer_queue_flush(writer->queue, &reason), &reason));
+    VARVE_THEN(code, keep(writer, rows_finish(writer), "the process"));
+    VARVE_THEN(code,
+               keep_message(writer, derive_finish(writer->derive, writer->store, progress, context, &reason), &reason));
+    VARVE_THEN(code, keep_message(writer, store_finish(writer->store, progress, context, &reason), &reason));
     if (code == VARVE_OK) {
         store_close(writer->store);
         writer->store = NULL;

@@ -93,12 +93,8 @@ static long ring_fit(struct recorder_thread *thread, int fd, uint32_t capacity)
     uint64_t first = capacity < FIRST_STEP_RECORDS ? capacity : FIRST_STEP_RECORDS;
     long result = recorder_file_allocate(fd, 0, RING_HEADER_BYTES);
 
-    if (result == 0) {
-        result = recorder_file_resize(fd, bytes);
-    }
-    if (result == 0) {
-        result = recorder_file_allocate(fd, records, first * sizeof(struct varve_record));
-    }
+    VARVE_THEN(result, recorder_file_resize(fd, bytes));
+    VARVE_THEN(result, recorder_file_allocate(fd, records, first * sizeof(struct varve_record)));
     if (result == 0) {
         thread->ring = recorder_map_file(fd, bytes, true);
         result = thread->ring != NULL ? 0 : -ENOMEM;

@@ -142,9 +142,7 @@ static int write_callsites(const struct writer *writer)
         for (size_t i = 0; i < slots.callsite_limit && error == VARVE_OK; i++) {
             error = write_callsite(writer, &slots, domain, (uint32_t)i);
         }
-        if (error == VARVE_OK) {
-            error = write_shares(writer, &slots, domain);
-        }
+        VARVE_THEN(error, write_shares(writer, &slots, domain));
         free(slots.owners);
     }
     return error;
@@ -203,12 +201,8 @@ static int write_process(const struct writer *writer, uint32_t process_id, const
         }
         series_end(&total->series, total->series.limit);
         error = write_total(writer, process_id, slot, total);
-        if (error == VARVE_OK) {
-            error = write_sizes(writer, process_id, slot, total);
-        }
-        if (error == VARVE_OK) {
-            error = write_samples(writer, process_id, slot, &total->series);
-        }
+        VARVE_THEN(error, write_sizes(writer, process_id, slot, total));
+        VARVE_THEN(error, write_samples(writer, process_id, slot, &total->series));
     }
     return error;
 }
@@ -514,12 +508,8 @@ int derive_finish(struct derive *derive, struct store *store, store_progress pro
         write_events,    write_operators, write_budgets,   write_remat_events};
     const struct writer writer = {.derive = derive, .store = store, .message = message};
     int error = allocations_finish(store, derive, progress, context, message);
-    if (error == VARVE_OK) {
-        error = storages_finish(store, derive, message);
-    }
-    if (error == VARVE_OK) {
-        error = writer_begin(store, message);
-    }
+    VARVE_THEN(error, storages_finish(store, derive, message));
+    VARVE_THEN(error, writer_begin(store, message));
     if (error == VARVE_OK) {
         /* Empty but for what an earlier attempt left. */
         error = writer_execute(

@@ -114,12 +114,11 @@ int store_each_event(struct store *store, int (*take)(void *context, struct even
                            "SELECT id, process_id FROM thread UNION SELECT thread_id, process_id FROM ring_position"
                            " ORDER BY 1",
                            NULL, thread_take, &reader, message);
-    if (error == VARVE_OK) {
-        error = query_each(store,
-                           "SELECT seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size,"
-                           " padding, arg, cause, callsite_id, thread_id, flags, ring_lag FROM event_row ORDER BY seq",
-                           NULL, event_take, &reader, message);
-    }
+    VARVE_THEN(error,
+               query_each(store,
+                          "SELECT seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size,"
+                          " padding, arg, cause, callsite_id, thread_id, flags, ring_lag FROM event_row ORDER BY seq",
+                          NULL, event_take, &reader, message));
     free(reader.process_ids);
     return error;
 }

@@ -341,9 +341,7 @@ bool store_has_room(const struct store *store)
 int store_symbols_begin(struct store *store, struct varve_message *message)
 {
     int error = writer_begin(store, message);
-    if (error == VARVE_OK) {
-        error = writer_execute(store, "DELETE FROM symbol; DELETE FROM module", message);
-    }
+    VARVE_THEN(error, writer_execute(store, "DELETE FROM symbol; DELETE FROM module", message));
     if (error == VARVE_OK) {
         symbols_forget(store);
         store->symbol_last = 0;

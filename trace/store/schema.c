@@ -176,9 +176,7 @@ static int vocabulary_fill(sqlite3 *db)
             error = vocabulary_insert(db, "INSERT INTO event_cause VALUES (?1, ?2)", i, &text, 1);
         }
     }
-    if (error == VARVE_OK) {
-        error = schema_domains(db);
-    }
+    VARVE_THEN(error, schema_domains(db));
     for (unsigned i = 0; i < sizeof(elements) / sizeof(elements[0]) && error == VARVE_OK; i++) {
         error =
             vocabulary_insert(db, "INSERT INTO element_type VALUES (?1, ?2, CAST(?3 AS INTEGER))", i, elements[i], 2);
@@ -195,18 +193,10 @@ int schema_create(sqlite3 *db, const char *path, struct varve_message *message)
              "INSERT INTO meta VALUES ('complete', 0);",
              VARVE_DATABASE_APPLICATION_ID, VARVE_DATABASE_SCHEMA_VERSION);
     int error = execute(db, path, "BEGIN", what, message);
-    if (error == VARVE_OK) {
-        error = execute(db, path, store_schema_sql, what, message);
-    }
-    if (error == VARVE_OK) {
-        error = execute(db, path, store_views_sql, what, message);
-    }
-    if (error == VARVE_OK) {
-        error = execute(db, path, store_help_sql, what, message);
-    }
-    if (error == VARVE_OK) {
-        error = execute(db, path, identity, what, message);
-    }
+    VARVE_THEN(error, execute(db, path, store_schema_sql, what, message));
+    VARVE_THEN(error, execute(db, path, store_views_sql, what, message));
+    VARVE_THEN(error, execute(db, path, store_help_sql, what, message));
+    VARVE_THEN(error, execute(db, path, identity, what, message));
     if (error == VARVE_OK && vocabulary_fill(db) != VARVE_OK) {
         error = schema_error(db, path, what, message);
     }
@@ -235,12 +225,8 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
     int64_t version = 0;
     int64_t tables = 0;
     int error = schema_query(db, path, "PRAGMA application_id", &application, message);
-    if (error == VARVE_OK) {
-        error = schema_query(db, path, "PRAGMA user_version", &version, message);
-    }
-    if (error == VARVE_OK) {
-        error = schema_query(db, path, "SELECT count(*) FROM sqlite_schema", &tables, message);
-    }
+    VARVE_THEN(error, schema_query(db, path, "PRAGMA user_version", &version, message));
+    VARVE_THEN(error, schema_query(db, path, "SELECT count(*) FROM sqlite_schema", &tables, message));
     if (error != VARVE_OK) {
         return error;
     }
@@ -277,9 +263,7 @@ static int storages_index(sqlite3 *db, const char *path, struct varve_message *m
     int64_t storages = 0;
     int64_t marks = 0;
     int error = schema_query(db, path, "SELECT EXISTS (SELECT 1 FROM storage)", &storages, message);
-    if (error == VARVE_OK) {
-        error = schema_query(db, path, "SELECT EXISTS (SELECT 1 FROM mark)", &marks, message);
-    }
+    VARVE_THEN(error, schema_query(db, path, "SELECT EXISTS (SELECT 1 FROM mark)", &marks, message));
     if (error == VARVE_OK && storages != 0) {
         error = execute(db, path,
                         "CREATE INDEX IF NOT EXISTS storage_alive ON storage(base_id, size) WHERE destroy_seq IS NULL;"

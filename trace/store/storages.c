@@ -175,8 +175,6 @@ int storages_finish(struct store *store, struct derive *derive, struct varve_mes
         }
         error = part_commit(store, derive, store->storages_passed, message);
     }
-    if (error == VARVE_OK) {
-        error = changes_write(store, derive, count, message);
-    }
+    VARVE_THEN(error, changes_write(store, derive, count, message));
     return error == VARVE_OK ? part_commit(store, derive, count, message) : error;
 }

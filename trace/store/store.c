@@ -205,9 +205,7 @@ int store_commit(struct store *store, const struct store_ring_position *position
                  struct varve_message *message)
 {
     int error = bulks_check(store, message);
-    if (error == VARVE_OK) {
-        error = writer_begin(store, message);
-    }
+    VARVE_THEN(error, writer_begin(store, message));
     for (size_t i = 0; i < count && error == VARVE_OK; i++) {
         const struct store_ring_position *row = &positions[i];
         error = ROWS_WRITE(store, STATEMENT_POSITION, VALUE(row->thread_id), VALUE(row->process_id), VALUE(row->ring),
@@ -218,9 +216,7 @@ int store_commit(struct store *store, const struct store_ring_position *position
             varve_message_set(message, error, "%s", store->failure.text);
         }
     }
-    if (error == VARVE_OK) {
-        error = writer_insert_batch(store, message);
-    }
+    VARVE_THEN(error, writer_insert_batch(store, message));
     return error == VARVE_OK ? writer_commit(store, message) : error;
 }
 
@@ -384,12 +380,8 @@ static int bulks_attach(struct store *store, struct varve_message *message)
         bulk_close(store->bulks[i]); /* as much space on the disk */
         store->bulks[i] = NULL;
     }
-    if (error == VARVE_OK) {
-        error = database_open(store, message);
-    }
-    if (error == VARVE_OK) {
-        error = schema_pragmas(store->db, store->path, true, message);
-    }
+    VARVE_THEN(error, database_open(store, message));
+    VARVE_THEN(error, schema_pragmas(store->db, store->path, true, message));
     return error == VARVE_OK && image_open(store->db, &store->image) != SQLITE_OK
                ? schema_error(store->db, store->path, "cannot prepare to write", message)
                : error;
@@ -405,9 +397,7 @@ int store_finish(struct store *store, store_progress progress, void *context, st
     }
     report(progress, context, 0);
     int error = store->is_private ? bulks_attach(store, message) : VARVE_OK;
-    if (error == VARVE_OK) {
-        error = writer_begin(store, message);
-    }
+    VARVE_THEN(error, writer_begin(store, message));
     if (error == VARVE_OK && schema_index(store->db, store->path, message) != VARVE_OK) {
         error = writer_fail(store, "cannot build indexes", message);
     }
@@ -418,23 +408,15 @@ int store_finish(struct store *store, store_progress progress, void *context, st
                                message);
     }
     report(progress, context, 1);
-    if (error == VARVE_OK) {
-        error = statistics_gather(store, message);
-    }
-    if (error == VARVE_OK) {
-        error = writer_execute(store,
-                               "DELETE FROM ring_position; DELETE FROM callsite_origin;"
-                               "DELETE FROM meta WHERE key IN ('" STORE_META_COMMITS "', '" STORE_META_TAKEN "');"
-                               "INSERT OR REPLACE INTO meta VALUES ('complete', 1);",
-                               message);
-    }
-    if (error == VARVE_OK) {
-        error = store_commit(store, NULL, 0, message);
-    }
+    VARVE_THEN(error, statistics_gather(store, message));
+    VARVE_THEN(error, writer_execute(store,
+                                     "DELETE FROM ring_position; DELETE FROM callsite_origin;"
+                                     "DELETE FROM meta WHERE key IN ('" STORE_META_COMMITS "', '" STORE_META_TAKEN "');"
+                                     "INSERT OR REPLACE INTO meta VALUES ('complete', 1);",
+                                     message));
+    VARVE_THEN(error, store_commit(store, NULL, 0, message));
     report(progress, context, 2);
-    if (error == VARVE_OK) {
-        error = wal_fold(store, message);
-    }
+    VARVE_THEN(error, wal_fold(store, message));
     if (error == VARVE_OK && store->drops_events) {
         /* Where there is no space for the smaller copy, the database stays as it is: large, and complete. */
         sqlite3_exec(store->db, "VACUUM main", NULL, NULL, NULL);
@@ -497,9 +479,7 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
     int64_t symbol_last = 0;
     bool is_empty = mode != STORE_RESUME;
     int error = mode == STORE_RESUME ? schema_verify(store->db, store->path, &is_empty, message) : VARVE_OK;
-    if (error == VARVE_OK) {
-        error = schema_pragmas(store->db, store->path, mode == STORE_CREATE_PRIVATE, message);
-    }
+    VARVE_THEN(error, schema_pragmas(store->db, store->path, mode == STORE_CREATE_PRIVATE, message));
     if (error == VARVE_OK && is_empty) {
         error = schema_create(store->db, store->path, message);
     }
@@ -507,12 +487,8 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
         error =
             schema_query(store->db, store->path, "SELECT value FROM meta WHERE key = 'complete'", &complete, message);
     }
-    if (error == VARVE_OK) {
-        error = schema_query(store->db, store->path, "SELECT max(seq) FROM event_row", &seq_last, message);
-    }
-    if (error == VARVE_OK) {
-        error = schema_query(store->db, store->path, "SELECT max(id) FROM symbol", &symbol_last, message);
-    }
+    VARVE_THEN(error, schema_query(store->db, store->path, "SELECT max(seq) FROM event_row", &seq_last, message));
+    VARVE_THEN(error, schema_query(store->db, store->path, "SELECT max(id) FROM symbol", &symbol_last, message));
     if (error == VARVE_OK && image_open(store->db, &store->image) != SQLITE_OK) {
         error = schema_error(store->db, store->path, "cannot prepare to write", message);
     }
@@ -555,12 +531,8 @@ int store_open(const char *path, enum store_mode mode, struct store **store_out,
     store->lock_fd = -1;
     schema_configure();
     int error = file_lock(store, mode, &is_new, message);
-    if (error == VARVE_OK) {
-        error = database_open(store, message);
-    }
-    if (error == VARVE_OK) {
-        error = database_begin(store, mode, message);
-    }
+    VARVE_THEN(error, database_open(store, message));
+    VARVE_THEN(error, database_begin(store, mode, message));
     if (error != VARVE_OK) {
         store_close(store);
         if (is_new) {

@@ -81,9 +81,7 @@ static int device_map(struct varve_alloc *alloc, struct expandable *segment, uin
         error = alloc->device->ops->vmm_create(alloc->device, segment->unit, &segment->handles[first + created]);
         created += error == VARVE_OK;
     }
-    if (error == VARVE_OK) {
-        error = device_map_units(alloc, segment, first, count);
-    }
+    VARVE_THEN(error, device_map_units(alloc, segment, first, count));
     if (error == VARVE_OK) {
         error = device_set_access(alloc, segment, first, count);
         if (error != VARVE_OK) {

@@ -204,9 +204,7 @@ int varve_alloc_enable_peer(struct varve_alloc *alloc, int peer)
         }
     }
     error = reserve_peer(alloc);
-    if (error == VARVE_OK) {
-        error = ops->peer_enable(alloc->device, peer);
-    }
+    VARVE_THEN(error, ops->peer_enable(alloc->device, peer));
     for (const struct expandable *segment = alloc->expandables; error == VARVE_OK && segment != NULL;
          segment = segment->next) {
         for (uint64_t i = 0; error == VARVE_OK && i < segment->bytes / segment->unit; i++) {

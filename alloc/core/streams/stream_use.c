@@ -137,9 +137,7 @@ static int event_insert(struct varve_alloc *alloc, struct block *block, uint64_t
     uint64_t event = 0;
     int error = queue != NULL ? queue_reserve(queue) : VARVE_ERROR_NO_MEMORY;
 
-    if (error == VARVE_OK) {
-        error = event_acquire(alloc, &event);
-    }
+    VARVE_THEN(error, event_acquire(alloc, &event));
     if (error != VARVE_OK) {
         return error;
     }
@@ -164,9 +162,7 @@ int stream_use_order(struct varve_alloc *alloc, uint64_t stream, uint64_t other)
         return error;
     }
     error = alloc->device->ops->event_record(alloc->device, event, other);
-    if (error == VARVE_OK) {
-        error = alloc->device->ops->stream_wait_event(alloc->device, stream, event);
-    }
+    VARVE_THEN(error, alloc->device->ops->stream_wait_event(alloc->device, stream, event));
     event_release(alloc, event); /* what was waited for is that record, whatever the event stands for later */
     return error;
 }

@@ -297,9 +297,7 @@ static int device_find(struct cuda_device *cuda, const struct varve_cuda_options
                                  "cuda: there is no CUDA device %d; this process sees %d, from 0 on", options->ordinal,
                                  count);
     }
-    if (result == CUDA_RESULT_SUCCESS) {
-        result = driver->device_get(&cuda->ordinal, options->ordinal);
-    }
+    VARVE_THEN(result, driver->device_get(&cuda->ordinal, options->ordinal));
     if (result == CUDA_RESULT_SUCCESS && options->shares) {
         result = driver->device_attribute(&shares, CUDA_ATTRIBUTE_SHARES_BY_FD, cuda->ordinal);
         cuda->shares = shares != 0;

@@ -187,9 +187,7 @@ static int driver_start(const struct cuda_driver *driver, struct varve_message *
                                  "cuda: the driver is for CUDA %d.%d; %d.%d is the oldest that will do", version / 1000,
                                  version % 1000 / 10, CUDA_VERSION_OLDEST / 1000, CUDA_VERSION_OLDEST % 1000 / 10);
     }
-    if (result == CUDA_RESULT_SUCCESS) {
-        result = driver->init(0);
-    }
+    VARVE_THEN(result, driver->init(0));
     if (result == CUDA_RESULT_SUCCESS) {
         return VARVE_OK;
     }
@@ -223,9 +221,7 @@ static void load_once(void)
         return;
     }
     loaded.error = functions_find(library, &loaded.driver, &loaded.message);
-    if (loaded.error == VARVE_OK) {
-        loaded.error = driver_start(&loaded.driver, &loaded.message);
-    }
+    VARVE_THEN(loaded.error, driver_start(&loaded.driver, &loaded.message));
 }
 
 int cuda_driver_load(const struct cuda_driver **driver_out, struct varve_message *message)

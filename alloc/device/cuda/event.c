@@ -91,10 +91,8 @@ int cuda_event_record(struct device_table *table, uint64_t event, uint64_t strea
     struct cuda_device *cuda = cuda_of_table(table);
     int error = cuda_capture_check(cuda, stream);
 
-    if (error == VARVE_OK) {
-        error = cuda_failed(cuda, cuda->driver->event_record(event_of(cuda, event), cuda_stream_of(stream)),
-                            "cuEventRecord on the stream %#llx", (unsigned long long)stream);
-    }
+    VARVE_THEN(error, cuda_failed(cuda, cuda->driver->event_record(event_of(cuda, event), cuda_stream_of(stream)),
+                                  "cuEventRecord on the stream %#llx", (unsigned long long)stream));
     return error == VARVE_OK ? 1 : error;
 }
 

@@ -153,12 +153,8 @@ static int pool_obtain(struct cuda_device *cuda, struct device_range *range, uin
     cuda_result result;
     int error = resources_pool_room(resources, range->bytes);
 
-    if (error == VARVE_OK) {
-        error = cuda_capture_check(cuda, stream);
-    }
-    if (error == VARVE_OK) {
-        error = pool_make(cuda);
-    }
+    VARVE_THEN(error, cuda_capture_check(cuda, stream));
+    VARVE_THEN(error, pool_make(cuda));
     if (error != VARVE_OK) {
         return error;
     }
@@ -200,11 +196,9 @@ static int pool_give_back(struct cuda_device *cuda, const struct device_range *r
 {
     int error = cuda_capture_check(cuda, stream);
 
-    if (error == VARVE_OK) {
-        error = cuda_failed(cuda, cuda->driver->pool_free(range->addr, cuda_stream_of(stream)),
-                            "cuMemFreeAsync of %llu bytes at %#llx", (unsigned long long)range->bytes,
-                            (unsigned long long)range->addr);
-    }
+    VARVE_THEN(error, cuda_failed(cuda, cuda->driver->pool_free(range->addr, cuda_stream_of(stream)),
+                                  "cuMemFreeAsync of %llu bytes at %#llx", (unsigned long long)range->bytes,
+                                  (unsigned long long)range->addr));
     if (error == VARVE_OK) {
         resources_pool_shrink(&cuda->table.resources, range->bytes);
     }

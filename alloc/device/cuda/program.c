@@ -106,9 +106,7 @@ static int launch_run(struct device_table *table, struct device_call *call)
     cuda_result result;
     int error = resources_stream_check(&table->resources, call->stream);
 
-    if (error == VARVE_OK) {
-        error = cuda_work_check(cuda, call->stream);
-    }
+    VARVE_THEN(error, cuda_work_check(cuda, call->stream));
     if (error != VARVE_OK) {
         return error;
     }

@@ -41,9 +41,7 @@ static int access_set(struct cuda_device *cuda, int peer, cuda_ordinal ordinal)
         result = CUDA_RESULT_SUCCESS;
     }
     error = cuda_failed(cuda, result, "cuCtxEnablePeerAccess of CUDA device %d to %d", ordinal, cuda->ordinal);
-    if (error == VARVE_OK) {
-        error = cuda_pool_set_access(cuda, ordinal);
-    }
+    VARVE_THEN(error, cuda_pool_set_access(cuda, ordinal));
     if (error == VARVE_OK) {
         cuda->has_peer[peer] = true;
     } else {
@@ -245,10 +243,8 @@ static int import_close(struct device_table *table, struct device_call *call)
         return VARVE_OK;
     }
     error = resources_range_find(&cuda->table.resources, DEVICE_RANGE_IMPORT, call->addr, 0, &range);
-    if (error == VARVE_OK) {
-        error = cuda_failed(cuda, cuda->driver->ipc_close(call->addr), "cuIpcCloseMemHandle of %#llx",
-                            (unsigned long long)call->addr);
-    }
+    VARVE_THEN(error, cuda_failed(cuda, cuda->driver->ipc_close(call->addr), "cuIpcCloseMemHandle of %#llx",
+                                  (unsigned long long)call->addr));
     if (error == VARVE_OK && --range->value == 0) {
         device_ranges_remove(&cuda->table.resources.space, range);
         resources_range_end(&cuda->table.resources, range);

@@ -51,12 +51,8 @@ static cuda_result describe(const struct cuda_driver *driver, uint64_t addr, int
     size_t bytes = 0;
     cuda_result result = driver->pointer_attribute(type_out, CUDA_POINTER_MEMORY_TYPE, addr);
 
-    if (result == CUDA_RESULT_SUCCESS) {
-        result = driver->pointer_attribute(ordinal_out, CUDA_POINTER_ORDINAL, addr);
-    }
-    if (result == CUDA_RESULT_SUCCESS) {
-        result = driver->memory_range(&base, &bytes, addr);
-    }
+    VARVE_THEN(result, driver->pointer_attribute(ordinal_out, CUDA_POINTER_ORDINAL, addr));
+    VARVE_THEN(result, driver->memory_range(&base, &bytes, addr));
     *end_out = base + bytes;
     return result;
 }

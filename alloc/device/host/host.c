@@ -237,9 +237,7 @@ static int check(struct device_table *table, struct device_call *call)
     struct host_device *host = host_of_table(table);
     int error = resources_check(&table->resources, call->out);
 
-    if (error == 0) {
-        error = device_ranges_check(&host->extents, "extents", call->out);
-    }
+    VARVE_THEN(error, device_ranges_check(&host->extents, "extents", call->out));
     error = error == 0 ? slots_check(&host->exports, "exports", call->out) : error;
     return error == 0 ? host_work_check(host, call->out) : error;
 }

@@ -190,9 +190,7 @@ static int import(struct device_table *table, struct device_call *call)
     error = exporter_open(host, &ticket, &fd);
     if (error == 0) {
         error = ticket_check(host, &ticket, fd);
-        if (error == 0) {
-            error = ticket_map(host, &ticket, fd, call->out);
-        }
+        VARVE_THEN(error, ticket_map(host, &ticket, fd, call->out));
         close(fd);
     }
     return error;

@@ -209,9 +209,7 @@ int varve_sim_check(const struct varve_device *device, struct varve_message *mes
 
     pthread_mutex_lock(&sim->table.mutex);
     error = resources_check(&sim->table.resources, message);
-    if (error == 0) {
-        error = sim_pool_check(sim, message);
-    }
+    VARVE_THEN(error, sim_pool_check(sim, message));
     pthread_mutex_unlock(&sim->table.mutex);
     return error;
 }

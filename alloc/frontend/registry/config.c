@@ -107,11 +107,7 @@ int frontend_config_read(const char *prefix, const char *alloc_variable, struct 
 
     *config_out = (struct frontend_config){0};
     error = read_kind(prefix, config_out, message);
-    if (error == VARVE_OK) {
-        error = read_limit(prefix, config_out, message);
-    }
-    if (error == VARVE_OK) {
-        error = read_policy(prefix, config_out, message);
-    }
+    VARVE_THEN(error, read_limit(prefix, config_out, message));
+    VARVE_THEN(error, read_policy(prefix, config_out, message));
     return error == VARVE_OK ? read_alloc(alloc_variable, config_out, message) : error;
 }

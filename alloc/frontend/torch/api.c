@@ -109,9 +109,7 @@ int varve_torch_set_memory_fraction(int ordinal, double fraction)
     struct frontend_device *device;
     int error = registry_get(ordinal, &device, registry_message());
 
-    if (error == VARVE_OK) {
-        error = varve_alloc_set_memory_fraction(device->alloc, fraction);
-    }
+    VARVE_THEN(error, varve_alloc_set_memory_fraction(device->alloc, fraction));
     if (error == VARVE_ERROR_INVALID && device != NULL) {
         varve_message_set(registry_message(), error, "a fraction of %g; it must be above 0, and 1 at most", fraction);
     }

@@ -124,9 +124,7 @@ static int gather(struct gathered *all, struct frontend_device *device)
 
     varve_alloc_free_mutex_lock(device->alloc);
     error = varve_alloc_snapshot(device->alloc, &part);
-    if (error == VARVE_OK) {
-        error = make_room(all, &part, device->history.count);
-    }
+    VARVE_THEN(error, make_room(all, &part, device->history.count));
     if (error == VARVE_OK) {
         add_segments(all, &part, device->ordinal);
         add_events(all, &device->history, device->ordinal);

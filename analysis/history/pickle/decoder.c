@@ -700,9 +700,7 @@ int pickle_run(struct pickle *pickle, struct pickle_value *root_out)
     struct input_stream *input = pickle->input;
     int error = refill(pickle);
 
-    if (error == VARVE_OK) {
-        error = check_beginning(pickle);
-    }
+    VARVE_THEN(error, check_beginning(pickle));
     while (error == VARVE_OK && !pickle->is_stopped) {
         const struct opcode *opcode;
 
@@ -719,9 +717,7 @@ int pickle_run(struct pickle *pickle, struct pickle_value *root_out)
                     ? opcode->run(pickle)
                     : pickle_fail(pickle, pickle->offset, "0x%02x is no opcode of a pickle", pickle->opcode);
     }
-    if (error == VARVE_OK) {
-        error = check_end(pickle);
-    }
+    VARVE_THEN(error, check_end(pickle));
     if (error == VARVE_OK) {
         assert(pickle->height == 1);
         *root_out = pickle->stack[0];

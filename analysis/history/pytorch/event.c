@@ -138,10 +138,8 @@ int event_take(struct snapshot_reader *reader, size_t device_index, struct pickl
     for (uint32_t i = 0; i + 1 < object->count && error == VARVE_OK; i += 2) {
         error = take_field(reader, object->items[i], object->items[i + 1], &parts);
     }
-    if (error == VARVE_OK) {
-        error = object->is_replaced ? field_fail(reader, value.offset, "is a frame of its own stack")
-                                    : check_parts(reader, value.offset, &parts);
-    }
+    VARVE_THEN(error, object->is_replaced ? field_fail(reader, value.offset, "is a frame of its own stack")
+                                          : check_parts(reader, value.offset, &parts));
     if (error != VARVE_OK) {
         return error;
     }

@@ -262,10 +262,8 @@ int segment_take(struct snapshot_reader *reader, struct pickle_value value)
     for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
         error = take_segment_field(reader, object->items[i], object->items[i + 1], &parts);
     }
-    if (error == VARVE_OK) {
-        error = object->is_replaced ? field_fail(reader, value.offset, "is a frame of its own stack")
-                                    : check_segment(reader, value.offset, &parts);
-    }
+    VARVE_THEN(error, object->is_replaced ? field_fail(reader, value.offset, "is a frame of its own stack")
+                                          : check_segment(reader, value.offset, &parts));
     if (error == VARVE_OK) {
         struct history_device *device = history_device(reader->history, parts.device);
 

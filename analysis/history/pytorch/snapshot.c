@@ -384,9 +384,7 @@ int history_read_pytorch_stream(struct input_stream *input, struct history **his
 
     pickle_init(&reader.pickle, input, &sink, words, progress, message);
     error = pickle_run(&reader.pickle, &root);
-    if (error == VARVE_OK) {
-        error = check_root(&reader, root);
-    }
+    VARVE_THEN(error, check_root(&reader, root));
     pickle_close(&reader.pickle);
     input_stream_close(input);
     free(reader.frames);

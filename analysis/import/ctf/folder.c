@@ -155,9 +155,7 @@ static int trace_add(struct ctf_folder *folder, const char *path, struct varve_m
     int error = files_check(path, &streams, message);
 
     snprintf(index, sizeof(index), "%s/index", path);
-    if (error == VARVE_OK) {
-        error = files_check(index, &indexes, message);
-    }
+    VARVE_THEN(error, files_check(index, &indexes, message));
     if (error == VARVE_OK && streams > 0) {
         folder->traces = memory_resize(folder->traces, (folder->count + 1) * sizeof(folder->traces[0]));
         folder->traces[folder->count++] = memory_copy_text(path);

@@ -455,9 +455,7 @@ int ctf_import(const char *folder, const char *database_path, bool replace, stru
         return VARVE_ERROR_UNSUPPORTED;
     }
     error = ctf_folder_open(folder, &traces, message);
-    if (error == VARVE_OK) {
-        error = varve_publish_folder_make(database_path, replace, scratch, sizeof(scratch), message);
-    }
+    VARVE_THEN(error, varve_publish_folder_make(database_path, replace, scratch, sizeof(scratch), message));
     if (error != VARVE_OK) {
         ctf_folder_close(&traces);
         return error;
@@ -498,9 +496,7 @@ int ctf_each_number(const char *folder,
         error = run_begin(&run, arguments.items, message);
         arguments_free(&arguments);
     }
-    if (error == VARVE_OK) {
-        error = run_error(&run, folder, message);
-    }
+    VARVE_THEN(error, run_error(&run, folder, message));
     for (const char *at = error == VARVE_OK && run.output != NULL ? run.output : ""; *at != '\0';
          at += *at == '\n' ? 1 : 0) {
         unsigned process;

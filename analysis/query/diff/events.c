@@ -658,10 +658,8 @@ int diff_events_compare(struct diff *diff, struct progress *progress, struct var
         result = report_require_events(diff->traces[side].database, message);
         result = result == VARVE_OK ? database_error(diff->traces[side].database, message) : result;
     }
-    if (result == VARVE_OK) {
-        result = database_open_two(database_path(diff->traces[DIFF_A].database),
-                                   database_path(diff->traces[DIFF_B].database), &two, message);
-    }
+    VARVE_THEN(result, database_open_two(database_path(diff->traces[DIFF_A].database),
+                                         database_path(diff->traces[DIFF_B].database), &two, message));
     if (result != VARVE_OK) {
         return result;
     }

@@ -70,9 +70,8 @@ int leak_list_load(struct leak_list *list, struct database *database, const stru
         selection_make(&selection, database, query->domain != NULL ? query->domain : "heap", query->pid, message);
 
     *list = (struct leak_list){0};
-    if (error == VARVE_OK) {
-        error = leak_moment_make(&list->moment, database, query->at, query->from, query->to, query->pid, message);
-    }
+    VARVE_THEN(error,
+               leak_moment_make(&list->moment, database, query->at, query->from, query->to, query->pid, message));
     if (error != VARVE_OK) {
         return error;
     }

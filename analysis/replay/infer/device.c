@@ -149,9 +149,7 @@ int replay_infer_device(const struct history *history, unsigned index, const cha
     derives_pools =
         inferred->hints.derives_pools || names_pools(&inferred->trace) || replay_pools_are_named(&inferred->trace);
     result = replay_scan(&inferred->trace, &inferred->scan, message);
-    if (result == VARVE_OK) {
-        result = check_reserved(&inferred->scan, capacity, message);
-    }
+    VARVE_THEN(result, check_reserved(&inferred->scan, capacity, message));
     inferred->total = total_of(inferred, capacity);
     if (result == VARVE_OK && inferred->scan.has_maps && inferred->scan.reserved_start <= 0 && follow) {
         bound_total_by_maps(history, inferred);

@@ -126,9 +126,7 @@ static void batch_enqueue(const struct elements_loop *loop, char *const *data, c
     gemm.out_stride = loop->strides[0][last] / bytes;
     gemm.strides[0] = loop->strides[2][last] / bytes;
     gemm.strides[1] = loop->strides[1][last] / bytes;
-    if (product->error == VARVE_OK) {
-        product->error = cublas_run(product->work->gpu, &gemm, product->work->stream, product->work->message);
-    }
+    VARVE_THEN(product->error, cublas_run(product->work->gpu, &gemm, product->work->stream, product->work->message));
 }
 
 /* A loop whose last axis is one that cuBLAS walks itself; else one of size 1. */
@@ -197,9 +195,7 @@ static int run(struct product *product)
     for (unsigned i = 1; i < OPERANDS && is_for_cublas && error == VARVE_OK; i++) {
         error = input_prepare(product, i);
     }
-    if (error == VARVE_OK) {
-        error = batch_of(product);
-    }
+    VARVE_THEN(error, batch_of(product));
     if (error != VARVE_OK) {
         return error;
     }

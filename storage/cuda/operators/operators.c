@@ -49,10 +49,8 @@ int work_array(const struct gpu_work *work, const struct varve_array *like, stru
 
     *array_out = (struct varve_array){.dtype = like->dtype};
     error = varve_geometry_contiguous(geometry->ndim, geometry->shape, &array_out->geometry, work->message);
-    if (error == VARVE_OK) {
-        error = work_allocate(work, (uint64_t)varve_geometry_count(geometry) * varve_dtype_bytes(like->dtype),
-                              allocation_out);
-    }
+    VARVE_THEN(error, work_allocate(work, (uint64_t)varve_geometry_count(geometry) * varve_dtype_bytes(like->dtype),
+                                    allocation_out));
     if (error == VARVE_OK) {
         array_out->data = (void *)(uintptr_t)varve_allocation_addr(*allocation_out);
     }
@@ -131,9 +129,7 @@ int gpu_operation(struct gpu *gpu, struct varve_alloc *alloc, const struct opera
         return error;
     }
     error = run_directly(&work, &detour);
-    if (error == VARVE_OK) {
-        error = gpu_copy(gpu, &operation->out, &detour.out, stream, message);
-    }
+    VARVE_THEN(error, gpu_copy(gpu, &operation->out, &detour.out, stream, message));
     varve_alloc_free(alloc, allocation, NULL);
     return error;
 }

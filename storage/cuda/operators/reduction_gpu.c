@@ -218,9 +218,7 @@ static int run(struct reduction *reduction)
     }
     reduction->launch.parts_addr = varve_allocation_addr(allocation);
     error = run_parts(reduction);
-    if (error == VARVE_OK) {
-        error = merge_parts(reduction, reduction->launch.parts_addr);
-    }
+    VARVE_THEN(error, merge_parts(reduction, reduction->launch.parts_addr));
     varve_alloc_free(work->alloc, allocation, NULL);
     return error;
 }

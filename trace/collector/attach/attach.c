@@ -66,12 +66,8 @@ int attach_check(struct attach *attach, int32_t pid, const char *library, struct
     attach->detach_at = symbols_file_function(attach->library, ATTACH_FUNCTION_DETACH);
     attach->release_at = symbols_file_function(attach->library, ATTACH_FUNCTION_RELEASE);
     error = target_open(&attach->target, pid, message);
-    if (error == VARVE_OK) {
-        error = check_unrecorded(&attach->target, message);
-    }
-    if (error == VARVE_OK) {
-        error = check_library(attach, message);
-    }
+    VARVE_THEN(error, check_unrecorded(&attach->target, message));
+    VARVE_THEN(error, check_library(attach, message));
     return error;
 }
 
@@ -125,9 +121,7 @@ int attach_start(struct attach *attach, const char *directory, struct varve_mess
     }
     if (attach->target.is_recorded) {
         error = call_loaded(&attach->target, &hooks_out, message);
-        if (error == VARVE_OK) {
-            error = call_loaded(&attach->target, &memory_back, message);
-        }
+        VARVE_THEN(error, call_loaded(&attach->target, &memory_back, message));
     }
     if (error == VARVE_OK) {
         error = call(&attach->target, &wanted, &result, message);
@@ -143,9 +137,7 @@ static int call_in(int32_t pid, const struct inject_call *wanted, struct varve_m
 
     if (target != NULL) {
         error = target_open(target, pid, message);
-        if (error == VARVE_OK) {
-            error = call_loaded(target, wanted, message);
-        }
+        VARVE_THEN(error, call_loaded(target, wanted, message));
         free(target);
     }
     return error;

@@ -269,15 +269,9 @@ int target_open(struct target *target, int32_t pid, struct varve_message *messag
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "no such process: %d", pid);
     }
     error = check_status(pid, status, message);
-    if (error == VARVE_OK) {
-        error = check_program(pid, message);
-    }
-    if (error == VARVE_OK) {
-        error = check_root(pid, message);
-    }
-    if (error == VARVE_OK) {
-        error = read_maps(target, message);
-    }
+    VARVE_THEN(error, check_program(pid, message));
+    VARVE_THEN(error, check_root(pid, message));
+    VARVE_THEN(error, read_maps(target, message));
     if (error == VARVE_OK) {
         target->is_recorded = session_mapped_find(pid, &target->recording);
         read_command(target);

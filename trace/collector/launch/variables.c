@@ -86,13 +86,9 @@ static int add_torch(struct record_variables *variables, const struct varve_coll
     } else if (error == VARVE_OK) {
         error = require(options->torch_path, "libvarve-torch.so", message);
     }
-    if (error == VARVE_OK) {
-        error = add_python(variables, options->python_path, observes ? "observe" : "allocate", message);
-    }
-    if (error == VARVE_OK) {
-        error = add(variables, message, observes ? "VARVE_TORCH_HISTORY" : "VARVE_TORCH_LIBRARY",
-                    observes ? history : options->torch_path, "");
-    }
+    VARVE_THEN(error, add_python(variables, options->python_path, observes ? "observe" : "allocate", message));
+    VARVE_THEN(error, add(variables, message, observes ? "VARVE_TORCH_HISTORY" : "VARVE_TORCH_LIBRARY",
+                          observes ? history : options->torch_path, ""));
     return error;
 }
 
@@ -108,9 +104,7 @@ int record_variables_make(struct record_variables *variables, const struct varve
     }
     if (error == VARVE_OK && options->cupti) {
         error = require(options->cupti_path, "libvarve-cupti.so", message);
-        if (error == VARVE_OK) {
-            error = add(variables, message, "CUDA_INJECTION64_PATH", options->cupti_path, "");
-        }
+        VARVE_THEN(error, add(variables, message, "CUDA_INJECTION64_PATH", options->cupti_path, ""));
         /* PyTorch's own profiler wants CUPTI too: our Python part gives it up for that, where there is one */
         if (error == VARVE_OK && options->torch == VARVE_TORCH_OFF && options->python_path != NULL &&
             access(options->python_path, R_OK) == 0) {

@@ -465,15 +465,11 @@ static int channels_make(struct lttng_recording *session)
     }
     error = channel_make(session, handle, "varve", session->buffers.sub_buffer_bytes, session->buffers.sub_buffers,
                          session->may_block);
-    if (error == VARVE_OK) {
-        error = channel_make(session, handle, "varve_meta", META_SUB_BUFFER_BYTES, META_SUB_BUFFERS, true);
-    }
+    VARVE_THEN(error, channel_make(session, handle, "varve_meta", META_SUB_BUFFER_BYTES, META_SUB_BUFFERS, true));
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && error == VARVE_OK; i++) {
         error = event_enable(session, handle, "varve", names[i]);
     }
-    if (error == VARVE_OK) {
-        error = event_enable(session, handle, "varve_meta", "meta_*");
-    }
+    VARVE_THEN(error, event_enable(session, handle, "varve_meta", "meta_*"));
     ctl.lttng_destroy_handle(handle);
     return error;
 }

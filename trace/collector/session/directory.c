@@ -417,15 +417,9 @@ int session_directory_create(struct session_directory *directory, const char *da
         return error;
     }
     error = lock_owner(directory, true, message);
-    if (error == VARVE_OK) {
-        error = write_owner(directory, message);
-    }
-    if (error == VARVE_OK) {
-        error = make_ring_folder(directory, message);
-    }
-    if (error == VARVE_OK) {
-        error = map_session(directory, true, message);
-    }
+    VARVE_THEN(error, write_owner(directory, message));
+    VARVE_THEN(error, make_ring_folder(directory, message));
+    VARVE_THEN(error, map_session(directory, true, message));
     if (error != VARVE_OK) {
         session_directory_remove(directory);
         return error;
@@ -590,9 +584,7 @@ static int adopt(struct session_directory *directory, struct varve_message *mess
         error = lock_owner(directory, false, message);
         error = error == VARVE_ERROR_FORMAT ? refuse(directory, "it was not made by varve record", message) : error;
     }
-    if (error == VARVE_OK) {
-        error = open_rings(directory, message);
-    }
+    VARVE_THEN(error, open_rings(directory, message));
     if (error == VARVE_OK && directory->rings_fd >= 0) {
         error = check_entries(directory, directory->rings_fd, &has_data, message);
     }
@@ -644,9 +636,7 @@ int session_directory_look(struct session_directory *directory, const char *path
         }
         session_descriptor_close(&directory->owner_fd);
     }
-    if (error == VARVE_OK) {
-        error = open_rings(directory, message);
-    }
+    VARVE_THEN(error, open_rings(directory, message));
     if (error != VARVE_OK) {
         session_directory_close(directory);
     }

@@ -158,9 +158,7 @@ static int choose_processes(struct rebuild_end *end, struct varve_message *messa
             by_number[number] = NULL; /* nothing is known of it but that it was there */
         }
     }
-    if (error == VARVE_OK) {
-        error = note_replaced(by_number, limit);
-    }
+    VARVE_THEN(error, note_replaced(by_number, limit));
     return error == VARVE_OK ? VARVE_OK : rebuild_no_memory(message);
 }
 
@@ -230,12 +228,8 @@ static int prepare(struct rebuild_end *end, struct varve_message *message)
     struct varve_rebuild *rebuild = end->rebuild;
     int error = rebuild_rings_measure(rebuild, message);
 
-    if (error == VARVE_OK) {
-        error = choose_processes(end, message);
-    }
-    if (error == VARVE_OK) {
-        error = order_rings(end, message);
-    }
+    VARVE_THEN(error, choose_processes(end, message));
+    VARVE_THEN(error, order_rings(end, message));
     if (error == VARVE_OK && end->rows == 0 && !rebuild->has_trace_id) { /* a recording may be empty */
         error = varve_message_set(message, VARVE_ERROR_FORMAT, "%.300s: there is no event for it", rebuild->path);
     }
@@ -523,12 +517,8 @@ static int merge_until(const struct rebuild_end *end, uint64_t watermark, struct
             error = VARVE_OK; /* the store wants a commit; if the disk is full, that will say so */
         }
         forget_spills(collector);
-        if (error == VARVE_OK) {
-            error = collector_commit(collector, message);
-        }
-        if (error == VARVE_OK) {
-            error = close_processes(end);
-        }
+        VARVE_THEN(error, collector_commit(collector, message));
+        VARVE_THEN(error, close_processes(end));
         if (end->progress != NULL) {
             end->progress(end->progress_context, "writing events", collector->seq, end->rows);
         }
@@ -575,9 +565,7 @@ static int feed_collector(const struct rebuild_end *end, struct varve_message *m
     if (error == VARVE_OK) {
         error = show_processes(end, end->number_limit - 1, message); /* those without rings */
     }
-    if (error == VARVE_OK) {
-        error = close_processes(end);
-    }
+    VARVE_THEN(error, close_processes(end));
     if (error == VARVE_OK && end->collector->reader_count > 0) {
         error =
             varve_message_set(message, VARVE_ERROR_IO, "%s: holds records that cannot be read", end->rebuild->folder);
@@ -591,18 +579,12 @@ static int collect(struct rebuild_end *end, struct varve_message *message)
 {
     int error = collector_begin(end, message);
 
-    if (error == VARVE_OK) {
-        error = set_clock(end);
-    }
-    if (error == VARVE_OK) {
-        error = store_meta(end);
-    }
+    VARVE_THEN(error, set_clock(end));
+    VARVE_THEN(error, store_meta(end));
     if (error != VARVE_OK && message->text[0] == '\0') {
         varve_message_set(message, error, "%.300s: cannot be written: %s", end->rebuild->path, varve_strerror(error));
     }
-    if (error == VARVE_OK) {
-        error = feed_collector(end, message);
-    }
+    VARVE_THEN(error, feed_collector(end, message));
     return error == VARVE_OK ? collector_finish(end->collector, end->progress, end->progress_context, message) : error;
 }
 
@@ -632,22 +614,16 @@ static int finish(struct rebuild_end *end, struct varve_collect_result *result, 
     struct varve_rebuild *rebuild = end->rebuild;
     int error = prepare(end, message);
 
-    if (error == VARVE_OK) {
-        error = varve_rebuild_stat(rebuild, "records_missing", true, end->missing);
-    }
+    VARVE_THEN(error, varve_rebuild_stat(rebuild, "records_missing", true, end->missing));
     if (error == VARVE_OK && end->left_out > 0) {
         error = varve_rebuild_stat(rebuild, "records_of_others", false, end->left_out);
     }
     if (error == VARVE_OK && rebuild->damaged > 0) {
         error = varve_rebuild_stat(rebuild, "records_damaged", true, rebuild->damaged);
     }
-    if (error == VARVE_OK) {
-        error = collect(end, message);
-    }
+    VARVE_THEN(error, collect(end, message));
     collector_end(end, result);
-    if (error == VARVE_OK) {
-        error = publish_file(rebuild->folder, rebuild->path, rebuild->may_replace, message);
-    }
+    VARVE_THEN(error, publish_file(rebuild->folder, rebuild->path, rebuild->may_replace, message));
     return error;
 }
 

@@ -68,9 +68,7 @@ int derive_device_prepare(struct derive *derive, struct derive_process *process,
                                  event->device);
     }
     int error = scratch_reserve(&derive->scratch, 1, message);
-    if (error == VARVE_OK) {
-        error = derive_blocks_reserve(derive, message);
-    }
+    VARVE_THEN(error, derive_blocks_reserve(derive, message));
     if (error == VARVE_OK && keyframes->next_seq == UINT64_MAX && derive->forgets_from == 0) {
         keyframes->next_seq = 0; /* the first allocator of the trace */
     }

@@ -272,9 +272,7 @@ static int device_event_derive(struct derive *derive, struct event *event, struc
         return error == VARVE_OK ? derive_block(&step, message) : error;
     }
     error = calls_reserve(derive, event, message);
-    if (error == VARVE_OK) {
-        error = derive_api(&step, message);
-    }
+    VARVE_THEN(error, derive_api(&step, message));
     if (error == VARVE_OK) {
         calls_count(derive, event);
     }
@@ -509,12 +507,8 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "address index of process %u", process_id);
     }
     int error = ranges_each(&process->ranges, walk_range, &walk);
-    if (error == VARVE_OK) {
-        error = walk_addresses(&walk, &process->live, DOMAIN_HEAP);
-    }
-    if (error == VARVE_OK) {
-        error = walk_addresses(&walk, &process->python, DOMAIN_PYTHON);
-    }
+    VARVE_THEN(error, walk_addresses(&walk, &process->live, DOMAIN_HEAP));
+    VARVE_THEN(error, walk_addresses(&walk, &process->python, DOMAIN_PYTHON));
     if (error != VARVE_OK) {
         return varve_message_set(message, error,
                                  "process %u: allocation %llu is in the address index, but its row differs", process_id,
@@ -539,9 +533,7 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
             error = derive_device_check(derive, process, i, message);
         }
     }
-    if (error == VARVE_OK) {
-        error = derive_storages_check(derive, process_id, message);
-    }
+    VARVE_THEN(error, derive_storages_check(derive, process_id, message));
     return error == VARVE_OK ? derive_api_check(derive, process_id, message) : error;
 }
 
@@ -568,9 +560,7 @@ int derive_check(const struct derive *derive, struct varve_message *message)
             error = process_check(derive, (uint32_t)i, message);
         }
     }
-    if (error == VARVE_OK) {
-        error = derive_remat_check(derive, message);
-    }
+    VARVE_THEN(error, derive_remat_check(derive, message));
     for (unsigned i = 0; i < SLOT_LIMIT && error == VARVE_OK; i++) {
         error = totals_check(&derive->domains[i], derive->processes, derive->process_limit, i, message);
     }

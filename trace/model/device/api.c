@@ -234,9 +234,7 @@ static int row_event(struct api_step *api, struct varve_message *message)
     if (domain != 0 && ((opens(event->kind) && api_makes_row(event)) || has_failed)) {
         error = api_slot_use(api, domain, message);
     }
-    if (error == VARVE_OK) {
-        error = api_reserve(api, message);
-    }
+    VARVE_THEN(error, api_reserve(api, message));
     if (error != VARVE_OK) {
         return error;
     }

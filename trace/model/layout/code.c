@@ -265,12 +265,8 @@ int varve_layout_decode(struct varve_layout *layout, const void *bytes, size_t c
     layout->has_merge_events = flags & FLAG_MERGES;
     layout->has_cut = flags & FLAG_CUT;
     int error = get_segments(layout, &decoder);
-    if (error == VARVE_OK) {
-        error = get_blocks(layout, &decoder);
-    }
-    if (error == VARVE_OK) {
-        error = get_unmapped(layout, &decoder);
-    }
+    VARVE_THEN(error, get_blocks(layout, &decoder));
+    VARVE_THEN(error, get_unmapped(layout, &decoder));
     /* Slots that were free in the writer come back as segments without memory. */
     layout_segments_tidy(layout);
     return error == VARVE_OK && decoder.left > 0 ? VARVE_ERROR_CORRUPT : error;

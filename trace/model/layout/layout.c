@@ -762,9 +762,7 @@ int layout_check(const struct varve_layout *layout)
         return VARVE_ERROR_NO_MEMORY;
     }
     int error = ranges_check(&layout->ranges) && ranges_check(&layout->unmapped) ? VARVE_OK : VARVE_ERROR_CORRUPT;
-    if (error == VARVE_OK) {
-        error = ranges_each(&layout->ranges, walk_range, &walk);
-    }
+    VARVE_THEN(error, ranges_each(&layout->ranges, walk_range, &walk));
     for (uint32_t i = 0; i < layout->segment_limit && error == VARVE_OK; i++) {
         error = layout->segments[i].mapped == walk.mapped[i] ? VARVE_OK : VARVE_ERROR_CORRUPT;
     }

@@ -205,9 +205,7 @@ cupti_result cupti_activity_begin(struct cupti_recorder *recorder)
     }
     activity.memory = (uint8_t *)memory;
     result = functions->activity_callbacks(requested, completed);
-    if (result == CUPTI_RESULT_SUCCESS) {
-        result = functions->activity_enable(CUPTI_ACTIVITY_MEMORY);
-    }
+    VARVE_THEN(result, functions->activity_enable(CUPTI_ACTIVITY_MEMORY));
     if (result == CUPTI_RESULT_SUCCESS) {
         result = functions->activity_enable(CUPTI_ACTIVITY_POOL);
         __atomic_store_n(&recorder->has_activity, true, __ATOMIC_RELEASE);

@@ -82,26 +82,14 @@ int callsites_finish(struct callsites *callsites, struct store *store, store_pro
 {
     int result = callsites_hurry(callsites, message);
 
-    if (result == VARVE_OK) {
-        result = output_wait(callsites, progress, context);
-    }
-    if (result == VARVE_OK) {
-        result = callsites->output->is_streamed ? store_symbols_begin(store, message)
-                                                : store_callsites_begin(store, message);
-    }
-    if (result == VARVE_OK) {
-        result = write_modules(callsites, store);
-    }
-    if (result == VARVE_OK) {
-        result = callsites->output->is_joined ? join_write(callsites, store)
-                                              : write_all(callsites, store, progress, context);
-    }
-    if (result == VARVE_OK) {
-        result = write_errors(callsites, store);
-    }
-    if (result == VARVE_OK) {
-        result = store_commit(store, NULL, 0, message);
-    }
+    VARVE_THEN(result, output_wait(callsites, progress, context));
+    VARVE_THEN(result, callsites->output->is_streamed ? store_symbols_begin(store, message)
+                                                      : store_callsites_begin(store, message));
+    VARVE_THEN(result, write_modules(callsites, store));
+    VARVE_THEN(result, callsites->output->is_joined ? join_write(callsites, store)
+                                                    : write_all(callsites, store, progress, context));
+    VARVE_THEN(result, write_errors(callsites, store));
+    VARVE_THEN(result, store_commit(store, NULL, 0, message));
     if (result != VARVE_OK) {
         return varve_message_set(message, result, "call sites could not be written: %s", varve_strerror(result));
     }

@@ -120,9 +120,7 @@ static int join_run(struct join *join)
     callsites_merge_forget(&output->merge); /* lines are enough */
     join->above = calloc((size_t)output->merge.line_count + 1, sizeof(*join->above));
     error = join->above != NULL ? callsites_merge_extend(&join->kept) : VARVE_ERROR_NO_MEMORY;
-    if (error == VARVE_OK) {
-        error = keep_stacks(join);
-    }
+    VARVE_THEN(error, keep_stacks(join));
     if (error == VARVE_OK) {
         join->groups = calloc((size_t)join->kept.line_count + 1, sizeof(*join->groups));
         error = join->groups != NULL ? join_all(join) : VARVE_ERROR_NO_MEMORY;
@@ -212,9 +210,7 @@ int join_write(const struct callsites *callsites, struct store *store)
     uint32_t *symbols = calloc((size_t)resolver_symbol_count(output->resolver) + 2, sizeof(*symbols));
     int error = symbols != NULL ? write_used_symbols(callsites, store, symbols) : VARVE_ERROR_NO_MEMORY;
 
-    if (error == VARVE_OK) {
-        error = write_rows(callsites, store, symbols);
-    }
+    VARVE_THEN(error, write_rows(callsites, store, symbols));
     if (error == VARVE_OK && output->joined_count > 0) {
         error = store_stat(store, CALLSITES_STAT_JOINED, -1, "info", "sites", output->joined_count);
     }
@@ -243,15 +239,9 @@ int callsites_join(struct callsites *callsites, const uint8_t *sizes, uint32_t *
     for (uint32_t id = 0; id <= callsites->stacks.count; id++) {
         joined[id] = id;
     }
-    if (error == VARVE_OK) {
-        error = output_wait(callsites, progress, context);
-    }
-    if (error == VARVE_OK) {
-        error = output_merge_rest(callsites, progress, context);
-    }
-    if (error == VARVE_OK) {
-        error = join_run(&join);
-    }
+    VARVE_THEN(error, output_wait(callsites, progress, context));
+    VARVE_THEN(error, output_merge_rest(callsites, progress, context));
+    VARVE_THEN(error, join_run(&join));
     return error == VARVE_OK
                ? VARVE_OK
                : varve_message_set(message, error, "call sites could not be put together: %s", varve_strerror(error));

@@ -267,9 +267,7 @@ int callsites_hurry(struct callsites *callsites, struct varve_message *message)
     int error = output_open(callsites, message);
     struct callsites_output *output = callsites->output;
 
-    if (error == VARVE_OK) {
-        error = output->error;
-    }
+    VARVE_THEN(error, output->error);
     if (error == VARVE_OK && !output->is_hurrying) {
         error = resolver_hurry(output->resolver, callsites, &output->resolved);
         output->is_hurrying = error == VARVE_OK;

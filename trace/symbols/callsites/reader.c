@@ -928,15 +928,11 @@ int callsites_resume(struct callsites *callsites, struct store *store, struct va
         }
     }
     result = store_each_callsite_origin(store, take_origin, &origins, message);
-    if (result == VARVE_OK) {
-        result = store_each_stat(store, CALLSITES_STAT_UNKNOWN, take_unknown, callsites, message);
-    }
+    VARVE_THEN(result, store_each_stat(store, CALLSITES_STAT_UNKNOWN, take_unknown, callsites, message));
     if (result == VARVE_ERROR_CORRUPT) {
         result = varve_message_set(message, result, "too many call sites in callsite_origin");
     }
-    if (result == VARVE_OK) {
-        result = renumber(callsites, &origins, message);
-    }
+    VARVE_THEN(result, renumber(callsites, &origins, message));
     free(origins.rows);
     return result;
 }

@@ -516,9 +516,7 @@ int resolver_open(struct resolver **resolver_out, struct varve_message *message)
         return VARVE_ERROR_NO_MEMORY;
     }
     error = varve_plumbing_open(&resolver->plumbing);
-    if (error == VARVE_OK) {
-        error = symbols_open(&resolver->symbols, message);
-    }
+    VARVE_THEN(error, symbols_open(&resolver->symbols, message));
     if (error != VARVE_OK) {
         varve_plumbing_close(resolver->plumbing);
         free(resolver);
@@ -605,9 +603,7 @@ int resolver_hurry(struct resolver *resolver, const struct callsites *callsites,
     end_thread(resolver);
     resolver->must_end = false;
     error = resolver->is_numbered ? batch_take(resolver, resolved) : resolver->error;
-    if (error == VARVE_OK) {
-        error = batch_extend(resolver, callsites);
-    }
+    VARVE_THEN(error, batch_extend(resolver, callsites));
     if (error == VARVE_OK && !begin_thread(resolver, run_at_once)) {
         run_batch(resolver);
     }

@@ -348,9 +348,7 @@ int ctf_sink_consume(bt_self_component_sink *self)
         return BT_COMPONENT_CLASS_SINK_CONSUME_METHOD_STATUS_ERROR;
     }
     for (uint64_t i = 0; i < count; i++) {
-        if (error == VARVE_OK) {
-            error = message_take(sink, messages[i]);
-        }
+        VARVE_THEN(error, message_take(sink, messages[i]));
         bt_message_put_ref(messages[i]);
     }
     if (error != VARVE_OK) {
