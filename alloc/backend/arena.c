@@ -114,7 +114,6 @@ static bool is_empty(const struct superblock *superblock)
 static int arena_reserve(struct arena *arena, uint32_t count)
 {
     uint32_t capacity = arena->capacity > 0 ? arena->capacity : 16;
-    struct entry *grown;
 
     if (count <= arena->capacity) {
         return VARVE_OK;
@@ -122,7 +121,7 @@ static int arena_reserve(struct arena *arena, uint32_t count)
     while (capacity < count) {
         capacity *= 2;
     }
-    grown = realloc(arena->entries, capacity * sizeof(*grown));
+    struct entry *grown = realloc(arena->entries, capacity * sizeof(*grown));
     if (grown == NULL) {
         return VARVE_ERROR_FULL;
     }
@@ -155,10 +154,8 @@ static uint32_t arena_find(const struct arena *arena, const struct superblock *s
 
 static void arena_insert(struct arena *arena, struct superblock *superblock)
 {
-    uint32_t at;
-
     assert(arena != NULL && arena->count < arena->capacity);
-    at = arena_find(arena, superblock);
+    uint32_t at = arena_find(arena, superblock);
     memmove(&arena->entries[at + 1], &arena->entries[at], (arena->count - at) * sizeof(arena->entries[0]));
     arena->entries[at] = (struct entry){superblock->largest, superblock};
     arena->count++;
@@ -168,10 +165,9 @@ static void arena_insert(struct arena *arena, struct superblock *superblock)
 static void arena_remove(struct superblock *superblock)
 {
     struct arena *arena = superblock->arena;
-    uint32_t at;
 
     assert(arena != NULL);
-    at = arena_find(arena, superblock);
+    uint32_t at = arena_find(arena, superblock);
     assert(arena->entries[at].superblock == superblock);
     arena->count--;
     memmove(&arena->entries[at], &arena->entries[at + 1], (arena->count - at) * sizeof(arena->entries[0]));
@@ -262,8 +258,8 @@ static void find_largest(struct superblock *superblock)
  * stream wait for it. */
 static struct block *serve(struct varve_alloc *alloc, struct superblock *superblock, const struct wanted_block *wanted)
 {
-    uint64_t largest = superblock->largest, found;
-    struct block *block = superblock->blocks, *front;
+    uint64_t largest = superblock->largest;
+    struct block *block = superblock->blocks;
 
     while (!block->is_free || block->size < wanted->rounded) {
         block = next_in(superblock, block);
@@ -271,8 +267,8 @@ static struct block *serve(struct varve_alloc *alloc, struct superblock *superbl
     if (!backend_take_for(alloc, block, wanted->bins)) {
         return NULL;
     }
-    front = block;
-    found = block->size;
+    struct block *front = block;
+    uint64_t found = block->size;
     if (found > wanted->rounded) {
         front = backend_cut(alloc, block, wanted->rounded);
         front->backend_word = block->backend_word;
@@ -292,17 +288,16 @@ static struct block *serve(struct varve_alloc *alloc, struct superblock *superbl
 static void split(struct varve_alloc *alloc, struct superblock *superblock, uint64_t bytes)
 {
     struct arenas *arenas = alloc->backend_state;
-    struct block *rest = superblock->blocks, *front;
-    struct superblock *tail;
+    struct block *rest = superblock->blocks;
 
     backend_take(alloc, rest);
-    front = backend_cut(alloc, rest, bytes);
+    struct block *front = backend_cut(alloc, rest, bytes);
     front->backend_word = (uintptr_t)superblock;
     superblock->blocks = front;
     superblock->bytes = bytes;
     backend_put(alloc, front);
     set_largest(superblock, bytes);
-    tail = superblock_begin(arenas, rest);
+    struct superblock *tail = superblock_begin(arenas, rest);
     arena_insert(&arenas->global, tail);
     put(alloc, tail, rest);
 }
@@ -402,16 +397,14 @@ static int grow(struct varve_alloc *alloc, struct request *request)
 {
     struct arenas *arenas = alloc->backend_state;
     uint64_t wanted = rounding_up(request->wanted.rounded, ROUNDING_MIN_BLOCK);
-    struct block *block = NULL;
-    struct superblock *superblock;
-    int error;
 
     if (arenas->has_size) {
         return VARVE_ERROR_NO_MEMORY;
     }
     wanted = wanted > arenas->grow ? wanted : arenas->grow;
     wanted = arenas->size > 0 ? arenas->size : wanted;
-    error = backend_reserve(alloc, request, wanted, &block);
+    struct block *block = NULL;
+    int error = backend_reserve(alloc, request, wanted, &block);
     if (error == VARVE_OK && prepare(alloc, request->wanted.bins) != VARVE_OK) { /* others came in meanwhile */
         struct release_sum ignored = {0};
 
@@ -423,7 +416,7 @@ static int grow(struct varve_alloc *alloc, struct request *request)
         return error;
     }
     arenas->has_size = arenas->size > 0;
-    superblock = superblock_begin(arenas, block);
+    struct superblock *superblock = superblock_begin(arenas, block);
     arena_insert(&arenas->global, superblock);
     put(alloc, superblock, block);
     return VARVE_OK;
@@ -434,9 +427,9 @@ static int grow(struct varve_alloc *alloc, struct request *request)
 static struct block *find(struct varve_alloc *alloc, const struct wanted_block *wanted)
 {
     struct arena *own = wanted->bins->backend;
-    struct superblock *superblock;
 
     assert(own != NULL);
+    struct superblock *superblock;
     if (wanted->rounded > SUPERBLOCK_LEAST) {
         superblock = global_first_fit(alloc, wanted->rounded);
     } else {
@@ -487,9 +480,9 @@ static void arena_free(struct varve_alloc *alloc, struct block *block)
 static int arena_release(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum)
 {
     struct arenas *arenas = alloc->backend_state;
-    uint32_t i = 0;
 
     collect(alloc);
+    uint32_t i = 0;
     while (arenas->size == 0 && i < arenas->global.count) {
         struct superblock *superblock = arenas->global.entries[i].superblock;
         bool is_whole = is_empty(superblock) && !block_is_split(superblock->blocks);

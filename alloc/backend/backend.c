@@ -20,18 +20,15 @@ int backend_prepare(struct varve_alloc *alloc, uint64_t pieces)
 
 int backend_reserve(struct varve_alloc *alloc, struct request *request, uint64_t bytes, struct block **block_out)
 {
-    struct block *block = NULL;
-    int error;
-
     request->segment_bytes = bytes;
-    error = segment_alloc(alloc, request, false, &block);
+    struct block *block = NULL;
+    int error = segment_alloc(alloc, request, false, &block);
     if (error != VARVE_OK) {
         return error;
     }
     if (alloc->config.release_lock_on_cudamalloc && backend_prepare(alloc, BACKEND_CUTS) != VARVE_OK) {
-        struct release_sum ignored = {0};
-
         backend_put(alloc, block);
+        struct release_sum ignored = {0};
         backend_give_back(alloc, block, VARVE_CAUSE_FREE, &ignored);
         return VARVE_ERROR_FULL;
     }
@@ -108,9 +105,8 @@ struct block *backend_free_behind(const struct block *block)
 
 int backend_adopt(struct varve_alloc *alloc, struct block *block, struct stream_bins *bins)
 {
-    int error = VARVE_OK;
-
     assert(!block->is_free && block_pool(block) == bins->pool);
+    int error = VARVE_OK;
     if (block->bins != bins) {
         error = stream_use_order(alloc, bins->stream, block->bins->stream);
     }

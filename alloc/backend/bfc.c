@@ -98,7 +98,6 @@ static int extend(struct varve_alloc *alloc, struct request *request, struct blo
                     : alloc->limit > alloc->reserved_bytes ? alloc->limit - alloc->reserved_bytes
                                                            : 0;
     bool has_grown = wanted > bfc->region;
-    uint64_t bytes;
     int error = VARVE_ERROR_NO_MEMORY;
 
     if (wanted > room) {
@@ -107,7 +106,7 @@ static int extend(struct varve_alloc *alloc, struct request *request, struct blo
     while (wanted > bfc->region) {
         bfc->region *= 2;
     }
-    bytes = bfc->region < room ? bfc->region : room & ~(ROUNDING_MIN_BLOCK - 1);
+    uint64_t bytes = bfc->region < room ? bfc->region : room & ~(ROUNDING_MIN_BLOCK - 1);
     while (error == VARVE_ERROR_NO_MEMORY && bytes >= wanted) {
         error = backend_reserve(alloc, request, bytes, block_out);
         bytes = bytes / 10 * 9 & ~(ROUNDING_MIN_BLOCK - 1); /* down: rounded up, small ones would stay as they are */

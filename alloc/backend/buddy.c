@@ -144,14 +144,13 @@ static int buddy_alloc(struct varve_alloc *alloc, struct request *request, bool 
     struct stream_bins *bins = request->wanted.bins;
     uint64_t wanted = request->wanted.rounded;
     unsigned order = order_of(wanted);
-    struct block *block;
     int error = prepare(alloc, bins);
 
     if (error != VARVE_OK) {
         return error;
     }
     buddy->steps++;
-    block = free_index_best(bins, wanted);
+    struct block *block = free_index_best(bins, wanted);
     if (block == NULL && may_grow) {
         error = grow(alloc, request);
         block = error == VARVE_OK ? free_index_best(bins, wanted) : NULL;
@@ -182,10 +181,10 @@ static void buddy_free(struct varve_alloc *alloc, struct block *block)
 {
     struct orders *orders = block->bins->backend;
     struct buddy *buddy = alloc->backend_state;
-    struct block *other;
 
     buddy->steps++;
     orders->in_use[order_of(block->size)]--;
+    struct block *other;
     while ((other = buddy_of(block)) != NULL) {
         uint64_t offset = block->backend_word < other->backend_word ? block->backend_word : other->backend_word;
 
@@ -200,11 +199,11 @@ static void buddy_free(struct varve_alloc *alloc, struct block *block)
 static void count_segment(const struct varve_alloc *alloc, const struct block *block)
 {
     struct orders *orders = block->bins->backend;
-    uint64_t bytes = 0;
 
     if (block_pool(block) != &alloc->large || block->prev != NULL) {
         return;
     }
+    uint64_t bytes = 0;
     for (const struct block *part = block; part != NULL; part = part->next) {
         bytes += part->size;
     }
@@ -214,8 +213,6 @@ static void count_segment(const struct varve_alloc *alloc, const struct block *b
 static void count_segments(const struct varve_alloc *alloc)
 {
     const struct free_index *index = &alloc->large.index;
-    const struct block *block;
-    uint64_t position = 0;
 
     for (uint32_t i = 0; i < index->stream_count; i++) {
         struct orders *orders = index->streams[i]->backend;
@@ -224,9 +221,11 @@ static void count_segments(const struct varve_alloc *alloc)
             memset(orders->segments, 0, sizeof(orders->segments));
         }
     }
+    const struct block *block;
     for (block = free_index_first(index); block != NULL; block = free_index_following(index, block)) {
         count_segment(alloc, block);
     }
+    uint64_t position = 0;
     while ((block = block_map_each(&alloc->map, &position)) != NULL) {
         if (!block->is_free) {
             count_segment(alloc, block);

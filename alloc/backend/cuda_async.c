@@ -82,13 +82,12 @@ static void forget(struct varve_alloc *alloc, struct block *block)
 static int users_join(struct varve_alloc *alloc, struct block *block, uint64_t *stream_out)
 {
     uint64_t own = block->bins->stream;
-    int error;
 
     if (block->uses == NULL && block->backend_word == 0) {
         *stream_out = own;
         return VARVE_OK;
     }
-    error = alloc->device->ops->join_stream(alloc->device, stream_out);
+    int error = alloc->device->ops->join_stream(alloc->device, stream_out);
     if (error == VARVE_OK && block->backend_word == 0) {
         error = stream_use_order(alloc, *stream_out, own);
         block->backend_word = error == VARVE_OK;

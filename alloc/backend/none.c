@@ -15,9 +15,8 @@ static int none_alloc(struct varve_alloc *alloc, struct request *request, bool m
 /* What the device keeps is given back with the next release. */
 static void none_free(struct varve_alloc *alloc, struct block *block)
 {
-    struct release_sum ignored = {0};
-
     backend_put(alloc, block);
+    struct release_sum ignored = {0};
     backend_give_back(alloc, block, VARVE_CAUSE_FREE, &ignored);
 }
 

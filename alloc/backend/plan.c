@@ -82,12 +82,12 @@ static size_t piece_behind(const struct plan *plan, uint64_t addr)
 static int pieces_reserve(struct plan *plan, size_t more)
 {
     size_t capacity = plan->capacity;
-    struct block **grown;
 
     while (capacity < plan->count + more) {
         capacity = capacity * 2 + 64;
     }
-    grown = capacity == plan->capacity ? plan->pieces : realloc(plan->pieces, capacity * sizeof(struct block *));
+    struct block **grown =
+        capacity == plan->capacity ? plan->pieces : realloc(plan->pieces, capacity * sizeof(struct block *));
     if (grown == NULL) {
         return VARVE_ERROR_FULL;
     }

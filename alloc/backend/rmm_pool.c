@@ -59,14 +59,13 @@ static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t r
 
 static int rmm_pool_open(struct varve_alloc *alloc, const uint64_t *values, struct varve_message *message)
 {
-    struct rmm_pool *pool;
     uint64_t initial = rounding_up(values[OPTION_INITIAL], ROUNDING_MIN_BLOCK);
     uint64_t maximum = values[OPTION_MAXIMUM] & ~(ROUNDING_MIN_BLOCK - 1);
 
     if (values[OPTION_MAXIMUM] != 0 && (maximum == 0 || initial > maximum)) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "policy rmm-pool: initial is more than maximum");
     }
-    pool = malloc(sizeof(*pool));
+    struct rmm_pool *pool = malloc(sizeof(*pool));
     if (pool == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
     }
@@ -126,11 +125,10 @@ static struct block *steal(struct varve_alloc *alloc, struct stream_bins *bins, 
 /* All blocks of the other stream come over, with one wait for all. */
 static void merge_list(struct varve_alloc *alloc, struct stream_bins *bins, struct stream_bins *other)
 {
-    struct block *block;
-
     if (other->blocks == 0 || stream_use_order(alloc, bins->stream, other->stream) != VARVE_OK) {
         return;
     }
+    struct block *block;
     while ((block = free_index_best(other, 1)) != NULL) {
         backend_take(alloc, block);
         block->bins = bins;
@@ -229,9 +227,8 @@ static int expand(struct varve_alloc *alloc, struct request *request, uint64_t b
 static int grow(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     struct rmm_pool *pool = alloc->backend_state;
-    uint64_t wanted = rounding_up(request->wanted.rounded, ROUNDING_MIN_BLOCK), bytes;
+    uint64_t wanted = rounding_up(request->wanted.rounded, ROUNDING_MIN_BLOCK);
     struct block *block = NULL;
-    int error;
 
     if (pool->bytes == 0 && pool->initial > 0 &&
         expand(alloc, request, pool->initial, pool->initial, &block) == VARVE_OK) {
@@ -241,12 +238,12 @@ static int grow(struct varve_alloc *alloc, struct request *request, struct block
         }
         backend_put(alloc, block);
     }
-    bytes = size_to_grow(pool, wanted);
+    uint64_t bytes = size_to_grow(pool, wanted);
     if (bytes == 0) {
         reclaim(alloc, request->wanted.bins, wanted);
         bytes = size_to_grow(pool, wanted);
     }
-    error = bytes > 0 ? expand(alloc, request, bytes, wanted, &block) : VARVE_ERROR_NO_MEMORY;
+    int error = bytes > 0 ? expand(alloc, request, bytes, wanted, &block) : VARVE_ERROR_NO_MEMORY;
     if (error == VARVE_OK) {
         *block_out = cut(alloc, block, request->wanted.rounded);
     }

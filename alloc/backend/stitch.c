@@ -56,13 +56,12 @@ static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t r
 static int stitch_open(struct varve_alloc *alloc, const uint64_t *values, struct varve_message *message)
 {
     const struct varve_device_ops *ops = alloc->device->ops;
-    struct stitch *stitch;
 
     if (ops->vmm_reserve == NULL || (ops->vmm_granularity != 0 && UNIT % ops->vmm_granularity != 0)) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "policy stitch: device %s cannot map memory in pieces of 2 MiB", ops->name);
     }
-    stitch = malloc(sizeof(*stitch));
+    struct stitch *stitch = malloc(sizeof(*stitch));
     if (stitch == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
     }
@@ -80,13 +79,11 @@ static uint64_t detach(struct varve_alloc *alloc, struct block *block, uint64_t 
     int ignored = VARVE_OK; /* what the device keeps stays where it is */
 
     if (bytes > wanted) {
-        struct block *front;
-
         if (block_slab_reserve(&alloc->slab, 1) != VARVE_OK) {
             return 0;
         }
         backend_take(alloc, block);
-        front = backend_cut(alloc, block, addr + wanted - block->addr);
+        struct block *front = backend_cut(alloc, block, addr + wanted - block->addr);
         backend_put(alloc, block);
         backend_put(alloc, front);
         block = front;
@@ -114,7 +111,6 @@ static int find_space(struct varve_alloc *alloc, const struct request *request, 
                       struct block **space_out)
 {
     struct block *space = request->pool->unmapped;
-    int error;
 
     while (space != NULL && (space->bins != request->wanted.bins || space->size < bytes)) {
         space = space->right;
@@ -123,7 +119,7 @@ static int find_space(struct varve_alloc *alloc, const struct request *request, 
     if (space != NULL) {
         return VARVE_OK;
     }
-    error = expandable_reserve(alloc, request, UNIT, space_out);
+    int error = expandable_reserve(alloc, request, UNIT, space_out);
     return error != VARVE_OK || (*space_out)->size >= bytes ? error : VARVE_ERROR_NO_MEMORY;
 }
 

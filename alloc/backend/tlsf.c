@@ -87,12 +87,11 @@ static unsigned log2_of(uint64_t value)
 static struct place place_of(const struct tlsf *tlsf, uint64_t bytes)
 {
     uint64_t units = bytes / ROUNDING_MIN_BLOCK;
-    unsigned log2;
 
     if (units >> tlsf->second == 0) {
         return (struct place){0, (unsigned)units};
     }
-    log2 = log2_of(units);
+    unsigned log2 = log2_of(units);
     return (struct place){log2 - tlsf->second + 1,
                           (unsigned)((units >> (log2 - tlsf->second)) - (UINT64_C(1) << tlsf->second))};
 }
@@ -237,11 +236,12 @@ static int tlsf_release(struct varve_alloc *alloc, enum varve_cause cause, struc
 
 static bool list_is_right(const struct tlsf *tlsf, const struct lists *lists, struct place place, uint64_t *count)
 {
-    const struct block *block = lists->heads[place.first][place.second], *previous = NULL;
+    const struct block *block = lists->heads[place.first][place.second];
 
     if ((block != NULL) != ((lists->second[place.first] >> place.second & 1) != 0)) {
         return false;
     }
+    const struct block *previous = NULL;
     for (; block != NULL; previous = block, block = block->list_next) {
         struct place own = place_of(tlsf, block->size);
 

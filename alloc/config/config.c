@@ -48,12 +48,13 @@ static int fail(const struct parse *parse, size_t at, const char *expected, ...)
 
 static int fail(const struct parse *parse, size_t at, const char *expected, ...)
 {
-    char wanted[160], found[80];
     va_list arguments;
 
     va_start(arguments, expected);
+    char wanted[160];
     vsnprintf(wanted, sizeof(wanted), expected, arguments);
     va_end(arguments);
+    char found[80];
     config_tokens_quote(parse->tokens, at, found, sizeof(found));
     return varve_message_set(parse->message, VARVE_ERROR_INVALID, "option %s: expected %s at character %zu, found %s",
                              parse->name, wanted, config_tokens_position(parse->tokens, at), found);
@@ -154,9 +155,8 @@ static int read_backend(const struct parse *parse, const struct option *option, 
 
 static int read_thread_count(const struct parse *parse, const struct option *option, size_t *at)
 {
-    uint64_t number;
-
     (void)option;
+    uint64_t number;
     if (!number_at(parse, *at, &number) || !is_power_of_two(number) || number > REGISTER_THREADS_MAX) {
         return fail(parse, *at, "a power of two, 1 to %d,", REGISTER_THREADS_MAX);
     }
@@ -166,9 +166,8 @@ static int read_thread_count(const struct parse *parse, const struct option *opt
 
 static int read_reserve(const struct parse *parse, const struct option *option, size_t *at)
 {
-    uint64_t number;
-
     (void)option;
+    uint64_t number;
     if (!number_at(parse, *at, &number) || number == 0) {
         return fail(parse, *at, "a whole number of MiB, 1 or more,");
     }
@@ -191,7 +190,7 @@ static void fill(uint64_t *divisions, size_t first, size_t end, uint64_t value)
 static int read_division(const struct parse *parse, uint64_t *divisions, size_t *at, size_t *last, bool *is_first)
 {
     bool is_rest = config_tokens_is(parse->tokens, *at, ">");
-    uint64_t key = 1, value;
+    uint64_t key = 1;
 
     if (!is_rest && (!number_at(parse, *at, &key) || !is_power_of_two(key))) {
         return fail(parse, *at, "a size in MiB that is a power of two, or \">\",");
@@ -199,6 +198,7 @@ static int read_division(const struct parse *parse, uint64_t *divisions, size_t 
     if (!config_tokens_is(parse->tokens, *at + 1, ":")) {
         return fail(parse, *at + 1, "\":\"");
     }
+    uint64_t value;
     if (!number_at(parse, *at + 2, &value) || (value != 0 && !is_power_of_two(value))) {
         return fail(parse, *at + 2, "a number of divisions, 0 or a power of two,");
     }
@@ -219,8 +219,6 @@ static int read_division(const struct parse *parse, uint64_t *divisions, size_t 
 static int read_divisions(const struct parse *parse, const struct option *option, size_t *at)
 {
     uint64_t *divisions = field_of(parse, option);
-    bool is_first = true;
-    size_t last = 0;
     uint64_t value;
 
     if (!config_tokens_is(parse->tokens, *at, "[")) {
@@ -232,6 +230,8 @@ static int read_divisions(const struct parse *parse, const struct option *option
         return VARVE_OK;
     }
     ++*at;
+    bool is_first = true;
+    size_t last = 0;
     while (!config_tokens_is(parse->tokens, *at, "]")) {
         int error = read_division(parse, divisions, at, &last, &is_first);
 
@@ -402,7 +402,6 @@ int varve_alloc_config_parse(const char *text, struct varve_alloc_config *config
     struct config_tokens tokens;
     struct parse parse = {&tokens, &parsed, message, NULL};
     size_t length = strlen(text);
-    int error;
 
     if (length > CONFIG_TEXT_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
@@ -411,7 +410,7 @@ int varve_alloc_config_parse(const char *text, struct varve_alloc_config *config
     }
     varve_alloc_config_init(&parsed);
     config_tokens_split(&tokens, text);
-    error = read_options(&parse, true);
+    int error = read_options(&parse, true);
     if (error) {
         return error;
     }
@@ -432,13 +431,12 @@ int varve_alloc_config_environment(struct varve_alloc_config *config, struct var
     for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
         const char *text = getenv(variables[i]);
         struct varve_message reason = {""};
-        int error;
 
         /* A variable that is set counts, even to nothing. */
         if (text == NULL) {
             continue;
         }
-        error = varve_alloc_config_parse(text, config, &reason);
+        int error = varve_alloc_config_parse(text, config, &reason);
         if (error) {
             return varve_message_set(message, error, "%s: %.450s", variables[i], reason.text);
         }

@@ -95,13 +95,12 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
                      struct varve_message *message)
 {
     uint64_t device_free = 0;
-    struct varve_alloc *alloc;
     int error = check_options(options, message);
 
     if (error != VARVE_OK) {
         return error;
     }
-    alloc = aligned_alloc(_Alignof(struct varve_alloc), sizeof(*alloc));
+    struct varve_alloc *alloc = aligned_alloc(_Alignof(struct varve_alloc), sizeof(*alloc));
     if (alloc == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
     }
@@ -139,8 +138,6 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
 /* The segment that begins with `block` goes back to the device, whatever is in use. */
 static void release_segment_of(struct varve_alloc *alloc, struct block *block)
 {
-    uint64_t bytes = 0;
-
     if (block->prev != NULL || block->expandable != NULL) {
         return;
     }
@@ -148,6 +145,7 @@ static void release_segment_of(struct varve_alloc *alloc, struct block *block)
         alloc->policy->backend->abandon(alloc, block);
         return;
     }
+    uint64_t bytes = 0;
     for (const struct block *part = block; part != NULL; part = part->next) {
         bytes += part->size;
     }
@@ -194,11 +192,9 @@ static struct block *block_in_use(struct varve_alloc *alloc, uint64_t addr)
 
 int varve_alloc_record_stream(struct varve_alloc *alloc, uint64_t addr, uint64_t stream, struct varve_message *message)
 {
-    struct block *block;
-    int error = VARVE_OK;
-
     alloc_lock(alloc);
-    block = block_in_use(alloc, addr);
+    struct block *block = block_in_use(alloc, addr);
+    int error = VARVE_OK;
     if (block == NULL) {
         error = varve_message_set(message, VARVE_ERROR_NOT_FOUND,
                                   "address %#" PRIx64 " is not allocated by this allocator", addr);
@@ -221,10 +217,8 @@ int varve_alloc_record_stream(struct varve_alloc *alloc, uint64_t addr, uint64_t
 
 int varve_alloc_get_base_allocation(struct varve_alloc *alloc, uint64_t addr, uint64_t *base_out, uint64_t *bytes_out)
 {
-    const struct block *block;
-
     alloc_lock(alloc);
-    block = block_in_use(alloc, addr);
+    const struct block *block = block_in_use(alloc, addr);
     if (block != NULL) {
         const struct block *last = block;
         while (block->prev != NULL && block->prev->is_mapped) {
@@ -253,10 +247,8 @@ static void describe(const struct block *block, struct varve_block_info *info_ou
 
 int varve_alloc_get_block(struct varve_alloc *alloc, uint64_t addr, struct varve_block_info *block_out)
 {
-    const struct block *block;
-
     alloc_lock(alloc);
-    block = block_in_use(alloc, addr);
+    const struct block *block = block_in_use(alloc, addr);
     if (block != NULL) {
         describe(block, block_out);
     }
@@ -283,10 +275,8 @@ static struct block *block_of(struct varve_allocation allocation)
 
 int varve_alloc_get_allocation(struct varve_alloc *alloc, uint64_t addr, struct varve_allocation *allocation_out)
 {
-    struct block *block;
-
     alloc_lock(alloc);
-    block = block_in_use(alloc, addr);
+    struct block *block = block_in_use(alloc, addr);
     if (block != NULL) {
         *allocation_out = (struct varve_allocation){block, block->id};
     }
@@ -297,10 +287,8 @@ int varve_alloc_get_allocation(struct varve_alloc *alloc, uint64_t addr, struct 
 int varve_alloc_describe(struct varve_alloc *alloc, struct varve_allocation allocation,
                          struct varve_allocation_info *info_out)
 {
-    const struct block *block;
-
     alloc_lock(alloc);
-    block = block_of(allocation);
+    const struct block *block = block_of(allocation);
     if (block != NULL) {
         const struct pool *pool = block_pool(block);
 
@@ -319,10 +307,8 @@ int varve_alloc_describe(struct varve_alloc *alloc, struct varve_allocation allo
 
 int varve_alloc_set_user(struct varve_alloc *alloc, struct varve_allocation allocation, void *user)
 {
-    struct block *block;
-
     alloc_lock(alloc);
-    block = block_of(allocation);
+    struct block *block = block_of(allocation);
     if (block != NULL) {
         block->user = user;
         block->has_user = true;
@@ -335,11 +321,9 @@ int varve_alloc_set_user(struct varve_alloc *alloc, struct varve_allocation allo
 
 int varve_alloc_find_block(struct varve_alloc *alloc, uint64_t addr, struct varve_block_info *block_out)
 {
-    const struct block *block;
-    uint64_t position = 0;
-
     alloc_lock(alloc);
-    block = block_map_find(&alloc->map, addr);
+    const struct block *block = block_map_find(&alloc->map, addr);
+    uint64_t position = 0;
     if (block == NULL) {
         do {
             block = block_map_each(&alloc->map, &position);
@@ -355,11 +339,10 @@ int varve_alloc_find_block(struct varve_alloc *alloc, uint64_t addr, struct varv
 
 int varve_alloc_empty_pool(struct varve_alloc *alloc, struct varve_pool_id id)
 {
+    alloc_lock(alloc);
     struct release_sum sum = {0};
     struct private_pool *pool;
     int error = VARVE_ERROR_NOT_FOUND;
-
-    alloc_lock(alloc);
     if (id.capture == 0 && id.user == 0) {
         error = release_cached(alloc, VARVE_CAUSE_EMPTY_CACHE, &sum);
     } else if ((pool = private_pool_find(alloc, id)) != NULL) {
@@ -381,9 +364,8 @@ int varve_alloc_empty_cache(struct varve_alloc *alloc)
 
 uint64_t varve_alloc_largest_free_block(struct varve_alloc *alloc)
 {
-    uint64_t largest = 0;
-
     alloc_lock(alloc);
+    uint64_t largest = 0;
     for (struct pool *pool = pool_each(alloc, NULL); pool != NULL; pool = pool_each(alloc, pool)) {
         for (uint32_t i = 0; i < pool->index.stream_count; i++) {
             const struct block *block = free_index_last(pool->index.streams[i]);
@@ -397,13 +379,11 @@ uint64_t varve_alloc_largest_free_block(struct varve_alloc *alloc)
 
 int varve_alloc_cache_info(struct varve_alloc *alloc, uint64_t *largest_out)
 {
-    uint64_t largest, total = 0;
-    int error;
-
     *largest_out = 0;
     alloc_lock(alloc);
-    error = alloc->device->ops->memory_info(alloc->device, largest_out, &total);
-    largest = error == VARVE_OK ? varve_alloc_largest_free_block(alloc) : 0;
+    uint64_t total = 0;
+    int error = alloc->device->ops->memory_info(alloc->device, largest_out, &total);
+    uint64_t largest = error == VARVE_OK ? varve_alloc_largest_free_block(alloc) : 0;
     *largest_out = largest > *largest_out ? largest : *largest_out;
     alloc_unlock(alloc);
     return error;

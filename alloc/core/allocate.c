@@ -41,11 +41,9 @@ static void report_oom(struct varve_alloc *alloc, const struct request *request,
 /* Observers run without the lock: they may allocate, free or end the program. */
 APART void notify(struct varve_alloc *alloc, const struct varve_alloc_oom *oom)
 {
-    struct observer observers[CALLBACKS_MAX];
-    uint32_t count;
-
     alloc_lock(alloc);
-    count = alloc->observer_count;
+    uint32_t count = alloc->observer_count;
+    struct observer observers[CALLBACKS_MAX];
     memcpy(observers, alloc->observers, sizeof(observers));
     alloc_unlock(alloc);
     for (uint32_t i = 0; i < count; i++) {
@@ -103,22 +101,21 @@ HOT void put_out(void *out, struct block *block, bool is_handle)
 APART int alloc_long(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *out,
                      struct varve_message *message, bool is_handle)
 {
-    struct request request;
-    struct block *block;
-    int error;
-
     lock_keep(&alloc->lock);
     put_out(out, NULL, is_handle);
     if (UNLIKELY(bytes - 1 >= ROUNDING_REQUEST_LIMIT - 1)) {
         alloc_unlock(alloc);
         return bytes == 0 ? VARVE_OK : refuse_size(bytes, message);
     }
+    int error;
     if (UNLIKELY(alloc->pending_events > 0 || alloc->deferred != NULL) && alloc->capture_count == 0) {
         error = poll_events(alloc, message);
         if (error != VARVE_OK) {
             return error;
         }
     }
+    struct request request;
+    struct block *block;
     error = request_run(alloc, bytes, stream, message, &request, &block);
     if (UNLIKELY(error != VARVE_OK)) {
         end_failed(alloc, &request, error, message);
@@ -153,12 +150,11 @@ HOT int exact(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, void *
 {
     struct stream_bins *bins = cached_bins(alloc, bytes, stream);
     unsigned bin = cached_bin(bytes);
-    struct block *block;
 
     if (UNLIKELY(bins == NULL)) {
         return alloc_long(alloc, bytes, stream, out, message, is_handle);
     }
-    block = cached_alloc_exact(alloc, bins, bin, bytes, is_recorded);
+    struct block *block = cached_alloc_exact(alloc, bins, bin, bytes, is_recorded);
     if (block == NULL) {
         return go_on(alloc, bins, bin, bytes, out, message);
     }
@@ -272,13 +268,10 @@ static int block_delete(struct varve_alloc *alloc, struct block_map_slot *slot, 
 /* The lock is held, perhaps briefly. */
 APART int free_long(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
 {
-    struct block_map_slot *slot;
-    int error;
-
     lock_keep(&alloc->lock);
-    slot = block_map_find_slot(&alloc->map, addr);
-    error = UNLIKELY(slot == NULL || !slot->block->is_allocated) ? refuse_addr(addr, slot != NULL, message)
-                                                                 : block_delete(alloc, slot, message);
+    struct block_map_slot *slot = block_map_find_slot(&alloc->map, addr);
+    int error = UNLIKELY(slot == NULL || !slot->block->is_allocated) ? refuse_addr(addr, slot != NULL, message)
+                                                                     : block_delete(alloc, slot, message);
     ALLOC_CHECK_STEP(alloc);
     alloc_unlock(alloc);
     return error;
@@ -287,12 +280,11 @@ APART int free_long(struct varve_alloc *alloc, uint64_t addr, struct varve_messa
 APART int free_handle_long(struct varve_alloc *alloc, struct varve_allocation allocation, struct varve_message *message)
 {
     const struct block *block = allocation.block;
-    int error;
 
     lock_keep(&alloc->lock);
-    error = UNLIKELY(block->id != allocation.id || !block->is_allocated)
-                ? refuse_allocation(allocation, message)
-                : block_delete(alloc, block_map_find_slot(&alloc->map, block->addr), message);
+    int error = UNLIKELY(block->id != allocation.id || !block->is_allocated)
+                    ? refuse_allocation(allocation, message)
+                    : block_delete(alloc, block_map_find_slot(&alloc->map, block->addr), message);
     ALLOC_CHECK_STEP(alloc);
     alloc_unlock(alloc);
     return error;

@@ -126,11 +126,10 @@ static const char *const stage_texts[] = {
 
 int oom_message(const struct varve_alloc_oom *oom, struct varve_message *message)
 {
-    char hole[160] = "";
-
     if (message == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
+    char hole[160] = "";
     if (oom->blocker_bytes != 0) {
         snprintf(hole, sizeof(hole),
                  "; segment %#" PRIx64 " has %" PRIu64 " of %" PRIu64 " free, held by a block of %" PRIu64,

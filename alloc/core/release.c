@@ -109,12 +109,11 @@ bool plan_available(struct varve_alloc *alloc, const struct request *request, st
     uint64_t least = alloc->config.max_split_size;
     uint64_t key = request->wanted.rounded > least ? request->wanted.rounded : least;
     uint64_t begin_bytes = plan->bytes;
-    struct block *block;
 
     if (least == VARVE_ALLOC_UNLIMITED) {
         return false;
     }
-    block = next_unplanned(free_index_lower_bound(request->wanted.bins, key, 0));
+    struct block *block = next_unplanned(free_index_lower_bound(request->wanted.bins, key, 0));
     if (block != NULL && is_whole(block)) {
         plan_add(plan, block, block->size);
         return true;
@@ -136,14 +135,13 @@ bool plan_available(struct varve_alloc *alloc, const struct request *request, st
 /* Whole segments first, then what expandable ones can spare. */
 static void plan_pool(struct pool *pool, struct release_plan *plan)
 {
-    uint64_t addr;
-
     for (struct block *block = free_index_first(&pool->index); block != NULL;
          block = free_index_following(&pool->index, block)) {
         if (!block->is_planned && is_whole(block)) {
             plan_add(plan, block, block->size);
         }
     }
+    uint64_t addr;
     for (struct block *block = free_index_first(&pool->index); block != NULL;
          block = free_index_following(&pool->index, block)) {
         if (!block->is_planned && block->expandable != NULL && expandable_releasable(block, &addr) > 0) {
@@ -212,16 +210,15 @@ struct release_sum release_available(struct varve_alloc *alloc, const struct req
 
 int release_cached(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum_out)
 {
-    struct release_plan plan = {0};
-    int error = VARVE_OK;
-
     *sum_out = (struct release_sum){0};
+    int error = VARVE_OK;
     if (alloc->capture_count == 0) {
         error = stream_use_synchronize(alloc, NULL);
     }
     if (error != VARVE_OK) {
         return error;
     }
+    struct release_plan plan = {0};
     plan_cached(alloc, &plan);
     *sum_out = carry_out(alloc, &plan, cause);
     sum_out->has_succeeded = true;
@@ -233,9 +230,6 @@ int release_cached(struct varve_alloc *alloc, enum varve_cause cause, struct rel
 
 int release_pool(struct varve_alloc *alloc, struct private_pool *pool, struct release_sum *sum_out)
 {
-    struct release_plan plan = {0};
-    int error;
-
     *sum_out = (struct release_sum){0};
     if (pool->use_count > 0) {
         return VARVE_OK;
@@ -243,10 +237,11 @@ int release_pool(struct varve_alloc *alloc, struct private_pool *pool, struct re
     if (alloc->capture_count > 0) {
         return VARVE_ERROR_BUSY; /* events can't be waited for */
     }
-    error = stream_use_synchronize(alloc, pool);
+    int error = stream_use_synchronize(alloc, pool);
     if (error != VARVE_OK) {
         return error;
     }
+    struct release_plan plan = {0};
     plan_pool(&pool->small, &plan);
     plan_pool(&pool->large, &plan);
     *sum_out = carry_out(alloc, &plan, VARVE_CAUSE_EMPTY_CACHE);

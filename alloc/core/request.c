@@ -139,21 +139,20 @@ static struct block *search_after_callbacks(struct varve_alloc *alloc, struct re
                                             bool *has_freed_out)
 {
     int64_t before = stat_active_bytes(&alloc->counters);
-    int64_t after;
-    struct block *block = NULL;
 
     *has_freed_out = false;
     if (alloc->misses.count == 0) {
         return NULL;
     }
     request->stage = VARVE_ALLOC_STAGE_CALLBACKS;
+    struct block *block = NULL;
     if (run_callbacks(alloc, request, &alloc->misses, excess) > 0) {
         *has_freed_out = true;
         /* of a backend it would be taken already, and there may be more to free first */
         block = excess > 0 && backend_of_pool(alloc, request->pool) != NULL ? NULL : search(alloc, request);
         request->source = VARVE_CAUSE_AFTER_CALLBACKS;
     }
-    after = stat_active_bytes(&alloc->counters);
+    int64_t after = stat_active_bytes(&alloc->counters);
     emit_stage(alloc, request, VARVE_CAUSE_CALLBACKS, (uint64_t)(before > after ? before - after : 0), block != NULL);
     return block;
 }
@@ -166,7 +165,6 @@ static struct block *mempool_fallback(struct varve_alloc *alloc, struct request 
     }
     for (struct private_pool *pool = alloc->private_pools; pool != NULL; pool = pool->next) {
         struct request fallback = *request;
-        struct block *block;
         if (!pool->use_on_oom) {
             continue;
         }
@@ -174,7 +172,7 @@ static struct block *mempool_fallback(struct varve_alloc *alloc, struct request 
         fallback.wanted.bins = pool_bins(alloc, fallback.pool, request->wanted.bins->stream);
         fallback.wanted.is_expandable = false;
         request->stage = fallback.stage = VARVE_ALLOC_STAGE_MEMPOOL_FALLBACK;
-        block = fallback.wanted.bins != NULL ? search(alloc, &fallback) : NULL;
+        struct block *block = fallback.wanted.bins != NULL ? search(alloc, &fallback) : NULL;
         if (block != NULL) {
             *request = fallback;
             request->source = VARVE_CAUSE_CACHE; /* the record's pool says whose */
@@ -188,7 +186,6 @@ static int alloc_after_gc(struct varve_alloc *alloc, struct request *request, st
 {
     struct release_sum sum = {0};
     bool has_run = alloc->policy->has_gc && release_garbage_target(alloc) > 0;
-    int error;
 
     if (has_run) {
         request->stage = VARVE_ALLOC_STAGE_GC;
@@ -196,7 +193,7 @@ static int alloc_after_gc(struct varve_alloc *alloc, struct request *request, st
     }
     request->stage = VARVE_ALLOC_STAGE_NEW_SEGMENT;
     request->source = sum.segments > 0 ? VARVE_CAUSE_AFTER_GC : VARVE_CAUSE_NEW_SEGMENT;
-    error = grow(alloc, request, false, block_out);
+    int error = grow(alloc, request, false, block_out);
     if (has_run) {
         emit_stage(alloc, request, VARVE_CAUSE_GC, sum.bytes, error == VARVE_OK);
     }
@@ -205,14 +202,13 @@ static int alloc_after_gc(struct varve_alloc *alloc, struct request *request, st
 
 static int alloc_after_release_available(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
-    struct release_sum sum;
     int error = VARVE_ERROR_NO_MEMORY;
 
     if (!alloc->policy->has_release_available || alloc->config.max_split_size == VARVE_ALLOC_UNLIMITED) {
         return error;
     }
     request->stage = VARVE_ALLOC_STAGE_RELEASE_AVAILABLE;
-    sum = release_available(alloc, request);
+    struct release_sum sum = release_available(alloc, request);
     if (sum.has_succeeded) {
         request->source = VARVE_CAUSE_AFTER_RELEASE;
         error = grow(alloc, request, false, block_out);
@@ -223,11 +219,9 @@ static int alloc_after_release_available(struct varve_alloc *alloc, struct reque
 
 static int retry_after_release_cached(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
-    struct release_sum sum;
-    int error;
-
     request->stage = VARVE_ALLOC_STAGE_RELEASE_CACHED;
-    error = release_cached(alloc, VARVE_CAUSE_RETRY, &sum);
+    struct release_sum sum;
+    int error = release_cached(alloc, VARVE_CAUSE_RETRY, &sum);
     if (error != VARVE_OK) {
         return error == VARVE_ERROR_NO_MEMORY
                    ? error
@@ -296,12 +290,10 @@ static int alloc_after_last_resort(struct varve_alloc *alloc, struct request *re
 /* The stages after the pool has failed, up to the first success. */
 static int alloc_in_stages(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
-    bool has_freed;
-    int error;
-
     request->segment_bytes = request_segment_size(alloc, request);
+    bool has_freed;
     *block_out = search_after_callbacks(alloc, request, 0, &has_freed);
-    error = alloc->misses.count > 0 ? reserve_after_callbacks(alloc, request) : VARVE_OK;
+    int error = alloc->misses.count > 0 ? reserve_after_callbacks(alloc, request) : VARVE_OK;
     if (error != VARVE_OK || *block_out != NULL) {
         return error;
     }
@@ -318,13 +310,12 @@ static __attribute__((noinline)) int alloc_on_miss(struct varve_alloc *alloc, st
                                                    struct block **block_out)
 {
     struct private_pool *owner = request->pool->owner; /* a fallback changes request->pool */
-    int error;
 
     if (owner == NULL) {
         return alloc_in_stages(alloc, request, block_out);
     }
     owner->request_count++;
-    error = alloc_in_stages(alloc, request, block_out);
+    int error = alloc_in_stages(alloc, request, block_out);
     owner->request_count--;
     return error;
 }
@@ -425,10 +416,11 @@ static uint64_t excess_of(const struct varve_alloc *alloc, const struct request 
  * has for it, before and afterwards. */
 static int make_room(struct varve_alloc *alloc, struct request *request, struct block **block)
 {
-    uint64_t excess = excess_of(alloc, request, *block), before = UINT64_MAX;
-    bool has_freed = true;
+    uint64_t excess = excess_of(alloc, request, *block);
 
     request->segment_bytes = request_segment_size(alloc, request);
+    uint64_t before = UINT64_MAX;
+    bool has_freed = true;
     while (excess > 0 && excess < before && has_freed) {
         *block = search_after_callbacks(alloc, request, excess, &has_freed);
         if (request_reserve(alloc) != VARVE_OK) {
@@ -459,13 +451,11 @@ static void put_back(struct varve_alloc *alloc, const struct request *request, s
 /* As alloc_on_miss. A block that came from the device and is larger than the limit allows stays in the pool. */
 static int alloc_within_limit(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
-    int error;
-
     if (*block_out != NULL && !(*block_out)->is_free && excess_of(alloc, request, *block_out) > 0) {
         put_back(alloc, request, *block_out);
         *block_out = NULL;
     }
-    error = make_room(alloc, request, block_out);
+    int error = make_room(alloc, request, block_out);
     if (error != VARVE_OK || *block_out != NULL) {
         return error;
     }
@@ -487,7 +477,6 @@ static __attribute__((noinline)) int run_in_stages(struct varve_alloc *alloc, ui
                                                    struct varve_message *message, struct request *request,
                                                    struct block **block_out)
 {
-    struct block *block;
     int error = prepare(alloc, bytes, stream, request);
 
     request->message = message;
@@ -497,7 +486,7 @@ static __attribute__((noinline)) int run_in_stages(struct varve_alloc *alloc, ui
     if (!has_reserve(alloc) && request_reserve(alloc) != VARVE_OK) {
         return varve_message_set(message, VARVE_ERROR_FULL, "no memory for the allocator's own descriptors");
     }
-    block = search(alloc, request);
+    struct block *block = search(alloc, request);
     if (UNLIKELY(alloc->allocated_limit != 0)) {
         error = alloc_within_limit(alloc, request, &block);
     } else if (block == NULL) {
@@ -527,22 +516,19 @@ static __attribute__((noinline)) int run_in_stages(struct varve_alloc *alloc, ui
 int request_run(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct varve_message *message,
                 struct request *request, struct block **block_out)
 {
-    struct wanted_block wanted;
-    struct pool *pool;
-    struct block *block;
-
     if (UNLIKELY(alloc->policy != &policy_pytorch || alloc->capture_count > 0 || counts_searches(alloc) ||
                  alloc->allocated_limit != 0)) {
         return run_in_stages(alloc, bytes, stream, message, request, block_out);
     }
+    struct wanted_block wanted;
     wanted.rounded = pytorch_block_size(&alloc->config, bytes);
-    pool = pytorch_is_small(&alloc->config, wanted.rounded) ? &alloc->small : &alloc->large;
+    struct pool *pool = pytorch_is_small(&alloc->config, wanted.rounded) ? &alloc->small : &alloc->large;
     wanted.bins = pool->index.recent;
     wanted.is_expandable = alloc->can_expand;
     if (UNLIKELY(wanted.bins == NULL || wanted.bins->stream != stream || !has_reserve(alloc))) {
         return run_in_stages(alloc, bytes, stream, message, request, block_out);
     }
-    block = pytorch_search_for(&alloc->config, wanted);
+    struct block *block = pytorch_search_for(&alloc->config, wanted);
     if (UNLIKELY(block == NULL)) {
         return run_in_stages(alloc, bytes, stream, message, request, block_out);
     }

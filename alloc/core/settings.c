@@ -55,13 +55,11 @@ int varve_alloc_set_memory_fraction(struct varve_alloc *alloc, double fraction)
 
 double varve_alloc_get_memory_fraction(struct varve_alloc *alloc)
 {
-    double fraction;
-
     alloc_lock(alloc);
-    fraction = alloc->limit == 0 ? 1.0
-               : alloc->limit == settings_limit(alloc, alloc->fraction)
-                   ? alloc->fraction
-                   : (double)alloc->limit / (double)alloc->device_total;
+    double fraction = alloc->limit == 0 ? 1.0
+                      : alloc->limit == settings_limit(alloc, alloc->fraction)
+                          ? alloc->fraction
+                          : (double)alloc->limit / (double)alloc->device_total;
     alloc_unlock(alloc);
     return fraction;
 }
@@ -141,14 +139,12 @@ int varve_alloc_set_config(struct varve_alloc *alloc, const struct varve_alloc_c
 
 uint64_t varve_alloc_rounded_size(struct varve_alloc *alloc, uint64_t bytes, bool *is_small_out)
 {
-    uint64_t rounded = 0;
-    bool is_small;
-
     alloc_lock(alloc);
+    uint64_t rounded = 0;
     if (bytes > 0 && bytes < ROUNDING_REQUEST_LIMIT) {
         rounded = POLICY_CALL(alloc->policy, block_size, &alloc->config, bytes);
     }
-    is_small = POLICY_CALL(alloc->policy, is_small, &alloc->config, rounded);
+    bool is_small = POLICY_CALL(alloc->policy, is_small, &alloc->config, rounded);
     alloc_unlock(alloc);
     if (is_small_out != NULL) {
         *is_small_out = is_small;
@@ -166,9 +162,8 @@ void varve_alloc_set_recorder(struct varve_alloc *alloc, const struct varve_allo
 static int add_callback(struct varve_alloc *alloc, struct callback_list *list,
                         uint64_t (*callback)(void *context, const struct varve_alloc_miss *miss), void *context)
 {
-    int error = VARVE_ERROR_FULL;
-
     alloc_lock(alloc);
+    int error = VARVE_ERROR_FULL;
     if (list->count < CALLBACKS_MAX) {
         list->entries[list->count].call = callback;
         list->entries[list->count++].context = context;
@@ -214,9 +209,8 @@ void varve_alloc_remove_callbacks(struct varve_alloc *alloc, const void *context
 int varve_alloc_add_oom_observer(struct varve_alloc *alloc,
                                  void (*observer)(void *context, const struct varve_alloc_oom *oom), void *context)
 {
-    int error = VARVE_ERROR_FULL;
-
     alloc_lock(alloc);
+    int error = VARVE_ERROR_FULL;
     if (alloc->observer_count < CALLBACKS_MAX) {
         alloc->observers[alloc->observer_count].call = observer;
         alloc->observers[alloc->observer_count++].context = context;

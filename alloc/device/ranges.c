@@ -179,7 +179,6 @@ static int tree_check(struct walk *walk, const struct device_range *tree)
 {
     uint64_t most = tree->gap;
     const struct device_range *children[2] = {tree->left, tree->right};
-    int error;
 
     for (size_t i = 0; i < 2; i++) {
         if (children[i] && children[i]->priority > tree->priority) {
@@ -194,7 +193,7 @@ static int tree_check(struct walk *walk, const struct device_range *tree)
         return varve_message_set(walk->message, VARVE_ERROR_CORRUPT, "%s: the largest gap below %#llx is %llu",
                                  walk->name, (unsigned long long)tree->addr, (unsigned long long)most);
     }
-    error = tree->left ? tree_check(walk, tree->left) : 0;
+    int error = tree->left ? tree_check(walk, tree->left) : 0;
     VARVE_THEN(error, walk_one(walk, tree));
     if (error == 0 && tree->right) {
         error = tree_check(walk, tree->right);

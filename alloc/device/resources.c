@@ -166,12 +166,11 @@ int resources_range_new(struct device_resources *resources, enum device_range_ki
                         struct device_range **range_out)
 {
     int error = range_check(resources, kind, bytes);
-    struct device_range *range;
 
     if (error != 0) {
         return error;
     }
-    range = calloc(1, sizeof(*range));
+    struct device_range *range = calloc(1, sizeof(*range));
     if (!range) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a %s", kind_name(kind));
     }
@@ -189,13 +188,11 @@ void resources_range_end(struct device_resources *resources, struct device_range
 
 int resources_range_enter(struct device_resources *resources, struct device_range *range)
 {
-    const struct device_range *other;
-
     if (range->addr == 0 || range->bytes == 0 || range->addr > UINT64_MAX - range->bytes) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "a %s of %llu bytes cannot lie at %#llx",
                              kind_name(range->kind), (unsigned long long)range->bytes, (unsigned long long)range->addr);
     }
-    other = device_ranges_overlap(&resources->space, range->addr, range->bytes);
+    const struct device_range *other = device_ranges_overlap(&resources->space, range->addr, range->bytes);
     if (other) {
         return refuse_overlap(resources, range, other);
     }
@@ -208,7 +205,6 @@ int resources_range_find(struct device_resources *resources, enum device_range_k
                          struct device_range **range_out)
 {
     struct device_range *range = device_ranges_at_or_before(&resources->space, addr);
-    const struct device_range *mapping;
 
     if (!range || range->addr != addr || range->kind != kind) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_NOT_FOUND, "no %s begins at %#llx", kind_name(kind),
@@ -219,7 +215,8 @@ int resources_range_find(struct device_resources *resources, enum device_range_k
                              kind_name(kind), (unsigned long long)addr, (unsigned long long)range->bytes,
                              (unsigned long long)bytes);
     }
-    mapping = kind == DEVICE_RANGE_RESERVATION ? device_ranges_overlap(&resources->mappings, addr, range->bytes) : NULL;
+    const struct device_range *mapping =
+        kind == DEVICE_RANGE_RESERVATION ? device_ranges_overlap(&resources->mappings, addr, range->bytes) : NULL;
     if (mapping) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "in the reservation at %#llx memory is mapped at %#llx",
                              (unsigned long long)addr, (unsigned long long)mapping->addr);
@@ -238,7 +235,6 @@ int resources_range_to_free(struct device_resources *resources, enum device_rang
 int resources_handle_create(struct device_resources *resources, uint64_t bytes, uint64_t *handle_out)
 {
     int error = resources_room(resources, bytes);
-    struct device_slot *slot;
 
     if (error != 0) {
         return error;
@@ -247,7 +243,7 @@ int resources_handle_create(struct device_resources *resources, uint64_t bytes, 
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "a handle of %llu bytes is not a multiple of %llu",
                              (unsigned long long)bytes, (unsigned long long)resources->grain);
     }
-    slot = slots_acquire(&resources->handles, handle_out);
+    struct device_slot *slot = slots_acquire(&resources->handles, handle_out);
     if (!slot) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a handle");
     }
@@ -293,7 +289,6 @@ int resources_map_check(struct device_resources *resources, uint64_t addr, uint6
                         struct device_range **mapping_out)
 {
     const struct device_range *around = device_ranges_at_or_before(&resources->space, addr);
-    const struct device_range *other;
     struct device_range *mapping;
     struct device_slot *slot;
     int error = resources_handle_find(resources, handle, bytes, &slot);
@@ -316,7 +311,7 @@ int resources_map_check(struct device_resources *resources, uint64_t addr, uint6
     }
     mapping->addr = addr;
     mapping->value = handle;
-    other = device_ranges_overlap(&resources->mappings, addr, bytes);
+    const struct device_range *other = device_ranges_overlap(&resources->mappings, addr, bytes);
     if (other) {
         error = refuse_overlap(resources, mapping, other);
         free(mapping);
@@ -337,13 +332,13 @@ void resources_map_enter(struct device_resources *resources, struct device_range
 
 int resources_mapped_check(struct device_resources *resources, uint64_t addr, uint64_t bytes)
 {
-    const struct device_range *mapping = NULL;
     uint64_t at = addr;
 
     if (bytes == 0 || addr > UINT64_MAX - bytes) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%llu bytes at %#llx are no range",
                              (unsigned long long)bytes, (unsigned long long)addr);
     }
+    const struct device_range *mapping = NULL;
     for (; at < addr + bytes; at = mapping->addr + mapping->bytes) {
         mapping = device_ranges_at_or_before(&resources->mappings, at);
         if (!mapping || mapping->addr != at || mapping->bytes > addr + bytes - at) {
@@ -454,12 +449,10 @@ static size_t stream_position(const struct device_resources *resources, uint64_t
 
 static bool is_pending(const struct device_resources *resources, const struct device_slot *slot)
 {
-    const struct device_stream *stream;
-
     if (!slot->is_pending) {
         return false;
     }
-    stream = resources_stream_find(resources, slot->stream);
+    const struct device_stream *stream = resources_stream_find(resources, slot->stream);
     return !stream || slot->value > stream->completed;
 }
 
@@ -531,7 +524,6 @@ struct device_stream *resources_stream_find(const struct device_resources *resou
 struct device_stream *resources_stream_acquire(struct device_resources *resources, uint64_t stream)
 {
     struct device_stream *found = resources_stream_find(resources, stream);
-    size_t position;
 
     if (found) {
         return found;
@@ -547,7 +539,7 @@ struct device_stream *resources_stream_acquire(struct device_resources *resource
         resources->streams = grown;
         resources->stream_capacity = capacity;
     }
-    position = stream_position(resources, stream);
+    size_t position = stream_position(resources, stream);
     found = &resources->streams[position];
     memmove(found + 1, found, (resources->stream_count - position) * sizeof(*found));
     resources->stream_count++;
@@ -699,12 +691,11 @@ static int events_check(const struct device_resources *resources, struct varve_m
 int resources_check(const struct device_resources *resources, struct varve_message *message)
 {
     uint32_t *maps = calloc((size_t)resources->handles.count + 1, sizeof(*maps));
-    int error;
 
     if (!maps) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to check the device's resources");
     }
-    error = device_ranges_check(&resources->space, "addresses", message);
+    int error = device_ranges_check(&resources->space, "addresses", message);
     error = error == 0 ? device_ranges_check(&resources->mappings, "mappings", message) : error;
     error = error == 0 ? device_ranges_check(&resources->pinned, "host memory", message) : error;
     error = error == 0 ? slots_check(&resources->handles, "handles", message) : error;

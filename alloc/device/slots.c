@@ -14,12 +14,11 @@
 static bool slots_grow(struct device_slots *slots)
 {
     uint32_t capacity = slots->capacity ? slots->capacity * 2 : SLOTS_FIRST;
-    struct device_slot *grown;
 
     if (slots->capacity >= SLOTS_MAX) {
         return false;
     }
-    grown = realloc(slots->slots, capacity * sizeof(*grown));
+    struct device_slot *grown = realloc(slots->slots, capacity * sizeof(*grown));
     if (!grown) {
         return false;
     }
@@ -67,12 +66,11 @@ void slots_release(struct device_slots *slots, uint64_t id)
 struct device_slot *slots_find(const struct device_slots *slots, uint64_t id)
 {
     uint32_t number = (uint32_t)id;
-    struct device_slot *slot;
 
     if (number == 0 || number > slots->count) {
         return NULL;
     }
-    slot = &slots->slots[number - 1];
+    struct device_slot *slot = &slots->slots[number - 1];
     return slot->is_live && slot->generation == (uint32_t)(id >> 32) ? slot : NULL;
 }
 
@@ -89,11 +87,12 @@ void slots_close(struct device_slots *slots)
 
 int slots_check(const struct device_slots *slots, const char *name, struct varve_message *message)
 {
-    uint32_t live = 0, spare = 0;
+    uint32_t live = 0;
 
     for (uint32_t i = 0; i < slots->count; i++) {
         live += slots->slots[i].is_live;
     }
+    uint32_t spare = 0;
     for (uint32_t at = slots->spare; at != 0; at = slots->slots[at - 1].next) {
         if (at > slots->count || slots->slots[at - 1].is_live || ++spare > slots->count) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "%s: slot %u is no spare one", name, at);

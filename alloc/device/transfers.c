@@ -68,12 +68,12 @@ static int end_check(struct device_table *table, const struct varve_copy_2d *cop
                      bool is_here)
 {
     struct device_resources *resources = &table->resources;
-    uint64_t last;
 
     if (copy->rows > 1 && pitch < copy->row_bytes) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "rows of %llu bytes at a pitch of %llu",
                              (unsigned long long)copy->row_bytes, (unsigned long long)pitch);
     }
+    uint64_t last;
     if (addr == 0 || __builtin_mul_overflow(copy->rows - 1, pitch, &last) ||
         __builtin_add_overflow(last, copy->row_bytes, &last) || last > UINT64_MAX - addr) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%llu rows of %llu bytes, %llu apart, cannot lie at %#llx",
@@ -114,12 +114,11 @@ static int copy_check(struct device_table *table, const struct varve_copy_2d *co
         [VARVE_COPY_DEVICE_TO_PEER] = {false, true},
     };
     struct device_resources *resources = &table->resources;
-    int error;
 
     if ((unsigned)copy->direction >= VARVE_COPY_DIRECTION_LIMIT) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%d is no direction of a copy", (int)copy->direction);
     }
-    error = end_check(table, copy, copy->target_addr, copy->target_pitch, directions[copy->direction].has_target);
+    int error = end_check(table, copy, copy->target_addr, copy->target_pitch, directions[copy->direction].has_target);
     VARVE_THEN(error,
                end_check(table, copy, copy->source_addr, copy->source_pitch, directions[copy->direction].has_source));
     if (error == VARVE_OK && does_overlap(copy)) {
@@ -230,16 +229,14 @@ static int plain_alloc(struct device_table *table, uint64_t bytes, uint64_t *add
 
 static int host_alloc(struct device_table *table, struct device_call *call)
 {
-    struct device_range *range;
-    int error;
-
     if (call->bytes == 0) {
         return DEVICE_REFUSE(&table->resources, VARVE_ERROR_INVALID, "0 bytes of host memory asked for");
     }
     if (call->bytes > SIZE_MAX / 2) {
         return no_host_memory(table, call->bytes);
     }
-    error = resources_range_new(&table->resources, DEVICE_RANGE_PINNED, call->bytes, &range);
+    struct device_range *range;
+    int error = resources_range_new(&table->resources, DEVICE_RANGE_PINNED, call->bytes, &range);
     if (error != VARVE_OK) {
         return error;
     }
@@ -265,14 +262,13 @@ static int host_free(struct device_table *table, struct device_call *call)
 {
     struct device_ranges *pinned = &table->resources.pinned;
     struct device_range *range = device_ranges_at_or_before(pinned, call->addr);
-    int error;
 
     if (!range || range->addr != call->addr) {
         return DEVICE_REFUSE(&table->resources, VARVE_ERROR_NOT_FOUND, "no host memory begins at %#llx",
                              (unsigned long long)call->addr);
     }
     device_ranges_remove(pinned, range);
-    error = table->hooks->unpin ? table->hooks->unpin(table, range->addr, range->bytes) : VARVE_OK;
+    int error = table->hooks->unpin ? table->hooks->unpin(table, range->addr, range->bytes) : VARVE_OK;
     if (error != VARVE_OK) {
         device_ranges_insert(pinned, range);
         return error;

@@ -39,7 +39,6 @@ static unsigned bin_before(const struct stream_bins *bins, unsigned bin)
 void free_index_tree_insert(struct block **root, struct block *block)
 {
     struct block **link = root;
-    struct block *up = NULL;
     uint32_t priority = index_priority_of(block->addr);
     block->priority = priority;
     block->is_alone = false;
@@ -47,6 +46,7 @@ void free_index_tree_insert(struct block **root, struct block *block)
         (*root)->is_alone = false;
         (*root)->priority = index_priority_of((*root)->addr);
     }
+    struct block *up = NULL;
     while (*link != NULL && (*link)->priority >= priority) {
         up = *link;
         assert(up->size != block->size || up->addr != block->addr);

@@ -167,9 +167,9 @@ static int check_sums(const struct varve_alloc *alloc, const struct sums *sums, 
         {stats->segment, sums->segments, "segment"},
         {stats->reserved_bytes, sums->mapped, "reserved_bytes"},
     };
-    int error = VARVE_OK;
 
     stats_read(&alloc->counters, &read);
+    int error = VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && i < sizeof(rows) / sizeof(rows[0]); i++) {
         error = check_stat(rows[i].stats, rows[i].sums, rows[i].name, message);
     }
@@ -197,7 +197,7 @@ static int check_sums(const struct varve_alloc *alloc, const struct sums *sums, 
 /* Every event that is queued waits for a block that was freed, every freed block with uses is in the list. */
 static int check_waiting(const struct varve_alloc *alloc, const struct sums *sums, struct varve_message *message)
 {
-    uint64_t queued = 0, deferred = 0;
+    uint64_t queued = 0;
 
     for (uint32_t i = 0; i < alloc->queue_count; i++) {
         const struct event_queue *queue = &alloc->queues[i];
@@ -212,6 +212,7 @@ static int check_waiting(const struct varve_alloc *alloc, const struct sums *sum
             return wrong(message, "queues are out of order", queue->stream, alloc->queues[i - 1].stream);
         }
     }
+    uint64_t deferred = 0;
     for (const struct block *block = alloc->deferred; block != NULL; block = block->right) {
         deferred++;
         if (block->is_allocated || (block->uses == NULL && !block_is_ordered(alloc, block)) ||
@@ -231,12 +232,13 @@ static int check_waiting(const struct varve_alloc *alloc, const struct sums *sum
 /* Pools without references are listed, the others are not; their segments are counted. */
 static int check_private_pools(const struct varve_alloc *alloc, const struct sums *sums, struct varve_message *message)
 {
-    uint64_t segments = 0, freeable = 0, listed = 0;
+    uint64_t segments = 0, freeable = 0;
 
     for (const struct private_pool *pool = alloc->private_pools; pool != NULL; pool = pool->next) {
         segments += pool->segment_count;
         freeable += pool->use_count == 0;
     }
+    uint64_t listed = 0;
     for (const struct private_pool *pool = alloc->freeable_pools; pool != NULL && listed <= freeable;
          pool = pool->next_freeable) {
         listed++;
@@ -253,12 +255,11 @@ static int check_private_pools(const struct varve_alloc *alloc, const struct sum
 int varve_alloc_check(struct varve_alloc *alloc, struct varve_message *message)
 {
     struct sums sums = {.oversize = alloc->config.max_split_size};
-    const struct block *block;
     uint64_t position = 0;
-    int error;
 
     alloc_lock(alloc);
-    error = block_map_check(&alloc->map, message);
+    int error = block_map_check(&alloc->map, message);
+    const struct block *block;
     while (error == VARVE_OK && (block = block_map_each(&alloc->map, &position)) != NULL) {
         error = check_used(alloc, block, &sums, message);
     }

@@ -23,9 +23,6 @@ static int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, s
 int varve_alloc_forecast(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
                          struct varve_alloc_forecast *forecast_out)
 {
-    struct request request;
-    int error;
-
     if (bytes == 0 || bytes >= ROUNDING_REQUEST_LIMIT) {
         return VARVE_ERROR_INVALID;
     }
@@ -33,7 +30,8 @@ int varve_alloc_forecast(struct varve_alloc *alloc, uint64_t bytes, uint64_t str
         return VARVE_ERROR_UNSUPPORTED; /* it does not look without acting */
     }
     alloc_lock(alloc);
-    error = prepare(alloc, bytes, stream, &request);
+    struct request request;
+    int error = prepare(alloc, bytes, stream, &request);
     if (error == VARVE_OK) {
         *forecast_out = (struct varve_alloc_forecast){
             .rounded = request.wanted.rounded,
@@ -96,9 +94,6 @@ int varve_alloc_forecast_release(struct varve_alloc *alloc, enum varve_alloc_sta
                                  bool *success_out)
 {
     struct release_plan plan = {0};
-    struct request request;
-    struct block *before;
-    int error;
 
     *count_out = 0;
     *success_out = false;
@@ -106,10 +101,11 @@ int varve_alloc_forecast_release(struct varve_alloc *alloc, enum varve_alloc_sta
         return VARVE_ERROR_INVALID;
     }
     alloc_lock(alloc);
-    error = prepare(alloc, bytes > 0 ? bytes : 1, stream, &request);
+    struct request request;
+    int error = prepare(alloc, bytes > 0 ? bytes : 1, stream, &request);
     if (error == VARVE_OK) {
         plan_done(alloc, done, done_count, &plan);
-        before = plan.last;
+        struct block *before = plan.last;
         switch (stage) {
         case VARVE_ALLOC_STAGE_GC:
             plan_garbage(alloc, &plan);
@@ -134,9 +130,8 @@ int varve_alloc_forecast_release(struct varve_alloc *alloc, enum varve_alloc_sta
 
 int varve_alloc_process_events(struct varve_alloc *alloc)
 {
-    int error = VARVE_OK;
-
     alloc_lock(alloc);
+    int error = VARVE_OK;
     if (alloc->capture_count == 0) {
         error = stream_use_poll(alloc);
     }

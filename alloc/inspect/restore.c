@@ -78,15 +78,13 @@ static int find_space(struct varve_alloc *alloc, const struct request *request,
 {
     struct pool *pool = request->pool;
     struct block *space = pool->unmapped;
-    struct block *front;
-    int error;
 
     while (space != NULL && (space->bins != request->wanted.bins || segment->addr < space->addr ||
                              segment->addr + segment->bytes > space->addr + space->size)) {
         space = space->right;
     }
     if (space == NULL) {
-        error = expandable_reserve(alloc, request, expandable_unit(alloc, request->pool), &space);
+        int error = expandable_reserve(alloc, request, expandable_unit(alloc, request->pool), &space);
         if (error != VARVE_OK) {
             return error;
         }
@@ -100,7 +98,7 @@ static int find_space(struct varve_alloc *alloc, const struct request *request,
             return VARVE_ERROR_FULL;
         }
         pool_unmapped_remove(pool, space);
-        front = block_cut_front(&alloc->slab, space, segment->addr - space->addr);
+        struct block *front = block_cut_front(&alloc->slab, space, segment->addr - space->addr);
         space->addr += front->size;
         space->size -= front->size;
         pool_unmapped_insert(pool, front);
@@ -145,12 +143,10 @@ static int alloc_segment(struct varve_alloc *alloc, struct request *request, con
 /* Cut the block, which is the rest of the segment, after its first `bytes`. */
 static struct block *cut(struct varve_alloc *alloc, struct block *block, uint64_t bytes)
 {
-    struct block *front;
-
     if (bytes == block->size) {
         return block;
     }
-    front = block_cut_front(&alloc->slab, block, bytes);
+    struct block *front = block_cut_front(&alloc->slab, block, bytes);
     block->addr += bytes;
     block->size -= bytes;
     EMIT(alloc, (struct emission){.kind = VARVE_KIND_SPLIT,
@@ -202,13 +198,12 @@ static int restore_blocks(struct varve_alloc *alloc, const struct varve_alloc_sn
     for (size_t i = 0; i < segment->block_count; i++) {
         const struct varve_block_info *info = &snapshot->blocks[segment->first_block + i];
         uint64_t bytes = info->bytes;
-        struct block *block;
         /* neighbours that are both free are one block here */
         while (info->state == VARVE_BLOCK_INACTIVE && i + 1 < segment->block_count &&
                snapshot->blocks[segment->first_block + i + 1].state == VARVE_BLOCK_INACTIVE) {
             bytes += snapshot->blocks[segment->first_block + ++i].bytes;
         }
-        block = cut(alloc, rest, bytes);
+        struct block *block = cut(alloc, rest, bytes);
         block->requested = info->requested;
         if (info->state == VARVE_BLOCK_INACTIVE) {
             restore_free(alloc, block);
@@ -227,20 +222,18 @@ static int restore_blocks(struct varve_alloc *alloc, const struct varve_alloc_sn
 int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snapshot *snapshot,
                         struct varve_message *message)
 {
-    int error = VARVE_OK;
-
     if (alloc->policy->backend != NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "policy %s cannot begin with given blocks",
                                  alloc->policy->name);
     }
     alloc_lock(alloc);
+    int error = VARVE_OK;
     if (alloc->reserved_bytes != 0 || alloc->expandables != NULL) {
         error = refuse(message, "the allocator is not fresh: it has memory", alloc->reserved_bytes);
     }
     for (size_t i = 0; error == VARVE_OK && i < snapshot->segment_count; i++) {
         const struct varve_segment_info *segment = &snapshot->segments[i];
         struct block *block = NULL;
-        struct request request;
         error = check_blocks(snapshot, segment, message);
         if (error == VARVE_OK && alloc->reserved_bytes > TOTAL_LIMIT - segment->bytes) {
             error = refuse(message, "more memory than a device can have", segment->addr);
@@ -250,6 +243,7 @@ int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snap
         if (error == VARVE_OK && block_slab_reserve(&alloc->slab, segment->block_count + 4) != VARVE_OK) {
             error = VARVE_ERROR_FULL; /* before the device is asked, so that nothing is half done */
         }
+        struct request request;
         VARVE_THEN(error, request_of(alloc, segment, message, &request));
         VARVE_THEN(error, alloc_segment(alloc, &request, segment, &block));
         VARVE_THEN(error, restore_blocks(alloc, snapshot, segment, block, message));

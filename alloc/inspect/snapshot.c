@@ -101,12 +101,10 @@ static void describe(const struct block *head, struct varve_segment_info *segmen
 
 int varve_alloc_snapshot(struct varve_alloc *alloc, struct varve_alloc_snapshot *snapshot_out)
 {
-    struct heads heads = {0};
-    int error;
-
     *snapshot_out = (struct varve_alloc_snapshot){0};
     alloc_lock(alloc);
-    error = heads_gather(alloc, &heads);
+    struct heads heads = {0};
+    int error = heads_gather(alloc, &heads);
     if (error == VARVE_OK) {
         snapshot_out->segments = calloc(heads.count + 1, sizeof(snapshot_out->segments[0]));
         snapshot_out->blocks = calloc(heads.blocks + 1, sizeof(snapshot_out->blocks[0]));

@@ -185,20 +185,16 @@ void varve_alloc_reset_peak_stats(struct varve_alloc *alloc)
 /* A figure of all pools together. */
 static int64_t figure(struct varve_alloc *alloc, const int64_t *value_of)
 {
-    int64_t value;
-
     alloc_lock(alloc);
-    value = *value_of;
+    int64_t value = *value_of;
     alloc_unlock(alloc);
     return value;
 }
 
 int64_t varve_alloc_memory_allocated(struct varve_alloc *alloc)
 {
-    int64_t value;
-
     alloc_lock(alloc);
-    value = hot_current(&alloc->counters, HOT_ALLOCATED_BYTES);
+    int64_t value = hot_current(&alloc->counters, HOT_ALLOCATED_BYTES);
     alloc_unlock(alloc);
     return value;
 }
@@ -220,10 +216,8 @@ int64_t varve_alloc_max_memory_reserved(struct varve_alloc *alloc)
 
 uint64_t varve_alloc_overhead(struct varve_alloc *alloc)
 {
-    uint64_t bytes;
-
     alloc_lock(alloc);
-    bytes = alloc->slab.region_bytes + alloc->map.mapped_bytes;
+    uint64_t bytes = alloc->slab.region_bytes + alloc->map.mapped_bytes;
     for (struct pool *pool = pool_each(alloc, NULL); pool != NULL; pool = pool_each(alloc, pool)) {
         bytes += pool->index.mapped_bytes;
     }

@@ -68,13 +68,12 @@ static bool parse_value(const struct varve_alloc_policy_option *option, const ch
                         uint64_t *value_out)
 {
     static const char suffixes[] = "KMGT";
-    char *stop;
-    uint64_t value;
 
     if (*text < '0' || *text > '9') {
         return false;
     }
-    value = strtoull(text, &stop, 10);
+    char *stop;
+    uint64_t value = strtoull(text, &stop, 10);
     if (option->is_bytes && stop < end) {
         const char *suffix = strchr(suffixes, *stop);
         unsigned shift = suffix != NULL ? 10 * ((unsigned)(suffix - suffixes) + 1) : 0;
@@ -115,12 +114,12 @@ int policy_values(const struct alloc_policy *policy, const char *text, uint64_t 
                   struct varve_message *message)
 {
     const struct varve_alloc_policy_option *options = options_of(policy);
-    int error = VARVE_OK;
 
     for (size_t i = 0; options[i].name != NULL; i++) {
         values[i] = options[i].initial;
     }
     text = text != NULL ? strchr(text, ':') : NULL;
+    int error = VARVE_OK;
     while (error == VARVE_OK && text != NULL) {
         size_t length = strcspn(++text, ":");
 

@@ -77,24 +77,20 @@ uint64_t map_hash(const void *bytes, size_t count)
 
 uint64_t *map_find(const struct map *map, uint64_t key)
 {
-    size_t slot;
-
     if (map->count == 0 || key == EMPTY) {
         return NULL;
     }
-    slot = find(map, key);
+    size_t slot = find(map, key);
     return map->slots[2 * slot] == key ? &map->slots[2 * slot + 1] : NULL;
 }
 
 bool map_try_put(struct map *map, uint64_t key, uint64_t value)
 {
-    size_t slot;
-
     assert(key != EMPTY);
     if (2 * (map->count + 1) > map->capacity && !grow(map)) {
         return false;
     }
-    slot = find(map, key);
+    size_t slot = find(map, key);
     map->count += map->slots[2 * slot] == EMPTY ? 1 : 0;
     map->slots[2 * slot] = key;
     map->slots[2 * slot + 1] = value;
@@ -111,15 +107,13 @@ void map_put(struct map *map, uint64_t key, uint64_t value)
 bool map_remove(struct map *map, uint64_t key, uint64_t *value_out)
 {
     const uint64_t *value = map_find(map, key);
-    size_t hole;
-    size_t slot;
 
     if (value == NULL) {
         return false;
     }
     *value_out = *value;
-    hole = (size_t)(value - map->slots) / 2;
-    slot = hole;
+    size_t hole = (size_t)(value - map->slots) / 2;
+    size_t slot = hole;
     for (;;) {
         slot = (slot + 1) & (map->capacity - 1);
         if (map->slots[2 * slot] == EMPTY) {

@@ -67,11 +67,9 @@ bool memory_same_text(const char *a, const char *b)
 
 FILE *memory_stream(char **text, size_t *bytes)
 {
-    FILE *stream;
-
     *text = NULL;
     *bytes = 0;
-    stream = open_memstream(text, bytes);
+    FILE *stream = open_memstream(text, bytes);
     if (stream == NULL) {
         memory_exhausted();
     }

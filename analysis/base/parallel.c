@@ -38,10 +38,10 @@ unsigned parallel_threads(unsigned threads)
 void parallel_run(size_t count, unsigned threads, void (*run)(void *context, size_t index), void *context)
 {
     struct work work = {.run = run, .context = context, .count = count};
-    pthread_t others[THREADS_MAX];
-    unsigned started = 0;
 
     threads = parallel_threads(threads);
+    pthread_t others[THREADS_MAX];
+    unsigned started = 0;
     while (started + 1 < threads && started + 1 < count &&
            pthread_create(&others[started], NULL, work_on, &work) == 0) {
         started++;

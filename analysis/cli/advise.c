@@ -299,11 +299,11 @@ static void print_table(FILE *out, const struct answer *answer)
     static const char *const numbers[] = {"1", "2", "3"};
     struct table_column columns[1 + SETTINGS_MAX] = {{"", false},
                                                      {answer->advice.is_followed ? "recorded" : "as it is", true}};
-    struct table table;
 
     for (size_t i = 0; i < answer->advice.pick_count; i++) {
         columns[2 + i] = (struct table_column){numbers[i], true};
     }
+    struct table table;
     table_init(&table, columns, 2 + answer->advice.pick_count);
     for (size_t i = 0; i < FIGURES; i++) {
         if (!has_figure(answer, i)) {
@@ -326,13 +326,13 @@ static void print_pick(FILE *out, const struct answer *answer, size_t index)
                                           "without more time in calls of the device; "};
     const struct advise_pick *pick = &answer->advice.picks[index - 1];
     int64_t more = device_ns(answer, index) - device_ns(answer, 0);
-    char line[256];
 
     if (pick->trial->text[0] != '\0') {
         fprintf(out, "  %zu  export PYTORCH_ALLOC_CONF=%s\n", index, pick->trial->text);
     } else {
         fprintf(out, "  %zu  unset PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF\n", index);
     }
+    char line[256];
     snprintf(line, sizeof(line), "%s", reasons[pick->reason]);
     if (more > device_ns(answer, 0) / 20) {
         size_t used = strlen(line);
@@ -354,9 +354,10 @@ static void print_pick(FILE *out, const struct answer *answer, size_t index)
 
 static void print_place(FILE *out, const struct capacity_place *place, size_t columns)
 {
-    char function[160], file[160];
+    char function[160];
 
     format_function(function, sizeof(function), place->function, columns / 2);
+    char file[160];
     format_path(file, sizeof(file), format_base_name(place->file), columns / 2 - 6);
     fprintf(out, "%s  %s:%" PRIu32, function, file, place->line);
 }
@@ -383,7 +384,6 @@ static void print_must_go(FILE *out, const struct answer *answer)
     const struct capacity_load *load = &answer->load;
     size_t best = most_frugal(answer);
     char with[48] = "as it is";
-    uint64_t sum = 0;
 
     if (best > 0) {
         snprintf(with, sizeof(with), "with setting %zu", best);
@@ -392,6 +392,7 @@ static void print_must_go(FILE *out, const struct answer *answer)
         fputs("which call sites' memory would have to go was not found\n", out);
         return;
     }
+    uint64_t sum = 0;
     for (size_t i = 0; i < answer->gone; i++) {
         sum += load->sites[i].bytes;
     }
@@ -452,7 +453,6 @@ static void print_doubt(FILE *out, const struct answer *answer)
     const struct advice *advice = &answer->advice;
     int64_t recorded = advice->before.figures.peak_reserved, again = advice->again.peak_reserved;
     int64_t difference = again > recorded ? again - recorded : recorded - again;
-    char line[512];
 
     if (recorded == REPLAY_UNKNOWN) {
         fputs("the trace has requests only: what stands as recorded is PyTorch's allocator, as it is set\n", out);
@@ -460,6 +460,7 @@ static void print_doubt(FILE *out, const struct answer *answer)
     if (recorded == REPLAY_UNKNOWN || advice->is_given_room || difference <= recorded / 100) {
         return;
     }
+    char line[512];
     snprintf(line, sizeof(line),
              "recorded: %s reserved at most; its requests made again under its own settings: %s (%s). Figures of "
              "other settings may be off as much",
@@ -471,11 +472,11 @@ static void print_doubt(FILE *out, const struct answer *answer)
 static void print_head(FILE *out, const struct answer *answer)
 {
     const struct advice *advice = &answer->advice;
-    char line[512];
 
     if (advice->own.text[0] != '\0') {
         fprintf(out, "recorded with %s\n", advice->own.text);
     }
+    char line[512];
     if (advice->limit != 0) {
         snprintf(line, sizeof(line), "all under a memory limit of %s%s",
                  format_bytes_exact((int64_t)advice->limit).text,
@@ -505,12 +506,12 @@ static void print_text(FILE *out, const struct answer *answer)
 {
     const struct advice *advice = &answer->advice;
     const struct replay_figures *own = &advice->own.outcome.figures;
-    char line[512];
 
     print_head(out, answer);
     if (answer->capacity != 0) {
         print_capacity(out, answer);
     }
+    char line[512];
     if (advice->pick_count == 0) {
         snprintf(line, sizeof(line),
                  "nothing helps: none of %zu settings tried needs less memory than %s reserved, of which %s were "
@@ -588,7 +589,6 @@ static int find_answer(struct answer *answer, const struct values *values, struc
 {
     struct whatif *whatif;
     int error = whatif_open(answer->history, &whatif, message);
-    size_t best;
 
     if (error != VARVE_OK) {
         return error;
@@ -600,7 +600,7 @@ static int find_answer(struct answer *answer, const struct values *values, struc
     if (error == VARVE_OK && values->capacity != 0 && !answer->fits) {
         struct whatif_setting setting;
 
-        best = most_frugal(answer);
+        size_t best = most_frugal(answer);
         setting = advise_setting(&answer->advice, trial_at(answer, best));
         setting.memory_limit = 0;
         setting.capacity = answer->capacity;
@@ -647,16 +647,15 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct answer answer = {.path = operands->items[0]};
     struct varve_message message = {""};
     struct progress progress;
-    struct history *history;
-    int status;
 
     command_progress(context, &progress, false);
+    struct history *history;
     if (history_read(answer.path, &history, &progress, &message) != VARVE_OK) {
         progress_end(&progress);
         return command_fail(context, "%s", message.text);
     }
     answer.history = history;
-    status = answer_history(context, values_untyped, &answer, &progress);
+    int status = answer_history(context, values_untyped, &answer, &progress);
     progress_end(&progress);
     capacity_load_free(&answer.load);
     history_free(history);

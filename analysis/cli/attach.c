@@ -93,11 +93,11 @@ static bool parse_pid(struct command_context *context, const char *text, int32_t
 
 static void name_output(char *buffer, size_t bytes, int32_t pid)
 {
-    char path[64], name[64] = "";
-    FILE *file;
+    char path[64];
 
     snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
+    char name[64] = "";
     if (file != NULL) {
         name[fread(name, 1, sizeof(name) - 1, file)] = '\0';
         fclose(file);
@@ -159,7 +159,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct varve_message message = {""};
     struct progress progress;
     char output[4096], library[4096];
-    int error;
 
     varve_collect_options_init(&collect);
     if (!parse_pid(context, operands->items[0], &collect.attach_pid)) {
@@ -178,7 +177,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     collect.preload_path = library;
     collect.progress = step;
     collect.progress_context = &progress;
-    error = varve_collect_attach(&collect, &result, &message);
+    int error = varve_collect_attach(&collect, &result, &message);
     progress_end(&progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
@@ -231,12 +230,11 @@ static int run_detach(struct command_context *context, const void *values_untype
     struct varve_message message = {""};
     bool was_alone;
     int32_t pid;
-    int error;
 
     if (!parse_pid(context, operands->items[0], &pid)) {
         return EXIT_STATUS_FAILED;
     }
-    error = varve_collect_detach(pid, &was_alone, &message);
+    int error = varve_collect_detach(pid, &was_alone, &message);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
     }

@@ -108,13 +108,13 @@ static int compare_pools(const void *a_untyped, const void *b_untyped)
 static uint64_t pool_load(const struct history_lifetimes *lifetimes, struct placement_buffer *scratch)
 {
     const struct history_lifetime **sorted = memory_resize(NULL, (lifetimes->count + 1) * sizeof(*sorted));
-    uint64_t sum = 0;
-    size_t count = 0; /* of the pool, so far */
 
     for (size_t i = 0; i < lifetimes->count; i++) {
         sorted[i] = &lifetimes->items[i];
     }
     qsort(sorted, lifetimes->count, sizeof(*sorted), compare_pools);
+    uint64_t sum = 0;
+    size_t count = 0; /* of the pool, so far */
     for (size_t i = 0; i < lifetimes->count; i++) {
         scratch[count++] = (struct placement_buffer){
             .lower = sorted[i]->lower, .upper = sorted[i]->upper, .size = round_up(sorted[i]->size, BLOCK_BYTES)};
@@ -360,7 +360,6 @@ static int bound_device(const struct history *history, struct subject *subject, 
 {
     const struct history_device *device = &history->devices[subject->device];
     struct history_lifetimes lifetimes;
-    int error;
 
     history_lifetimes_make(history, device, &lifetimes);
     subject->count = lifetimes.count;
@@ -372,7 +371,7 @@ static int bound_device(const struct history *history, struct subject *subject, 
         subject->buffers[i] =
             (struct placement_buffer){.lower = lifetime->lower, .upper = lifetime->upper, .size = lifetime->size};
     }
-    error = place(subject, values, progress, message); /* refuses sizes whose sums are too large */
+    int error = place(subject, values, progress, message); /* refuses sizes whose sums are too large */
     if (error == VARVE_OK) {
         find_bounds(subject, &lifetimes);
         error = replay_recorded_peak(device, &subject->peak_reserved);
@@ -437,8 +436,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     const struct values *values = values_untyped;
     const char *path = operands->items[0];
     struct varve_message message = {""};
-    struct progress progress;
-    struct history *history;
     int error = values->output != NULL
                     ? output_check(values->output, values->force, operands->items, operands->count, &message)
                     : VARVE_OK;
@@ -449,7 +446,9 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
+    struct progress progress;
     command_progress(context, &progress, values->quiet);
+    struct history *history;
     if (buffer_file_recognise(path)) {
         error = bound_file(context, values, path, &progress, &message);
     } else {

@@ -45,10 +45,10 @@ const struct command *command_find(const char *name)
 
 void command_say(FILE *out, const char *format, ...)
 {
-    char text[8192 + 256]; /* two paths and what is said of them */
     va_list arguments;
 
     va_start(arguments, format);
+    char text[8192 + 256]; /* two paths and what is said of them */
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
     format_print_lines(out, text);
@@ -61,10 +61,10 @@ void command_progress(struct command_context *context, struct progress *progress
 
 int command_fail(struct command_context *context, const char *format, ...)
 {
-    char line[1024];
     va_list arguments;
 
     va_start(arguments, format);
+    char line[1024];
     vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
     fprintf(context->err, "varve%s%s: ", context->name[0] != '\0' ? " " : "", context->name);
@@ -90,12 +90,11 @@ int command_hide(struct command_context *context, struct database *database, con
 static int fail_unknown(struct command_context *context, const char *name)
 {
     const char *names[sizeof(command_table) / sizeof(command_table[0])];
-    const char *nearest;
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         names[i] = command_table[i] == NULL ? NULL : command_table[i]->name;
     }
-    nearest = option_suggest(name, names);
+    const char *nearest = option_suggest(name, names);
     if (nearest != NULL) {
         return command_fail(context, "there is no command '%s'; did you mean %s?", name, nearest);
     }
@@ -116,15 +115,14 @@ static int run_about_database(const struct command *command, struct command_cont
     enum database_use use = command->takes_cut_off ? DATABASE_ANY : DATABASE_DERIVED;
     struct varve_message message = {""};
     struct database *database;
-    struct progress progress;
-    int error;
 
     if (database_open(operands->items[0], use, &database, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
+    struct progress progress;
     command_progress(context, &progress, false);
     database_watch(database, &progress, "reading");
-    error = command_hide(context, database, operands, &message);
+    int error = command_hide(context, database, operands, &message);
     VARVE_THEN(error, command->answer(context, database, values, &message));
     error = error == VARVE_OK ? database_error(database, &message) : error;
     progress_end(&progress);
@@ -151,11 +149,10 @@ static int run_buffered(const struct command *command, struct command_context *c
     FILE *out = context->out;
     char *text = NULL;
     size_t bytes = 0;
-    int status;
 
     context->out = memory_stream(&text, &bytes);
     terminal_collect(context->out);
-    status = run(command, context, values, operands);
+    int status = run(command, context, values, operands);
     if (status == EXIT_STATUS_FAILED) {
         fclose(context->out); /* its line is out already, whatever else fails */
     } else {
@@ -176,7 +173,6 @@ static int run_words(const struct command *command, struct command_context *cont
 {
     struct operands operands;
     struct varve_message message = {""};
-    int status;
 
     switch (options_parse(command, argc, argv, values, &operands, &message)) {
     case VARVE_OK:
@@ -192,7 +188,7 @@ static int run_words(const struct command *command, struct command_context *cont
         return command_fail(context, "%s", message.text);
     }
     database_set_timeout(operands.timeout_ns);
-    status =
+    int status =
         command->streams ? run(command, context, values, &operands) : run_buffered(command, context, values, &operands);
     return status == 0 ? finish_output(context) : status;
 }
@@ -200,14 +196,13 @@ static int run_words(const struct command *command, struct command_context *cont
 static int run_command(const struct command *command, struct command_context *context, int argc, char *const argv[])
 {
     void *values = memory_resize(NULL, command->values_bytes + 1); /* one more: a command may have none */
-    int status;
 
     if (command->defaults != NULL) {
         memcpy(values, command->defaults, command->values_bytes);
     } else {
         memset(values, 0, command->values_bytes);
     }
-    status = run_words(command, context, argc, argv, values);
+    int status = run_words(command, context, argc, argv, values);
     free(values);
     return status;
 }
@@ -216,7 +211,6 @@ int varve_command_run(int argc, char *const argv[], FILE *out, FILE *err)
 {
     struct command_context context = {.out = out, .err = err, .name = ""};
     const char *name = argc > 1 ? argv[1] : "";
-    const struct command *command;
     int descriptor = fileno(err);
 
     terminal_begin(out);
@@ -237,7 +231,7 @@ int varve_command_run(int argc, char *const argv[], FILE *out, FILE *err)
     if (name[0] == '-') {
         return command_fail(&context, "unknown option '%s'; the command comes first: varve help", name);
     }
-    command = command_find(name);
+    const struct command *command = command_find(name);
     if (command == NULL) {
         return fail_unknown(&context, name);
     }

@@ -147,11 +147,11 @@ static void print_costs(FILE *out, const struct row *rows, size_t count)
 static void print_metrics(FILE *out, const struct grid_trace *trace, const struct row *rows, size_t count)
 {
     struct table_column columns[WHATIF_METRIC_LIMIT + 1] = {{"", false}};
-    struct table table;
 
     for (int i = 0; i < WHATIF_METRIC_LIMIT; i++) {
         columns[i + 1] = (struct table_column){whatif_metrics[i].title, true};
     }
+    struct table table;
     table_init(&table, columns, WHATIF_METRIC_LIMIT + 1);
     table.indent = "  ";
     table.keeps_columns = true;
@@ -219,9 +219,10 @@ static void print_text(FILE *out, const struct grid_trace *trace, const struct r
     }
     for (size_t i = 0; i < count; i++) {
         if (rows[i].outcome->error != VARVE_OK) {
-            char name[GRID_NAME_BYTES], line[GRID_NAME_BYTES + 600];
+            char name[GRID_NAME_BYTES];
 
             whatif_setting_name(rows[i].setting, name, sizeof(name));
+            char line[GRID_NAME_BYTES + 600];
             snprintf(line, sizeof(line), "  %s can't be run: %s", name,
                      rows[i].outcome->message.text[0] != '\0' ? rows[i].outcome->message.text
                                                               : varve_strerror(rows[i].outcome->error));
@@ -351,20 +352,18 @@ static int compare_trace(struct command_context *context, const struct values *v
                          const struct whatif_settings *settings, bool is_one, struct cJSON **answer,
                          struct varve_message *message)
 {
-    struct whatif_outcome *outcomes;
-    struct grid_trace trace;
     struct progress progress;
-    int error;
 
     command_progress(context, &progress, values->quiet);
-    error = grid_open(&trace, path, &progress, message);
+    struct grid_trace trace;
+    int error = grid_open(&trace, path, &progress, message);
     if (error != VARVE_OK) {
         progress_end(&progress);
         return error;
     }
     error = check_limits(&trace, settings, message);
     if (error == VARVE_OK) {
-        outcomes = memory_resize(NULL, settings->count * sizeof(*outcomes));
+        struct whatif_outcome *outcomes = memory_resize(NULL, settings->count * sizeof(*outcomes));
         whatif_play(trace.whatif, settings->items, settings->count, (unsigned)values->jobs, outcomes, &progress);
         progress_end(&progress);
         print_trace(context, values, &trace, settings, outcomes, is_one, answer);
@@ -381,14 +380,13 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct varve_message message = {""};
     struct whatif_settings settings;
     struct cJSON *answer = NULL;
-    bool is_one;
     int error = grid_settings(&values->grid, &settings, &message);
 
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
     context->is_exact = values->csv;
-    is_one = settings.count * (size_t)operands->count == 1;
+    bool is_one = settings.count * (size_t)operands->count == 1;
     if (values->csv) {
         print_csv_header(context->out);
     }

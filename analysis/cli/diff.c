@@ -72,13 +72,12 @@ static const struct option_spec options[] = {
 static int print_events(struct command_context *context, const struct values *values, const struct diff *diff,
                         struct varve_message *message)
 {
-    int result = VARVE_OK;
-
     if (values->json) {
         diff_events_json(context->out, diff);
     } else {
         diff_events_text(context->out, diff);
     }
+    int result = VARVE_OK;
     for (int side = 0; side < DIFF_SIDES && result == VARVE_OK; side++) {
         result = database_error(diff->traces[side].database, message);
     }
@@ -95,11 +94,9 @@ static int run_events(struct command_context *context, const struct values *valu
         .entry_limit = values->quiet ? 0 : (size_t)values->limit,
         .with_tables = values->tables,
     };
-    int result;
-    int status;
 
     command_progress(context, &progress, values->quiet);
-    result = diff_events_compare(&diff, &progress, &message);
+    int result = diff_events_compare(&diff, &progress, &message);
     progress_end(&progress);
     if (result == VARVE_OK && diff.runs == DIFF_RUNS_OTHER && !values->quiet) {
         fprintf(context->err, "varve diff: warning: these are traces of two different runs\n");
@@ -107,7 +104,7 @@ static int run_events(struct command_context *context, const struct values *valu
     if (result == VARVE_OK && !values->quiet) {
         result = print_events(context, values, &diff, &message);
     }
-    status = diff_is_equal(&diff) ? 0 : EXIT_STATUS_DIFFERS;
+    int status = diff_is_equal(&diff) ? 0 : EXIT_STATUS_DIFFERS;
     diff_free(&diff);
     return result == VARVE_OK ? status : command_fail(context, "%s", message.text);
 }
@@ -117,9 +114,8 @@ static int run_events(struct command_context *context, const struct values *valu
 /* Of one database: the two moments. */
 static int find_moments(const struct values *values, struct growth *growth, struct varve_message *message)
 {
-    int result = VARVE_OK;
-
     growth->a.seq = 0;
+    int result = VARVE_OK;
     if (values->from != NULL) {
         result = segments_moment(growth->a.database, values->from, &growth->a.seq, message);
     }
@@ -133,14 +129,13 @@ static int find_moments(const struct values *values, struct growth *growth, stru
 static int check_domain(const struct growth *growth, struct varve_message *message)
 {
     struct varve_message of_b = {""};
-    struct selection selection;
     const char *domain = growth->options.domain;
-    int result;
 
     if (domain == NULL) {
         return VARVE_OK;
     }
-    result = selection_make(&selection, growth->a.database, domain, 0, message);
+    struct selection selection;
+    int result = selection_make(&selection, growth->a.database, domain, 0, message);
     return result == VARVE_OK ? result : selection_make(&selection, growth->b.database, domain, 0, &of_b);
 }
 
@@ -148,7 +143,6 @@ static int run_growth(struct command_context *context, const struct values *valu
                       struct database *b, bool is_of_one)
 {
     struct varve_message message = {""};
-    struct progress progress;
     int metric_default = is_of_one ? (int)GROWTH_LEAKED : (int)GROWTH_PEAK;
     struct growth growth = {
         .a = {.database = a, .seq = -1},
@@ -159,15 +153,15 @@ static int run_growth(struct command_context *context, const struct values *valu
                     .top = values->all ? -1 : values->top,
                     .frames = values->frames},
     };
-    int result = VARVE_OK;
 
     if (is_of_one && growth.options.metric == GROWTH_PEAK) {
         return command_fail(context, "--metric peak is of whole runs; between two moments: allocated, leaked or count");
     }
-    result = check_domain(&growth, &message);
+    int result = check_domain(&growth, &message);
     if (result == VARVE_OK && is_of_one) {
         result = find_moments(values, &growth, &message);
     }
+    struct progress progress;
     command_progress(context, &progress, false);
     VARVE_THEN(result, growth_compare(&growth, &progress, &message));
     if (result == VARVE_OK) {
@@ -214,7 +208,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct varve_message message = {""};
     struct database *a = NULL;
     struct database *b = NULL;
-    int status;
 
     if (wrong != NULL) {
         return command_fail(context, "%s", wrong);
@@ -228,7 +221,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
         database_close(a);
         return command_fail(context, "%s", message.text);
     }
-    status =
+    int status =
         values->events ? run_events(context, values, a, b) : run_growth(context, values, a, b, operands->count == 1);
     database_close(a);
     database_close(b);

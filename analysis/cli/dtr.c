@@ -96,20 +96,19 @@ static int find_heuristic(const char *name, const struct varve_remat_heuristic *
                           struct varve_message *message)
 {
     const char *names[HEURISTICS_MAX] = {NULL};
-    char list[512] = "";
-    const char *nearest;
-    size_t count = 0, used = 0;
 
     *heuristic_out = varve_remat_heuristic_find(name);
     if (*heuristic_out != NULL) {
         return VARVE_OK;
     }
+    char list[512] = "";
+    size_t count = 0, used = 0;
     for (const struct varve_remat_heuristic *h = varve_remat_heuristics();
          h->name != NULL && count + 1 < HEURISTICS_MAX && used < sizeof(list); h++) {
         used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", count > 0 ? ", " : "", h->name);
         names[count++] = h->name;
     }
-    nearest = option_suggest(name, names);
+    const char *nearest = option_suggest(name, names);
     if (nearest != NULL) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "there is no heuristic '%s'; did you mean %s?", name,
                                  nearest);
@@ -162,13 +161,14 @@ static int fail_sweep(const char *text, const char *why, struct varve_message *m
 
 static bool read_three_bytes(const char *text, double values_out[3])
 {
-    char copy[128], *save = NULL, *word;
+    char copy[128];
 
     if (strlen(text) >= sizeof(copy)) {
         return false;
     }
     memcpy(copy, text, strlen(text) + 1);
-    word = strtok_r(copy, ":", &save);
+    char *save = NULL;
+    char *word = strtok_r(copy, ":", &save);
     for (int i = 0; i < 3; i++, word = strtok_r(NULL, ":", &save)) {
         int64_t bytes;
 
@@ -203,10 +203,11 @@ static int read_range(const char *text, struct range *range_out, struct varve_me
 
 static int read_request(const struct values *values, struct request *request_out, struct varve_message *message)
 {
-    const char *budget = values->budget, *limit = values->remat_limit, *rest;
+    const char *budget = values->budget, *limit = values->remat_limit;
     int64_t bytes = 0;
 
     *request_out = (struct request){.ratio = -1, .limit = -1, .budget = VARVE_REMAT_UNLIMITED};
+    const char *rest;
     if (values->ratio != NULL && !parse_factor(values->ratio, '\0', &request_out->ratio, &rest)) {
         return fail_option("ratio", "a number such as 0.5", values->ratio, message);
     }
@@ -283,13 +284,11 @@ static int answer_play(struct command_context *context, const struct values *val
 static int answer_sweep(struct command_context *context, const struct values *values, const struct dtr_subject *subject,
                         const struct range *range, struct varve_message *message)
 {
-    struct dtr_sweep sweep = {0};
-    struct dtr_point *points;
     size_t count;
-    int error;
 
-    points = make_points(range, subject->baseline.counters.max_used_bytes, &count);
-    error = dtr_sweep_make(subject->log, subject->options, jobs_of(values), points, count, &sweep, message);
+    struct dtr_point *points = make_points(range, subject->baseline.counters.max_used_bytes, &count);
+    struct dtr_sweep sweep = {0};
+    int error = dtr_sweep_make(subject->log, subject->options, jobs_of(values), points, count, &sweep, message);
     if (error == VARVE_OK && values->plot != NULL) {
         error = dtr_plot_write(values->plot, values->force, subject, &sweep, message);
     }
@@ -328,15 +327,14 @@ static int answer_overview(struct command_context *context, const struct values 
                            const struct dtr_subject *subject, struct varve_message *message)
 {
     struct dtr_point points[OVERVIEW_POINTS] = {0};
-    struct dtr_point smallest;
     bool is_found = false;
-    int error;
 
     for (size_t i = 0; i < OVERVIEW_POINTS; i++) {
         points[i].budget =
             (uint64_t)((double)subject->baseline.counters.max_used_bytes * (double)(i + 1) / OVERVIEW_POINTS);
     }
-    error = dtr_sweep_points(subject->log, subject->options, jobs_of(values), points, OVERVIEW_POINTS, message);
+    int error = dtr_sweep_points(subject->log, subject->options, jobs_of(values), points, OVERVIEW_POINTS, message);
+    struct dtr_point smallest;
     VARVE_THEN(error, find_smallest(subject, points, OVERVIEW_POINTS, &smallest, &is_found, message));
     if (error == VARVE_OK && values->json) {
         dtr_print_overview_json(context->out, subject, points, OVERVIEW_POINTS, is_found ? &smallest : NULL);
@@ -424,14 +422,13 @@ static int run(struct command_context *context, const void *values_untyped, cons
         .allocator = values->mode == 1 ? &allocator : NULL,
         .progress = &progress,
     };
-    struct request request;
     struct dtr_log *log = NULL;
-    int error;
 
     if (wrong != NULL) {
         return command_fail(context, "%s", wrong);
     }
-    error = read_heuristic(values, &play.heuristic, &message);
+    int error = read_heuristic(values, &play.heuristic, &message);
+    struct request request;
     error = error != VARVE_OK ? error : read_request(values, &request, &message);
     error = error != VARVE_OK ? error : read_allocator(values, &allocator, &message);
     error = error != VARVE_OK ? error : check_files(values, operands, &message);

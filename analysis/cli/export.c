@@ -113,11 +113,10 @@ static int export_snapshot(struct command_context *context, const struct export_
                            struct varve_message *message)
 {
     struct progress progress;
-    struct history *history = NULL;
-    int error;
 
     command_progress(context, &progress, values->quiet);
-    error = history_read(path, &history, &progress, message);
+    struct history *history = NULL;
+    int error = history_read(path, &history, &progress, message);
     progress_end(&progress);
     if (error != VARVE_OK) {
         return error;
@@ -140,13 +139,13 @@ static int select_part(const struct export_values *values, struct export_request
                        struct varve_message *message)
 {
     const struct format_traits *format = &traits[values->format];
-    struct selection selection;
-    int error = VARVE_OK;
 
     request->domain = values->domain;
     if (request->domain == NULL && format->wants_domain) {
         request->domain = selection_default_domain(request->database);
     }
+    struct selection selection;
+    int error = VARVE_OK;
     if (request->domain != NULL || values->pid != 0) {
         error = selection_make(&selection, request->database, request->domain != NULL ? request->domain : "heap",
                                values->pid, message);
@@ -199,12 +198,12 @@ static int open_and_export(struct command_context *context, const struct export_
                            const struct operands *operands, struct varve_message *message)
 {
     struct database *database;
-    struct progress progress;
     int error = database_open(operands->items[0], DATABASE_DERIVED, &database, message);
 
     if (error != VARVE_OK) {
         return error;
     }
+    struct progress progress;
     command_progress(context, &progress, values->quiet);
     database_watch(database, &progress, "exporting");
     error = values->format == FORMAT_DTR ? refuse_dtr(operands->items[0], message)
@@ -270,13 +269,13 @@ static int run(struct command_context *context, const void *values, const struct
 {
     const struct export_values *chosen = values;
     struct varve_message message = {""};
-    int error = VARVE_OK;
 
     if (is_stdout(chosen) && traits[chosen->format].is_binary && fileno(context->out) >= 0 &&
         isatty(fileno(context->out))) {
         return command_fail(context, "%s is not for a terminal: name a file with -o, or send it to a pipe",
                             format_names[chosen->format]);
     }
+    int error = VARVE_OK;
     if (chosen->output != NULL && !is_stdout(chosen) && !is_folder(chosen)) {
         error = output_check(chosen->output, chosen->force, operands->items, operands->count, &message);
     }

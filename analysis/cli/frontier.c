@@ -109,9 +109,10 @@ static void print_table(FILE *out, const struct answer *answer)
 static void print_remark(FILE *out, const struct answer *answer, size_t index)
 {
     const struct frontier *frontier = &answer->frontiers[index];
-    char name[GRID_NAME_BYTES], line[GRID_NAME_BYTES + 600];
+    char name[GRID_NAME_BYTES];
 
     whatif_setting_name(&answer->settings->items[index], name, sizeof(name));
+    char line[GRID_NAME_BYTES + 600];
     if (frontier->error != VARVE_OK) {
         snprintf(line, sizeof(line), "  %s has no frontier: %s", name,
                  frontier->message.text[0] != '\0' ? frontier->message.text : varve_strerror(frontier->error));
@@ -229,16 +230,14 @@ static int answer_trace(struct command_context *context, const struct values *va
                                       .is_exhaustive = values->exhaustive,
                                       .with_failed = !values->served_only,
                                       .progress = &progress};
-    struct frontier *frontiers;
-    struct grid_trace trace;
-    int error;
 
     command_progress(context, &progress, values->quiet);
-    error = grid_open(&trace, path, &progress, message);
+    struct grid_trace trace;
+    int error = grid_open(&trace, path, &progress, message);
     if (error == VARVE_OK) {
         struct answer answer = {.trace = &trace, .settings = settings, .served_only = values->served_only};
 
-        frontiers = memory_resize(NULL, settings->count * sizeof(*frontiers));
+        struct frontier *frontiers = memory_resize(NULL, settings->count * sizeof(*frontiers));
         frontier_find(trace.whatif, &trace.demand, settings->items, settings->count, &search, frontiers);
         progress_end(&progress);
         answer.frontiers = frontiers;
@@ -256,20 +255,18 @@ static int run(struct command_context *context, const void *values_untyped, cons
     const struct values *values = values_untyped;
     struct grid_options grid = values->grid;
     struct varve_message message = {""};
-    struct whatif_settings settings;
     struct cJSON *json = NULL;
-    bool is_one;
-    int error;
 
     if (grid.policies == NULL) {
         grid.policies = values->policy != NULL ? values->policy : varve_alloc_policies()[0];
     }
-    error = grid_settings(&grid, &settings, &message);
+    struct whatif_settings settings;
+    int error = grid_settings(&grid, &settings, &message);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
     context->is_exact = values->csv;
-    is_one = settings.count * (size_t)operands->count == 1;
+    bool is_one = settings.count * (size_t)operands->count == 1;
     if (values->csv) {
         fputs("trace,policy,conf,load_bytes,frontier_bytes,fails_above,safe_bytes,peak_reserved,peak_allocated,"
               "device_calls,device_ns,retries,error\n",

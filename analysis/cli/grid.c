@@ -47,10 +47,9 @@ int grid_settings(const struct grid_options *options, struct whatif_settings *se
 int grid_open(struct grid_trace *trace, const char *path, struct progress *progress, struct varve_message *message)
 {
     struct varve_message reason = {""};
-    int error;
 
     *trace = (struct grid_trace){.path = path};
-    error = history_read(path, &trace->history, progress, message);
+    int error = history_read(path, &trace->history, progress, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -73,9 +72,10 @@ void grid_close(struct grid_trace *trace)
 
 void grid_add_name(struct table *table, const struct whatif_setting *setting)
 {
-    char name[GRID_NAME_BYTES], cut[4 * NAME_COLUMNS];
+    char name[GRID_NAME_BYTES];
 
     whatif_setting_name(setting, name, sizeof(name));
+    char cut[4 * NAME_COLUMNS];
     format_head(cut, sizeof(cut), name, NAME_COLUMNS);
     table_add(table, cut);
 }

@@ -45,12 +45,11 @@ static int pytorch_run(struct command_context *context, const struct values *val
                        struct input_stream *input)
 {
     struct varve_message message = {""};
-    struct import_result result;
     struct progress progress;
-    int error;
 
     command_progress(context, &progress, values->quiet);
-    error = import_pytorch_stream(input, path, values->output, values->force, &progress, &result, &message);
+    struct import_result result;
+    int error = import_pytorch_stream(input, path, values->output, values->force, &progress, &result, &message);
     progress_end(&progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text);
@@ -127,12 +126,11 @@ static void ctf_summary(struct command_context *context, const struct values *va
 static int ctf_run(struct command_context *context, const struct values *values, const char *folder)
 {
     struct varve_message message = {""};
-    struct ctf_import_result result;
     struct progress progress;
-    int error;
 
     command_progress(context, &progress, values->quiet);
-    error = ctf_import(folder, values->output, values->force, &progress, &result, &message);
+    struct ctf_import_result result;
+    int error = ctf_import(folder, values->output, values->force, &progress, &result, &message);
     progress_end(&progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
@@ -234,13 +232,12 @@ static int log_run(struct command_context *context, const struct values *values,
                    struct input_stream *input, enum import_source source)
 {
     struct varve_message message = {""};
-    struct import_log_result result;
     struct progress progress;
-    int error;
 
     command_progress(context, &progress, values->quiet);
-    error = import_log(operands->items, (size_t)operands->count, input, source, values->output, values->force,
-                       &progress, &result, &message);
+    struct import_log_result result;
+    int error = import_log(operands->items, (size_t)operands->count, input, source, values->output, values->force,
+                           &progress, &result, &message);
     progress_end(&progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
@@ -280,7 +277,6 @@ static int run(struct command_context *context, const void *values_untyped, cons
     const struct values *values = values_untyped;
     const char *source = operands->items[0];
     struct varve_message message = {""};
-    struct stat status;
 
     if (values->output == NULL) {
         return command_fail(context, "-o FILE is required");
@@ -288,6 +284,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (output_check(values->output, values->force, operands->items, operands->count, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
+    struct stat status;
     if (operands->count == 1 && stat(source, &status) == 0 && S_ISDIR(status.st_mode)) {
         return ctf_run(context, values, source);
     }

@@ -88,10 +88,10 @@ static int64_t file_bytes(const struct database *database)
 static void info_json(FILE *out, struct database *database)
 {
     struct cJSON *object = json_object();
-    struct report_loss loss;
 
     report_header_json(object, database);
     json_integer(object, "file_bytes", file_bytes(database));
+    struct report_loss loss;
     report_loss_load(&loss, database);
     json_add(object, "loss", report_loss_json(database, &loss));
     json_add(object, "meta", pairs_json(database, "SELECT key, value FROM meta ORDER BY key"));

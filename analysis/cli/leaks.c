@@ -100,9 +100,6 @@ static int answer(struct command_context *context, struct database *database, co
                   struct varve_message *message)
 {
     const struct values *values = values_untyped;
-    struct leak_query query;
-    struct leak_list list;
-    int error;
 
     if (values->width > 0) {
         terminal_set_columns(values->width);
@@ -114,11 +111,12 @@ static int answer(struct command_context *context, struct database *database, co
     if (is_of_storages(values)) {
         return answer_storages(context, database, values, message);
     }
-    query = values->query;
+    struct leak_query query = values->query;
     if (query.domain == NULL && strcmp(selection_default_domain(database), "heap") != 0) {
         query.domain = selection_default_domain(database);
     }
-    error = leak_list_load(&list, database, &query, message);
+    struct leak_list list;
+    int error = leak_list_load(&list, database, &query, message);
     if (error == VARVE_OK && values->json) {
         json_print(leak_list_json(database, &list, &query, values->frames), context->out);
     } else if (error == VARVE_OK && values->csv) {

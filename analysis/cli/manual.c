@@ -71,9 +71,8 @@ static void print_bold(FILE *out, const char *text)
 
 static void print_option(FILE *out, const struct option_spec *option)
 {
-    char name[NAME_BYTES];
-
     fputs(".TP\n", out);
+    char name[NAME_BYTES];
     if (option->letter != 0) {
         snprintf(name, sizeof(name), "-%c", option->letter);
         print_bold(out, name);
@@ -136,10 +135,8 @@ static void print_examples(FILE *out)
         const char *line = command_table[i]->examples;
 
         while (*line != '\0') {
-            size_t length;
-
             line += strspn(line, " ");
-            length = strcspn(line, "\n");
+            size_t length = strcspn(line, "\n");
             for (size_t at = 0; at < length; at++) {
                 fputs(line[at] == '-' ? "\\-" : line[at] == '\\' ? "\\e" : (const char[]){line[at], '\0'}, out);
             }
@@ -223,7 +220,6 @@ static const char *first_missing(const struct named *named)
 int manual_print(struct command_context *context)
 {
     struct named named = {.count = 0};
-    const char *missing;
 
     context->is_exact = true;
     for (const char *line = manual_template; *line != '\0';) {
@@ -240,6 +236,6 @@ int manual_print(struct command_context *context)
         }
         line += length + (line[length] == '\n' ? 1 : 0);
     }
-    missing = first_missing(&named);
+    const char *missing = first_missing(&named);
     return missing == NULL ? 0 : command_fail(context, "varve.1.in does not have %s", missing);
 }

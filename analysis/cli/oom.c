@@ -101,10 +101,9 @@ static int make_database(struct source *source, const struct oom_scene *scene, s
     const char *folder = getenv("TMPDIR");
     char path[4096 + 8];
     uint64_t limit = scene->explain != NULL ? explain_get_facts(scene->explain)->limit : 0;
-    int error;
 
     snprintf(path, sizeof(path), "%.4000s/varve-oom.db", folder != NULL && folder[0] != '\0' ? folder : "/tmp");
-    error = varve_publish_folder_make(path, true, source->folder, sizeof(source->folder), message);
+    int error = varve_publish_folder_make(path, true, source->folder, sizeof(source->folder), message);
     if (error != VARVE_OK) {
         source->folder[0] = '\0';
         return error;
@@ -130,9 +129,9 @@ static int explain_scene(struct command_context *context, struct source *source,
 {
     char *policy = replayed_with(scene->given, "replay.policy");
     size_t explained = source->values->all ? SIZE_MAX : (size_t)source->values->top;
-    int error = VARVE_OK;
 
     open_explain(source, scene, policy);
+    int error = VARVE_OK;
     if (scene->given == NULL || (scene->explain != NULL && is_approximate(scene->given))) {
         error = make_database(source, scene, message);
     }
@@ -208,11 +207,10 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct source *source = memory_resize(NULL, sizeof(*source));
     struct oom_scene scene = {.reason = "there is nothing to replay"};
     struct varve_message message = {""};
-    int error;
-    int status;
 
     *source = (struct source){.values = values_untyped, .path = operands->items[0]};
     command_progress(context, &source->progress, false);
+    int error;
     if (history_is_database(source->path)) {
         error = database_open(source->path, DATABASE_DERIVED, &scene.given, &message);
         scene.exact = scene.given;
@@ -221,9 +219,9 @@ static int run(struct command_context *context, const void *values_untyped, cons
     }
     VARVE_THEN(error, answer_source(context, source, &scene, operands, &message));
     progress_end(&source->progress);
-    status = error == VARVE_OK
-                 ? 0
-                 : command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
+    int status = error == VARVE_OK
+                     ? 0
+                     : command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
     close_source(source);
     if (scene.given != NULL) {
         database_close(scene.given);

@@ -23,13 +23,13 @@
 /* Edits (insert, delete, replace, swap neighbours) between two words: Damerau's distance without repeats. */
 static size_t edit_distance(const char *a, const char *b)
 {
-    size_t rows[3][WORD_MAX + 1];
     size_t length_a = strlen(a);
     size_t length_b = strlen(b);
 
     if (length_a > WORD_MAX || length_b > WORD_MAX) {
         return WORD_MAX;
     }
+    size_t rows[3][WORD_MAX + 1];
     for (size_t j = 0; j <= length_b; j++) {
         rows[0][j] = j;
     }
@@ -97,8 +97,6 @@ static int fail_unknown(const struct command *command, const char *word, size_t 
 {
     const char *names[NAMES_MAX] = {"help"};
     size_t count = 1;
-    char name[WORD_MAX * 2];
-    const char *nearest;
 
     for (const struct option_spec *option = command->options; option->kind != OPTION_END; option++) {
         if (option->kind != OPTION_ABSENT && count + 1 < NAMES_MAX) {
@@ -110,8 +108,9 @@ static int fail_unknown(const struct command *command, const char *word, size_t 
         names[count++] = option->name;
     }
     names[count] = NULL;
+    char name[WORD_MAX * 2];
     snprintf(name, sizeof(name), "%.*s", (int)length, word);
-    nearest = option_suggest(name + strspn(name, "-"), names);
+    const char *nearest = option_suggest(name + strspn(name, "-"), names);
     if (nearest != NULL) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "unknown option '%s'; did you mean --%s?", name,
                                  nearest);
@@ -123,11 +122,9 @@ static int fail_unknown(const struct command *command, const char *word, size_t 
 static int parse_integer(const struct option_spec *option, const char *text, int64_t *value_out,
                          struct varve_message *message)
 {
-    char *end;
-    long long number;
-
     errno = 0;
-    number = strtoll(text, &end, 10);
+    char *end;
+    long long number = strtoll(text, &end, 10);
     if (end == text || *end != '\0' || errno != 0 || number < option->min || number > option->max) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be a number from %lld to %lld, not '%s'",
                                  option->name, (long long)option->min, (long long)option->max, text);
@@ -139,12 +136,11 @@ static int parse_integer(const struct option_spec *option, const char *text, int
 bool option_bytes(const char *text, int64_t *bytes_out)
 {
     static const char suffixes[] = "KMG";
-    char *end;
-    long long number;
-    unsigned shift = 0;
 
     errno = 0;
-    number = strtoll(text, &end, 10);
+    char *end;
+    long long number = strtoll(text, &end, 10);
+    unsigned shift = 0;
     if (end != text && *end != '\0') {
         const char *suffix = strchr(suffixes, *end >= 'a' ? *end - 'a' + 'A' : *end);
 
@@ -206,14 +202,12 @@ static int parse_choice(const struct option_spec *option, const char *text, int 
 
 static int parse_mode(const struct option_spec *option, const char *text, int *value_out, struct varve_message *message)
 {
-    int choice = 0;
-    int error;
-
     *value_out = 1;
     if (text == NULL) {
         return VARVE_OK;
     }
-    error = parse_choice(option, text, &choice, message);
+    int choice = 0;
+    int error = parse_choice(option, text, &choice, message);
     *value_out = error == VARVE_OK ? choice + 2 : 0;
     return error;
 }
@@ -358,9 +352,8 @@ static int check_operands(const struct command *command, const struct operands *
 int options_parse(const struct command *command, int argc, char *const argv[], void *values, struct operands *operands,
                   struct varve_message *message)
 {
-    bool only_operands = false;
-
     *operands = (struct operands){.rest = &argv[argc], .timeout_ns = DATABASE_TIMEOUT_NS};
+    bool only_operands = false;
     for (int index = 0; index < argc; index++) {
         const char *word = argv[index];
 

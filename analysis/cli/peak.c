@@ -120,7 +120,6 @@ static int make_answer(struct database *database, const struct values *values, s
 {
     const char *domain = values->domain != NULL ? values->domain : selection_default_domain(database);
     int result = selection_make(&answer->selection, database, domain, values->pid, message);
-    struct groups *groups;
 
     VARVE_THEN(result, groups_check(database, (enum group_by)values->by, message));
     if (result == VARVE_OK && values->pid > 0) {
@@ -131,7 +130,7 @@ static int make_answer(struct database *database, const struct values *values, s
     }
     report_loss_load(&answer->loss, database);
     answer->has_total = selection_sum(&answer->selection, database, &answer->total);
-    groups = groups_open(database, (enum group_by)values->by);
+    struct groups *groups = groups_open(database, (enum group_by)values->by);
     if (values->pid == 0) {
         groups_load(groups, domain);
     } else if (answer->has_total) {

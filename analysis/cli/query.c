@@ -78,15 +78,12 @@ static void begin_output(const struct answer *answer)
 /* Blobs are shown as SQL writes them. */
 static char *value_text(const struct value *value, const char *null_text)
 {
-    char *digits;
-    char *text;
-
     if (value->type == VALUE_NULL) {
         return memory_copy_text(null_text);
     }
     if (value->type == VALUE_BLOB) {
-        digits = hexadecimal(value->text, value->bytes);
-        text = memory_resize(NULL, value->bytes * 2 + 4);
+        char *digits = hexadecimal(value->text, value->bytes);
+        char *text = memory_resize(NULL, value->bytes * 2 + 4);
         sprintf(text, "X'%s'", digits);
         free(digits);
         return text;
@@ -112,11 +109,11 @@ static void print_table(const struct answer *answer, struct cursor *cursor)
     int count = cursor_column_count(cursor);
     struct table_column *columns = memory_resize(NULL, (size_t)count * sizeof(columns[0]));
     bool with_titles = !values->no_header;
-    struct table table;
 
     for (int i = 0; i < count; i++) {
         columns[i] = (struct table_column){memory_copy_text(with_titles ? cursor_column_name(cursor, i) : ""), true};
     }
+    struct table table;
     table_init(&table, columns, (size_t)count);
     while (cursor_next(cursor)) {
         for (int i = 0; i < count; i++) {
@@ -357,10 +354,7 @@ static void add_suggestion(struct database *database, const char *sql, struct va
     static const char *const errors[] = {"no such table: ", "no such column: "};
     char word[64] = "";
     const char *names[NAMES_MAX + 1] = {NULL};
-    const char *nearest;
-    struct cursor cursor;
     bool is_column = false;
-    int count = 0;
 
     for (int i = 0; i < 2; i++) {
         const char *at = strstr(message->text, errors[i]);
@@ -376,17 +370,19 @@ static void add_suggestion(struct database *database, const char *sql, struct va
     if (word[0] == '\0') {
         return;
     }
+    struct cursor cursor;
     cursor_open(&cursor, database,
                 is_column
                     ? "SELECT DISTINCT c.name FROM sqlite_schema s JOIN pragma_table_info(s.name) c WHERE s.type IN "
                       "('table', 'view') AND instr(lower(?1), lower(s.name)) > 0 ORDER BY 1"
                     : "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND ?1 <> '' ORDER BY 1");
     cursor_bind_text(&cursor, 1, sql);
+    int count = 0;
     while (count < NAMES_MAX && cursor_next(&cursor)) {
         names[count++] = memory_copy_text(cursor_name(&cursor, 0));
     }
     cursor_close(&cursor);
-    nearest = option_suggest(strrchr(word, '.') != NULL ? strrchr(word, '.') + 1 : word, names);
+    const char *nearest = option_suggest(strrchr(word, '.') != NULL ? strrchr(word, '.') + 1 : word, names);
     if (nearest != NULL) {
         varve_message_set(message, VARVE_ERROR_INVALID,
                           "no such %s: %s; did you mean %s? (--schema lists what there is)",
@@ -436,9 +432,8 @@ static void print_meanings(FILE *out, struct database *database, const char *sql
 static int find_table(char found[NAME_BYTES_MAX], struct database *database, const char *name, FILE *out,
                       struct varve_message *message)
 {
-    struct cursor cursor;
-
     found[0] = '\0';
+    struct cursor cursor;
     cursor_open(
         &cursor, database,
         "SELECT s.name, s.type || ' ' || s.name || coalesce(': ' || h.meaning, '') FROM sqlite_schema s LEFT JOIN help h "
@@ -488,19 +483,18 @@ static int answer_sql(struct command_context *context, const struct answer *answ
 {
     const char *sql = operands->items[1];
     char *from_stdin = NULL;
-    char kept[240];
-    int result;
 
     if (strcmp(sql, "-") == 0) {
         sql = from_stdin = read_stdin(message);
     }
-    result = sql == NULL ? VARVE_ERROR_IO : command_hide(context, database, operands, message);
+    int result = sql == NULL ? VARVE_ERROR_IO : command_hide(context, database, operands, message);
     if (result == VARVE_OK) {
         result = check_statements(database, sql, message);
         if (result == VARVE_ERROR_INVALID) {
             add_suggestion(database, sql, message);
         }
     }
+    char kept[240];
     if (result == VARVE_OK) {
         if (!database_is_complete(database)) {
             fprintf(context->err, "varve query: warning: the recording was cut off; derived tables may be empty\n");
@@ -534,12 +528,10 @@ static int run(struct command_context *context, const void *values_untyped, cons
 {
     const struct values *values = values_untyped;
     const char *second = operands->count > 1 ? operands->items[1] : NULL;
-    struct database *database;
     struct varve_message message = {""};
     struct progress progress = {0};
     const struct answer answer = {.out = context->out, .values = values, .progress = &progress};
     const char *wrong = check(values);
-    int result = VARVE_OK;
 
     if (wrong != NULL) {
         return command_fail(context, "%s", wrong);
@@ -553,9 +545,11 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (second != NULL && values->examples) {
         return command_fail(context, "unexpected argument '%s'", second);
     }
+    struct database *database;
     if (database_open(operands->items[0], DATABASE_ANY, &database, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
+    int result = VARVE_OK;
     if (values->examples) {
         fputs(strchr(query_questions_sql, '\n') + 1, context->out); /* without the line on its licence */
     } else if (values->schema) {

@@ -173,8 +173,6 @@ struct libraries {
 static void find_libraries(struct libraries *libraries, const struct values *values,
                            struct varve_collect_options *collect)
 {
-    char *slash;
-
     component_find(COMPONENT_PROVIDER, libraries->provider, sizeof(libraries->provider));
     collect->provider_path = libraries->provider;
     component_find(COMPONENT_CUPTI, libraries->cupti, sizeof(libraries->cupti));
@@ -184,7 +182,7 @@ static void find_libraries(struct libraries *libraries, const struct values *val
     component_find(COMPONENT_TORCH, libraries->torch, sizeof(libraries->torch));
     collect->torch_path = libraries->torch;
     component_find(COMPONENT_PYTHON, libraries->python, sizeof(libraries->python));
-    slash = strrchr(libraries->python, '/');
+    char *slash = strrchr(libraries->python, '/');
     if (slash != NULL) {
         *slash = '\0';
     }
@@ -234,22 +232,21 @@ static void end_like_program(void)
 static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
 {
     const struct values *values = values_untyped;
-    struct varve_collect_options collect;
     struct varve_collect_result result = {0};
     struct varve_message message = {""};
-    struct libraries libraries;
-    struct progress progress;
-    char output[4096];
-    int error;
 
     if ((values->ring_bytes & (values->ring_bytes - 1)) != 0) {
         return command_fail(context, "--ring-size must be a power of two, such as 4M");
     }
+    struct libraries libraries;
     if (!component_find(COMPONENT_PRELOAD, libraries.preload, sizeof(libraries.preload))) {
         return command_fail(context, "%s is missing: build it, or install varve as a whole", libraries.preload);
     }
+    char output[4096];
     name_output(output, sizeof(output), operands->rest[0]);
+    struct progress progress;
     command_progress(context, &progress, values->quiet);
+    struct varve_collect_options collect;
     varve_collect_options_init(&collect);
     fill_options(values, &collect);
     find_libraries(&libraries, values, &collect);
@@ -258,7 +255,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     collect.argv = operands->rest;
     collect.progress = step;
     collect.progress_context = &progress;
-    error = varve_collect_record(&collect, &result, &message);
+    int error = varve_collect_record(&collect, &result, &message);
     if (result.started) {
         program_status = result.wait_status;
         memory_exhausted_then(end_like_program);

@@ -42,12 +42,10 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct varve_collect_result result = {0};
     struct varve_message message = {""};
     struct progress progress;
-    char processes[80];
-    int error;
 
     command_progress(context, &progress, false);
-    error = varve_collect_recover(operands->items[0], values->output, ctf_each_number, progress_step, &progress,
-                                  &result, &message);
+    int error = varve_collect_recover(operands->items[0], values->output, ctf_each_number, progress_step, &progress,
+                                      &result, &message);
     progress_end(&progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
@@ -73,6 +71,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
         json_print(object, context->out);
         return 0;
     }
+    char processes[80];
     report_processes_words(processes, sizeof(processes), (int64_t)result.processes, (int64_t)result.images);
     fprintf(context->out, "recovered %s events of %s into %s", format_count((int64_t)result.events).text, processes,
             result.database_path);

@@ -64,12 +64,10 @@ static void add_stat(void *context, const char *key, int64_t value)
 
 static struct cJSON *mismatch_json(const struct replay_mismatch *mismatch)
 {
-    struct cJSON *object;
-
     if (!mismatch->is_set) {
         return json_null_value();
     }
-    object = json_object();
+    struct cJSON *object = json_object();
     json_integer(object, "device", mismatch->device);
     json_integer(object, "event", (int64_t)mismatch->event);
     json_text(object, "expected", mismatch->expected);
@@ -340,7 +338,6 @@ static int write_database(const struct values *values, const char *path, const s
                           const struct replay_inference *inference, struct replay_options *replay,
                           struct replay_result *result, struct varve_message *message)
 {
-    struct history_settings settings;
     struct varve_writer *writer;
     int error = varve_writer_open(values->output, values->force, &writer, message);
 
@@ -356,6 +353,7 @@ static int write_database(const struct values *values, const char *path, const s
         varve_writer_meta_integer(writer, "replay.capacity", values->capacity);
     }
     replay->writer = history_writer_new(writer, history);
+    struct history_settings settings;
     error = replay_settings(history, values->conf, &settings, message);
     if (error == VARVE_OK) {
         history_write_settings(writer, &settings, history_writer_begin_us(replay->writer));
@@ -445,20 +443,19 @@ static int run(struct command_context *context, const void *values_untyped, cons
     const struct values *values = values_untyped;
     const char *path = operands->items[0];
     struct varve_message message = {""};
-    struct progress progress;
-    struct history *history;
-    int status;
 
     if (values->output != NULL &&
         output_check(values->output, values->force, operands->items, operands->count, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
+    struct progress progress;
     command_progress(context, &progress, false);
+    struct history *history;
     if (history_read(path, &history, &progress, &message) != VARVE_OK) {
         progress_end(&progress);
         return command_fail(context, "%s", message.text);
     }
-    status = replay_history(context, values, path, history, &progress);
+    int status = replay_history(context, values, path, history, &progress);
     history_free(history);
     return status;
 }

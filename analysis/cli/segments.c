@@ -56,13 +56,13 @@ static const char *check(const void *values_untyped)
 static int64_t peak_seq(struct database *database, const struct values *values)
 {
     struct cursor cursor;
-    int64_t seq = 0;
 
     cursor_open(&cursor, database,
                 "SELECT seq FROM ladder_peak WHERE (?1 < 0 OR device = ?1) AND (?2 = 0 OR pid = ?2) "
                 "ORDER BY reserved DESC, seq LIMIT 1");
     cursor_bind_integer(&cursor, 1, values->device);
     cursor_bind_integer(&cursor, 2, values->pid);
+    int64_t seq = 0;
     if (cursor_next(&cursor)) {
         seq = cursor_integer(&cursor, 0);
     }

@@ -90,7 +90,6 @@ static void print_text(FILE *out, struct database *database, const struct timeli
     struct report_total total = {.peak_ns = -1};
     struct report_loss loss;
     char who[64] = "all processes together";
-    char where[32] = "";
 
     report_loss_load(&loss, database);
     if (!report_is_lossless(&loss)) {
@@ -99,6 +98,7 @@ static void print_text(FILE *out, struct database *database, const struct timeli
     if (selection->pid > 0) {
         snprintf(who, sizeof(who), "process %" PRId64, selection->pid);
     }
+    char where[32] = "";
     if (selection->devices > 1) {
         snprintf(where, sizeof(where), " on GPU %" PRId64, selection->device);
     }

@@ -107,15 +107,11 @@ static int no_recording(const char *name, struct varve_message *message)
 /* A database's name, its directory's, or a process; NULL: the only one. Owner of the path: the caller, by free. */
 static int directory_of(const char *name, char **path_out, struct varve_message *message)
 {
-    size_t bytes;
-    char *end;
-    long pid;
-
     *path_out = NULL;
     if (name == NULL) {
         return find(0, path_out, message);
     }
-    bytes = strlen(name) + sizeof(".d");
+    size_t bytes = strlen(name) + sizeof(".d");
     *path_out = memory_resize(NULL, bytes);
     snprintf(*path_out, bytes, "%s.d", name);
     if (is_folder(*path_out)) {
@@ -127,7 +123,8 @@ static int directory_of(const char *name, char **path_out, struct varve_message 
     }
     free(*path_out);
     *path_out = NULL;
-    pid = strtol(name, &end, 10);
+    char *end;
+    long pid = strtol(name, &end, 10);
     if (*end == '\0' && end != name && pid > 0 && pid <= INT32_MAX && access(name, F_OK) != 0) {
         return find((int32_t)pid, path_out, message);
     }
@@ -163,18 +160,17 @@ static void print_text(FILE *out, const struct top *top, struct page *page)
 static int print_once(struct command_context *context, struct top *top, struct page *page, bool is_json,
                       struct varve_message *message)
 {
-    char state[4352];
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out;
     int error = top_wait(top, message);
 
     if (error != VARVE_OK) {
         return error;
     }
+    char state[4352];
     top_state(top, state, sizeof(state));
     page->state = state;
-    out = memory_stream(&text, &bytes);
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = memory_stream(&text, &bytes);
     if (is_json) {
         print_json(out, top, page);
     } else {
@@ -220,12 +216,11 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct top top = {0};
     char *path = NULL;
     int number = 0;
-    int error;
 
     if (!is_once && screen_missing() != NULL) {
         return command_fail(context, "%s", screen_missing());
     }
-    error = directory_of(operands->count > 0 ? operands->items[0] : NULL, &path, &message);
+    int error = directory_of(operands->count > 0 ? operands->items[0] : NULL, &path, &message);
     VARVE_THEN(error, varve_watch_open(path, &top.watch, &message));
     VARVE_THEN(error, is_once ? print_once(context, &top, &page, values->json, &message)
                               : top_show(&top, &page, values->every_ns, &number, &message));

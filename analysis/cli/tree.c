@@ -78,11 +78,9 @@ static const struct option_spec flamegraph_options[] = {
 /* In millionths; false: it is none. */
 static bool read_share(const char *text, int64_t *share)
 {
-    char *end;
-    double percent;
-
     errno = 0;
-    percent = strtod(text, &end);
+    char *end;
+    double percent = strtod(text, &end);
     end += *end == '%' ? 1 : 0;
     if (end == text || *end != '\0' || errno != 0 || !(percent >= 0 && percent <= 100)) {
         return false;
@@ -104,8 +102,6 @@ static int load(struct call_tree *tree, struct database *database, const struct 
         .top = values->top,
         .depth = values->depth,
     };
-    struct selection selection;
-    int error;
 
     *tree = (struct call_tree){0};
     share_min = values->share_min != NULL ? values->share_min : share_min;
@@ -113,7 +109,8 @@ static int load(struct call_tree *tree, struct database *database, const struct 
         return varve_message_set(message, VARVE_ERROR_INVALID, "--min-share: '%s' is no percentage between 0 and 100",
                                  share_min);
     }
-    error = selection_make(&selection, database, domain, 0, message);
+    struct selection selection;
+    int error = selection_make(&selection, database, domain, 0, message);
     return error == VARVE_OK ? call_tree_load(tree, database, &options, message) : error;
 }
 
@@ -170,11 +167,11 @@ static int answer_flamegraph(struct command_context *context, struct database *d
     const struct values *values = values_untyped;
     bool is_file = values->output != NULL && strcmp(values->output, STDOUT) != 0;
     struct graph graph = {.database = database, .values = values};
-    int error = VARVE_OK;
 
     if (values->output == NULL && !values->folded) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "-o FILE is required");
     }
+    int error = VARVE_OK;
     if (is_file) {
         error = output_check(values->output, values->force, (const char *[]){database_path(database)}, 1, message);
     }

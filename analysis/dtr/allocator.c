@@ -11,14 +11,13 @@ int dtr_allocator_open(struct dtr_allocator *allocator, const struct dtr_allocat
 {
     bool is_limited = budget != VARVE_REMAT_UNLIMITED;
     const struct varve_sim_options sim = {.capacity_bytes = is_limited ? budget : 0};
-    struct varve_alloc_options alloc;
-    int error;
 
     *allocator = (struct dtr_allocator){0};
-    error = varve_sim_open(&sim, &allocator->device, message);
+    int error = varve_sim_open(&sim, &allocator->device, message);
     if (error != VARVE_OK) {
         return error;
     }
+    struct varve_alloc_options alloc;
     varve_alloc_options_init(&alloc);
     alloc.device = allocator->device;
     alloc.policy = options->policy;
@@ -123,11 +122,11 @@ int dtr_allocator_attach(struct dtr_allocator *allocator, struct varve_remat *re
 static uint64_t largest_free(struct varve_alloc *alloc)
 {
     struct varve_alloc_snapshot snapshot;
-    uint64_t largest = 0;
 
     if (varve_alloc_snapshot(alloc, &snapshot) != VARVE_OK) {
         memory_exhausted();
     }
+    uint64_t largest = 0;
     for (size_t i = 0; i < snapshot.block_count; i++) {
         if (snapshot.blocks[i].state == VARVE_BLOCK_INACTIVE && snapshot.blocks[i].bytes > largest) {
             largest = snapshot.blocks[i].bytes;

@@ -33,8 +33,6 @@ static bool is_tensor_right(const struct dtr_log *log, const struct dtr_op *op, 
 
 static bool is_op_right(const struct dtr_log *log, const struct dtr_op *op, struct sums *sums)
 {
-    uint64_t bytes = 0;
-
     if (op->name >= log->names->count || op->line <= sums->line || op->line > log->lines ||
         op->first_input != sums->inputs || op->input_count > log->input_count - op->first_input ||
         op->first_output != sums->outputs || op->output_count == 0 ||
@@ -44,6 +42,7 @@ static bool is_op_right(const struct dtr_log *log, const struct dtr_op *op, stru
     if (op->is_constant && (op->input_count > 0 || op->output_count != 1 || op->cost_ns > 0)) {
         return false;
     }
+    uint64_t bytes = 0;
     for (uint32_t i = 0; i < op->input_count; i++) {
         uint32_t input = log->inputs[op->first_input + i];
 
@@ -105,10 +104,10 @@ static bool play(const struct dtr_log *log, const struct dtr_event *event, uint3
 static int check_events(const struct dtr_log *log, struct varve_message *message)
 {
     uint32_t *references = memory_resize(NULL, log->tensor_count * sizeof(*references));
-    uint32_t ops = 0;
-    int error = VARVE_OK;
 
     memset(references, 0, log->tensor_count * sizeof(*references));
+    uint32_t ops = 0;
+    int error = VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && i < log->event_count; i++) {
         if (!play(log, &log->events[i], &ops, references) ||
             (i >= log->end_event && log->events[i].kind != DTR_EVENT_PIN)) {

@@ -70,8 +70,6 @@ static void enter_op(struct pass *pass, uint32_t number)
 
 static void enter_event(struct pass *pass, struct dtr_event event)
 {
-    struct storage_state *storage;
-
     if (event.kind == DTR_EVENT_COMPUTE) {
         enter_op(pass, event.id);
         return;
@@ -79,7 +77,7 @@ static void enter_event(struct pass *pass, struct dtr_event event)
     if (event.kind == DTR_EVENT_MARK) {
         return;
     }
-    storage = &pass->storages[pass->storage_of[event.id]];
+    struct storage_state *storage = &pass->storages[pass->storage_of[event.id]];
     if (event.kind == DTR_EVENT_PIN && !storage->is_pinned) {
         storage->is_pinned = true;
         pass->pinned_bytes += pass->log->storage_bytes[event.id];

@@ -99,11 +99,11 @@ static bool scan_hexadecimal(struct scan *scan, uint32_t *unit_out)
 static bool scan_unicode_escape(struct scan *scan)
 {
     uint32_t point;
-    uint32_t low;
 
     if (!scan_hexadecimal(scan, &point)) {
         return false;
     }
+    uint32_t low;
     if (point >= 0xd800 && point < 0xdc00 && is_next(scan, '\\')) {
         scan->next++;
         if (!is_next(scan, 'u')) {
@@ -132,14 +132,13 @@ static bool scan_escape(struct scan *scan)
 {
     static const char escapes[] = "\"\\/bfnrt";
     static const char meant[] = "\"\\/\b\f\n\r\t";
-    const char *escape;
 
     scan->next++;
     if (is_next(scan, 'u')) {
         scan->next++;
         return scan_unicode_escape(scan);
     }
-    escape = scan->next < scan->end && *scan->next != '\0' ? strchr(escapes, *scan->next) : NULL;
+    const char *escape = scan->next < scan->end && *scan->next != '\0' ? strchr(escapes, *scan->next) : NULL;
     if (escape == NULL) {
         return fail(scan, "no such escape");
     }
@@ -189,12 +188,10 @@ static bool scan_text_slowly(struct scan *scan, const char *begin, struct line_t
 
 static bool scan_text(struct scan *scan, struct line_text *text_out)
 {
-    const char *begin;
-
     if (!is_next(scan, '"')) {
         return fail(scan, "a text in quotes is missing");
     }
-    begin = ++scan->next;
+    const char *begin = ++scan->next;
     while (scan->next < scan->end && *scan->next != '"' && *scan->next != '\\' &&
            (unsigned char)(*scan->next - ' ') < 0x80 - ' ') {
         scan->next++;
@@ -212,10 +209,9 @@ static bool scan_text(struct scan *scan, struct line_text *text_out)
 static bool scan_integer(struct scan *scan, struct line_text *text_out)
 {
     const char *begin = scan->next;
-    const char *digits;
 
     scan->next += is_next(scan, '-') ? 1 : 0;
-    digits = scan->next;
+    const char *digits = scan->next;
     if (!is_digit_next(scan)) {
         return fail(scan, "a text, a whole number or a list of them is missing");
     }
@@ -247,8 +243,6 @@ static bool scan_item(struct scan *scan, enum line_kind *kind_out)
 
 static bool scan_list(struct scan *scan, enum line_kind *kind_out)
 {
-    enum line_kind first = LINE_ABSENT;
-
     scan->next++;
     skip_space(scan);
     if (is_next(scan, ']')) {
@@ -256,6 +250,7 @@ static bool scan_list(struct scan *scan, enum line_kind *kind_out)
         *kind_out = LINE_EMPTY;
         return true;
     }
+    enum line_kind first = LINE_ABSENT;
     for (;;) {
         enum line_kind kind;
 
@@ -306,12 +301,11 @@ static bool scan_member(struct scan *scan)
     struct line_value value = {.kind = LINE_ABSENT};
     const char *begin = scan->next;
     struct line_text text;
-    enum line_key key;
 
     if (!scan_text(scan, &text)) {
         return false;
     }
-    key = key_of(text);
+    enum line_key key = key_of(text);
     if (key != LINE_KEY_LIMIT && scan->line->values[key].kind != LINE_ABSENT) {
         scan->next = begin;
         return fail(scan, "a key for the second time");

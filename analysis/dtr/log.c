@@ -78,10 +78,10 @@ struct reader {
 
 __attribute__((format(printf, 2, 3))) static int fail(struct reader *reader, const char *format, ...)
 {
-    char reason[300];
     va_list arguments;
 
     va_start(arguments, format);
+    char reason[300];
     vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
     return varve_message_set(&reader->reason, VARVE_ERROR_FORMAT, "%.180s: line %llu: %s",
@@ -281,12 +281,12 @@ static int add_inputs(struct reader *reader)
 {
     struct dtr_log *log = reader->log;
     size_t count = reader->line.values[LINE_KEY_ARGS].count;
-    uint64_t bytes = 0;
-    int error = VARVE_OK;
 
     if (count > UINT32_MAX - log->input_count) {
         return fail(reader, "more than %u inputs", (unsigned)UINT32_MAX);
     }
+    uint64_t bytes = 0;
+    int error = VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && i < count; i++) {
         const struct handle *handle = find_handle(reader, item(reader, LINE_KEY_ARGS, i));
 
@@ -414,7 +414,6 @@ static int take_alias(struct reader *reader)
     const struct dtr_op *op = &log->ops[log->op_count - 1];
     const struct line_value *value = &reader->line.values[LINE_KEY_ALIAS];
     uint64_t alias = 0;
-    uint64_t storage_bytes;
     int error = need_described_name(reader);
 
     reader->is_alias_next = false;
@@ -433,7 +432,7 @@ static int take_alias(struct reader *reader)
         return fail(reader, "'%.40s' is a view of input %llu, but its operator has %u", described_name(reader),
                     (unsigned long long)alias, (unsigned)op->input_count);
     }
-    storage_bytes = log->storage_bytes[log->inputs[op->first_input + alias]];
+    uint64_t storage_bytes = log->storage_bytes[log->inputs[op->first_input + alias]];
     if (storage_bytes != reader->memory) {
         return fail(reader, "'%.40s' is a view of a storage of %llu bytes, but its MEMORY is %llu",
                     described_name(reader), (unsigned long long)storage_bytes, (unsigned long long)reader->memory);
@@ -476,7 +475,6 @@ static int add_mutated(struct reader *reader, size_t index)
 static int take_mutate(struct reader *reader)
 {
     const struct line_value *mutated = &reader->line.values[LINE_KEY_MUTATE];
-    const struct dtr_op *op;
     int error = take_op(reader);
 
     error = error != VARVE_OK ? error : need_list(reader, LINE_KEY_MUTATE, LINE_INTEGERS);
@@ -486,7 +484,7 @@ static int take_mutate(struct reader *reader)
     if (error != VARVE_OK) {
         return error;
     }
-    op = &reader->log->ops[reader->log->op_count - 1];
+    const struct dtr_op *op = &reader->log->ops[reader->log->op_count - 1];
     if (op->input_count > reader->is_mutated_capacity) {
         reader->is_mutated_capacity = op->input_count;
         reader->is_mutated = memory_resize(reader->is_mutated, reader->is_mutated_capacity);
@@ -498,11 +496,10 @@ static int take_mutate(struct reader *reader)
         error = add_mutated(reader, i);
     }
     for (size_t i = 0; error == VARVE_OK && i < mutated->count; i++) {
-        struct handle *handle;
         uint64_t input = 0;
 
         error = number_of(reader, LINE_KEY_MUTATE, item(reader, LINE_KEY_MUTATE, i), &input);
-        handle = error == VARVE_OK ? find_handle(reader, item(reader, LINE_KEY_ARGS, input)) : NULL;
+        struct handle *handle = error == VARVE_OK ? find_handle(reader, item(reader, LINE_KEY_ARGS, input)) : NULL;
         if (handle != NULL) {
             move_handle(reader, handle, op->first_output + (uint32_t)i);
         }
@@ -514,15 +511,13 @@ static int take_mutate(struct reader *reader)
 static int take_copy(struct reader *reader)
 {
     struct line_text name = {"", 0};
-    const struct handle *source;
-    uint32_t tensor;
     int error = need_text(reader, LINE_KEY_DST, &name);
 
-    source = error == VARVE_OK ? need_handle(reader, LINE_KEY_SRC) : NULL;
+    const struct handle *source = error == VARVE_OK ? need_handle(reader, LINE_KEY_SRC) : NULL;
     if (source == NULL) {
         return VARVE_ERROR_FORMAT;
     }
-    tensor = source->tensor;
+    uint32_t tensor = source->tensor;
     add_event(reader, DTR_EVENT_GET, tensor);
     reader->log->copies++;
     return define_handle(reader, name, tensor);
@@ -547,7 +542,6 @@ static int take_copy_from(struct reader *reader)
 static int take_release(struct reader *reader)
 {
     struct line_text name = {"", 0};
-    struct handle *handle;
     int error = need_text(reader, LINE_KEY_NAME, &name);
 
     if (error != VARVE_OK) {
@@ -558,7 +552,7 @@ static int take_release(struct reader *reader)
         reader->log->unknown_releases++;
         return VARVE_OK;
     }
-    handle = find_handle(reader, name);
+    struct handle *handle = find_handle(reader, name);
     if (handle == NULL) {
         return VARVE_ERROR_FORMAT;
     }
@@ -620,7 +614,6 @@ static void start(struct reader *reader)
 static int recognise(struct reader *reader, struct line_text text)
 {
     struct line_text word = {"", 0};
-    int error;
 
     if (!line_scan(&reader->line, text.bytes, text.count)) {
         return fail(reader, "at byte %zu: %s", reader->line.column, reader->line.reason);
@@ -628,7 +621,7 @@ static int recognise(struct reader *reader, struct line_text text)
     if (reader->line.values[LINE_KEY_INSTRUCTION].kind == LINE_ABSENT) {
         return fail(reader, "it has no 'INSTRUCTION'");
     }
-    error = need_text(reader, LINE_KEY_INSTRUCTION, &word);
+    int error = need_text(reader, LINE_KEY_INSTRUCTION, &word);
     if (error != VARVE_OK) {
         return error;
     }
@@ -695,7 +688,6 @@ static int next_line(struct reader *reader, struct line_text *line_out)
         const unsigned char *newline = there > 0 ? memchr(input->next, '\n', there) : NULL;
         const size_t taken = newline != NULL ? (size_t)(newline - input->next) : there;
         const bool is_whole = newline != NULL || input->is_at_end;
-        int error;
 
         if (is_whole && reader->long_line_bytes == 0) {
             *line_out = (struct line_text){there > 0 ? (const char *)input->next : NULL, taken};
@@ -719,7 +711,7 @@ static int next_line(struct reader *reader, struct line_text *line_out)
             *line_out = (struct line_text){reader->long_line, reader->long_line_bytes};
             return VARVE_OK;
         }
-        error = input_stream_fill(input, (size_t)(input->end - input->next) + 1, &reader->reason);
+        int error = input_stream_fill(input, (size_t)(input->end - input->next) + 1, &reader->reason);
         if (error != VARVE_OK) {
             return error;
         }
@@ -790,11 +782,10 @@ int dtr_log_read_stream(struct input_stream *input, struct progress *progress, s
                         struct varve_message *message)
 {
     struct reader reader = {.input = input, .progress = progress, .log = memory_resize(NULL, sizeof(*reader.log))};
-    int error;
 
     *reader.log = (struct dtr_log){.names = memory_resize(NULL, sizeof(*reader.log->names))};
     *reader.log->names = (struct name_table){.count = 0};
-    error = take_lines(&reader);
+    int error = take_lines(&reader);
     error = error != VARVE_OK ? error : finish(&reader);
     line_free(&reader.line);
     name_table_free(&reader.handle_names);

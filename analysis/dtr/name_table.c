@@ -14,9 +14,8 @@
 /* The name's number, or NONE and the key to enter it by. */
 static uint32_t find(const struct name_table *table, const char *bytes, size_t count, uint64_t *key_out)
 {
-    const uint64_t *number;
-
     *key_out = map_hash(bytes, count);
+    const uint64_t *number;
     while ((number = map_find(&table->numbers, *key_out)) != NULL) {
         const size_t *offset = &table->offsets[*number];
 

@@ -138,7 +138,6 @@ static int open_planner(struct play *play, struct varve_message *message)
     const struct dtr_options *options = play->options;
     void (*event)(void *, const struct varve_remat_event *) = options->event != NULL ? on_event : NULL;
     struct varve_remat_options remat;
-    int error;
 
     varve_remat_options_init(&remat);
     remat.heuristic = options->heuristic;
@@ -152,7 +151,7 @@ static int open_planner(struct play *play, struct varve_message *message)
     if (options->allocator == NULL) {
         return varve_remat_open(&remat, &play->remat, message);
     }
-    error = dtr_allocator_open(&play->allocator, options->allocator, options->budget, message);
+    int error = dtr_allocator_open(&play->allocator, options->allocator, options->budget, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -165,13 +164,12 @@ int dtr_play(const struct dtr_log *log, const struct dtr_options *options, struc
              struct varve_message *message)
 {
     struct play play = {.log = log, .options = options, .op = VARVE_REMAT_NONE};
-    uint64_t begin_ns;
     int error = open_planner(&play, message);
 
     *result_out = (struct dtr_result){.op = VARVE_REMAT_NONE};
     if (error == VARVE_OK) {
         play.outputs = make_outputs(log);
-        begin_ns = varve_clock_monotonic_ns();
+        uint64_t begin_ns = varve_clock_monotonic_ns();
         error = play_events(&play, result_out);
         result_out->seconds = (double)(varve_clock_monotonic_ns() - begin_ns) / 1e9;
         error = take_result(&play, error, result_out, message);

@@ -76,10 +76,10 @@ static void set_axes(struct plot *plot)
     const struct dtr_sweep *sweep = plot->sweep;
     uint64_t first = sweep->points[0].budget, last = sweep->points[sweep->point_count - 1].budget;
     bool is_large = last >= UINT64_C(1) << 30;
-    double most = 1;
 
     plot->unit = is_large ? 0x1p30 : last >= UINT64_C(1) << 20 ? 0x1p20 : 1;
     plot->unit_name = is_large ? "GiB" : plot->unit > 1 ? "MiB" : "bytes";
+    double most = 1;
     for (size_t i = 0; i < sweep->band_count; i++) {
         if (sweep->bands[i].status == DTR_OK) {
             most = fmax(most, overhead(plot, sweep->bands[i].clock_max));
@@ -236,7 +236,6 @@ static bool run_program(char *const *argv)
 {
     posix_spawn_file_actions_t actions;
     int status = -1;
-    pid_t pid;
     int reason = posix_spawn_file_actions_init(&actions);
 
     if (reason != 0) {
@@ -245,6 +244,7 @@ static bool run_program(char *const *argv)
     for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO && reason == 0; descriptor++) {
         reason = posix_spawn_file_actions_addopen(&actions, descriptor, "/dev/null", O_RDWR, 0);
     }
+    pid_t pid;
     reason = reason != 0 ? reason : posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     while (reason == 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
@@ -281,17 +281,18 @@ static int convert(char *svg, char *png, struct varve_message *message)
 int dtr_plot_write(const char *path, bool may_replace, const struct dtr_subject *subject, const struct dtr_sweep *sweep,
                    struct varve_message *message)
 {
-    char folder[4096], svg[4096 + 16], png[4096 + 16];
-    FILE *out;
-    bool is_whole = false;
+    char folder[4096];
     int error = varve_publish_folder_make(path, may_replace, folder, sizeof(folder), message);
 
     if (error != VARVE_OK) {
         return error;
     }
+    char svg[4096 + 16];
     snprintf(svg, sizeof(svg), "%s/plot.svg", folder);
+    char png[4096 + 16];
     snprintf(png, sizeof(png), "%s/plot.png", folder);
-    out = fopen(svg, "wxe");
+    FILE *out = fopen(svg, "wxe");
+    bool is_whole = false;
     if (out != NULL) {
         write_svg(out, subject, sweep);
         is_whole = !ferror(out);

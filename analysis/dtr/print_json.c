@@ -25,12 +25,10 @@ static void add_number(struct cJSON *object, const char *key, uint64_t number)
 /* The operator, by its number, its name and the line of the log; null at the end of the log. */
 static struct cJSON *op_json(const struct dtr_log *log, uint32_t op)
 {
-    struct cJSON *object;
-
     if (op == VARVE_REMAT_NONE) {
         return json_null_value();
     }
-    object = json_object();
+    struct cJSON *object = json_object();
     add_number(object, "number", op);
     json_text(object, "name", dtr_log_name(log, log->ops[op].name));
     add_number(object, "line", log->ops[op].line);
@@ -193,12 +191,10 @@ static struct cJSON *bands_json(const struct dtr_subject *subject, const struct 
 
 static struct cJSON *decision_json(const struct dtr_log *log, const struct dtr_decision *decision)
 {
-    struct cJSON *object;
-
     if (!decision->is_made) {
         return json_null_value();
     }
-    object = json_object();
+    struct cJSON *object = json_object();
     json_add(object, "op", op_json(log, decision->op));
     add_number(object, "storage", decision->storage);
     json_add(object, "made_by", op_json(log, decision->made_by));

@@ -226,9 +226,9 @@ static const struct table_column band_columns[] = {
 static void print_bands(FILE *out, const struct dtr_subject *subject, const struct dtr_sweep *sweep)
 {
     struct table table;
-    char text[64];
 
     table_init(&table, band_columns, sizeof(band_columns) / sizeof(band_columns[0]));
+    char text[64];
     for (size_t i = 0; i < sweep->band_count; i++) {
         const struct dtr_band *band = &sweep->bands[i];
         uint64_t from = sweep->points[band->first].budget, to = sweep->points[band->end - 1].budget;

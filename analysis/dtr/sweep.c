@@ -33,12 +33,12 @@ static void run_next(struct work *work, struct progress *progress)
 {
     struct varve_message message = {""};
     struct dtr_options options = *work->options;
-    size_t index;
-    int error = VARVE_OK;
 
     options.progress = progress;
     options.stage = work->what;
     options.plays = work->count;
+    size_t index;
+    int error = VARVE_OK;
     while ((index = __atomic_fetch_add(&work->next, 1, __ATOMIC_RELAXED)) < work->count && error == VARVE_OK) {
         options.plays_done = __atomic_load_n(&work->done, __ATOMIC_RELAXED);
         error = work->run(work, &options, index, &message);
@@ -60,12 +60,11 @@ static void *run_thread(void *work)
 
 static int run_all(struct work *work, unsigned jobs, struct varve_message *message)
 {
-    pthread_t threads[JOBS_MAX];
-    unsigned started = 0;
-
     jobs = jobs > JOBS_MAX ? JOBS_MAX : jobs;
     jobs = jobs > work->count ? (unsigned)work->count : jobs;
     pthread_mutex_init(&work->lock, NULL);
+    pthread_t threads[JOBS_MAX];
+    unsigned started = 0;
     while (started + 1 < jobs && pthread_create(&threads[started], NULL, run_thread, work) == 0) {
         started++;
     }
@@ -86,11 +85,10 @@ static int play_point(const struct dtr_log *log, const struct dtr_options *optio
                       struct varve_message *message)
 {
     struct dtr_options own = *options;
-    struct dtr_result result;
-    int error;
 
     own.budget = point->budget;
-    error = dtr_play(log, &own, &result, message);
+    struct dtr_result result;
+    int error = dtr_play(log, &own, &result, message);
     point->status = result.status;
     point->seconds = result.seconds;
     point->counters = result.counters;
@@ -141,14 +139,13 @@ static void make_bands(struct dtr_sweep *sweep)
 
     for (size_t i = 0; i < sweep->point_count; i++) {
         const struct dtr_point *point = &sweep->points[i];
-        struct dtr_band *band;
 
         if (sweep->band_count == 0 || sweep->bands[sweep->band_count - 1].status != point->status) {
             sweep->bands = memory_grow(sweep->bands, &capacity, sweep->band_count, sizeof(*sweep->bands));
             sweep->bands[sweep->band_count++] =
                 (struct dtr_band){.first = i, .status = point->status, .clock_min = point->counters.clock};
         }
-        band = &sweep->bands[sweep->band_count - 1];
+        struct dtr_band *band = &sweep->bands[sweep->band_count - 1];
         band->end = i + 1;
         band->clock_min = point->counters.clock < band->clock_min ? point->counters.clock : band->clock_min;
         band->clock_max = point->counters.clock > band->clock_max ? point->counters.clock : band->clock_max;
@@ -210,14 +207,13 @@ static int run_parting(const struct work *work, const struct dtr_options *played
     const struct parting_work *items = work->items;
     struct dtr_parting *parting = &items->partings[index];
     struct dtr_options options = *played;
-    struct decisions decisions = {0};
-    struct dtr_result result;
-    int error;
 
     options.event = note_decision;
+    struct decisions decisions = {0};
     options.event_context = &decisions;
     options.budget = items->points[parting->below].budget;
-    error = dtr_play(work->log, &options, &result, message);
+    struct dtr_result result;
+    int error = dtr_play(work->log, &options, &result, message);
     decisions.is_second = true;
     options.budget = items->points[parting->below + 1].budget;
     VARVE_THEN(error, dtr_play(work->log, &options, &result, message));

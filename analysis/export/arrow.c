@@ -179,13 +179,13 @@ static bool is_present(const struct column *column, size_t row)
 static bool numbers_to_text(struct column *column, size_t rows, size_t row)
 {
     struct column made = {.type = 'u'};
-    bool is_done = true;
-    char text[40];
 
     made.integers = calloc(rows + 1, sizeof(*made.integers));
     if (made.integers == NULL) {
         return false;
     }
+    bool is_done = true;
+    char text[40];
     for (size_t i = 0; i < row && is_done; i++) {
         int length = 0;
 
@@ -251,12 +251,12 @@ static int refuse_value(struct stream *stream, const struct column *column, int 
 static int append_other(struct stream *stream, struct column *column, sqlite3_value *value, int found)
 {
     size_t row = stream->rows;
-    bool is_done = true;
 
     if (found == SQLITE_NULL) {
         column_set_null(column, row);
         return VARVE_OK;
     }
+    bool is_done = true;
     if (column->type == UNDECIDED || !fits(column, found)) {
         if (column->is_fixed) {
             return refuse_value(stream, column, found);
@@ -355,11 +355,10 @@ static int watch(void *context)
 
 static int fail_step(struct stream *stream, int code)
 {
-    char reason[200];
-
     if (stream->error != VARVE_OK) {
         return stream->error;
     }
+    char reason[200];
     if (code == SQLITE_INTERRUPT) {
         snprintf(reason, sizeof(reason), "no end after %g s of computing: a larger timeout gives it more",
                  (double)stream->timeout_ns / 1e9);
@@ -390,12 +389,10 @@ static void read_rows(struct stream *stream)
 /* One row of a statement about keys; false: there is none, or an error. */
 static bool step_once(struct stream *stream, struct cursor *cursor, int64_t from, int64_t to)
 {
-    int code;
-
     cursor_reset(cursor);
     sqlite3_bind_int64(cursor->statement, 1, from);
     sqlite3_bind_int64(cursor->statement, 2, to);
-    code = sqlite3_step(cursor->statement);
+    int code = sqlite3_step(cursor->statement);
     if (code != SQLITE_ROW) {
         fail_step(stream, code);
     }
@@ -745,14 +742,13 @@ static int prepare_key(struct stream *stream, const struct varve_query_options *
 {
     sqlite3 *sqlite = sqlite3_db_handle(stream->cursor.statement);
     size_t names = check_names(stream, options->key);
-    size_t bytes = names + 2 * strlen(options->key) + strlen(options->sql) + 200, used;
-    char *key, *sql;
+    size_t bytes = names + 2 * strlen(options->key) + strlen(options->sql) + 200;
 
     if (names == 0) {
         return stream->error;
     }
-    key = malloc(2 * strlen(options->key) + 3);
-    sql = malloc(bytes);
+    char *key = malloc(2 * strlen(options->key) + 3);
+    char *sql = malloc(bytes);
     if (key == NULL || sql == NULL ||
         sqlite3_create_function_v2(sqlite, "varve_rows", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, stream, NULL, take_row,
                                    take_end, NULL) != SQLITE_OK) {
@@ -761,7 +757,7 @@ static int prepare_key(struct stream *stream, const struct varve_query_options *
         quote(key, options->key);
         snprintf(sql, bytes, "SELECT min(%s) FROM (%s) WHERE %s BETWEEN ?1 AND ?2", key, options->sql, key);
         open_keyed(stream, &stream->keys, sql);
-        used = (size_t)sprintf(sql, "SELECT varve_rows(");
+        size_t used = (size_t)sprintf(sql, "SELECT varve_rows(");
         for (int i = 0; i < stream->column_count; i++) {
             used += (size_t)sprintf(sql + used, i > 0 ? ", " : "");
             used += quote(sql + used, stream->columns[i].name);
@@ -783,7 +779,6 @@ static int prepare_key(struct stream *stream, const struct varve_query_options *
 static int prepare(struct stream *stream, const struct varve_query_options *options)
 {
     const char *sql = options->sql;
-    sqlite3 *sqlite;
     int error = cursor_open_user(&stream->cursor, stream->database, &sql, &stream->message);
 
     if (error != VARVE_OK) {
@@ -794,7 +789,7 @@ static int prepare(struct stream *stream, const struct varve_query_options *opti
         sql[strspn(sql, " \t\r\n;")] != '\0') {
         return fail(stream, VARVE_ERROR_INVALID, "not one statement that has rows");
     }
-    sqlite = sqlite3_db_handle(stream->cursor.statement);
+    sqlite3 *sqlite = sqlite3_db_handle(stream->cursor.statement);
     sqlite3_limit(sqlite, SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX);
     sqlite3_progress_handler(sqlite, PROGRESS_STEPS, watch, stream);
     if (bind(stream, options) != VARVE_OK || make_columns(stream, options->types) != VARVE_OK) {
@@ -832,12 +827,11 @@ int varve_query_arrow(const char *path, const struct varve_query_options *option
                       struct varve_message *message)
 {
     struct stream *stream = calloc(1, sizeof(*stream));
-    int error;
 
     if (stream == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "%s: out of memory", path);
     }
-    error = database_open(path, DATABASE_ANY, &stream->database, message);
+    int error = database_open(path, DATABASE_ANY, &stream->database, message);
     if (error == VARVE_OK) {
         error = start(stream, options);
         if (error != VARVE_OK) {

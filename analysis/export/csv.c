@@ -78,11 +78,11 @@ static void put_integer(struct row_buffer *buffer, int64_t value)
 {
     uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
     char digits[20];
-    size_t count = 0;
 
     if (buffer->used + sizeof(digits) + 2 > sizeof(buffer->text)) {
         flush(buffer);
     }
+    size_t count = 0;
     do {
         digits[count++] = (char)('0' + rest % 10);
         rest /= 10;
@@ -192,15 +192,14 @@ static void write_rows(struct cursor *cursor, FILE *out)
 
 static int write_view(struct database *database, const char *name, FILE *out, struct varve_message *message)
 {
-    struct cursor cursor;
-    char sql[256];
-
     if (strchr(name, '"') != NULL || !database_has(database, name, NULL)) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
                                  "%s has no table or view '%.100s'; varve query --schema lists them",
                                  database_path(database), name);
     }
+    char sql[256];
     snprintf(sql, sizeof(sql), "SELECT * FROM \"%.200s\"", name);
+    struct cursor cursor;
     cursor_open(&cursor, database, sql);
     if (cursor.statement != NULL) {
         write_rows(&cursor, out);
@@ -223,13 +222,11 @@ int export_csv_folder(const void *request_untyped, const char *folder, struct va
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && error == VARVE_OK; i++) {
         char path[4096 + 64];
-        FILE *out;
-        bool is_whole;
 
         snprintf(path, sizeof(path), "%s/%s.csv", folder, names[i]);
-        out = fopen(path, "wbxe");
+        FILE *out = fopen(path, "wbxe");
         error = out != NULL ? write_view(request->database, names[i], out, message) : VARVE_OK;
-        is_whole = out != NULL && !ferror(out);
+        bool is_whole = out != NULL && !ferror(out);
         is_whole = out != NULL && fclose(out) == 0 && is_whole;
         if (!is_whole && error == VARVE_OK) {
             error =

@@ -37,7 +37,7 @@ static bool is_there(const char *path)
 /* So that the child finds what lies beside this program. What the user has set stays first. */
 static void set_paths(const char *folder)
 {
-    char path[PATH_MAX + 64], both[2 * PATH_MAX];
+    char path[PATH_MAX + 64];
     const char *before = getenv("PYTHONPATH");
 
     snprintf(path, sizeof(path), "%s/libvarve_query.so", folder);
@@ -45,6 +45,7 @@ static void set_paths(const char *folder)
         setenv("VARVE_BUILD_DIR", folder, 0);
     }
     snprintf(path, sizeof(path), "%s/../notebooks/varve/__main__.py", folder);
+    char both[2 * PATH_MAX];
     if (is_there(path)) {
         snprintf(both, sizeof(both), "%s%s%.*s/../notebooks", before != NULL ? before : "", before != NULL ? ":" : "",
                  PATH_MAX - 1, folder);
@@ -120,7 +121,6 @@ int export_by_python(const struct python_export *request, struct varve_message *
                           request->database,
                           NULL};
     int streams[2], status = 0, error;
-    pid_t pid;
 
     if (component_folder(folder, sizeof(folder))) {
         set_paths(folder);
@@ -130,6 +130,7 @@ int export_by_python(const struct python_export *request, struct varve_message *
     if (pipe2(streams, O_CLOEXEC) != 0) {
         return varve_message_set(message, VARVE_ERROR_IO, "%s", strerror(errno));
     }
+    pid_t pid;
     error = spawn(argv, streams[1], &pid);
     close(streams[1]);
     if (error == 0) {

@@ -59,13 +59,13 @@ static void write_frames(struct exporter *exporter, uint32_t number)
 {
     const struct history_stack *stack = &exporter->history->stacks[number];
     struct pickle_writer *writer = &exporter->writer;
-    struct pickle_batch batch;
 
     pickle_write_key(writer, "frames");
     if (exporter->stack_memos[number] != NO_MEMO) {
         pickle_write_again(writer, exporter->stack_memos[number]);
         return;
     }
+    struct pickle_batch batch;
     pickle_list_begin(writer, &batch);
     exporter->stack_memos[number] = pickle_write_memo(writer); /* of the list itself, which fills from here on */
     for (uint32_t i = 0; i < stack->frame_count; i++) {
@@ -95,7 +95,6 @@ static void write_segment(struct exporter *exporter, size_t index, const struct 
 {
     const struct history_device *device = &exporter->history->devices[index];
     struct pickle_writer *writer = &exporter->writer;
-    struct pickle_batch batch;
 
     pickle_dict_begin(writer);
     write_number(exporter, "device", index);
@@ -113,6 +112,7 @@ static void write_segment(struct exporter *exporter, size_t index, const struct 
     write_flag(exporter, "is_expandable", segment->is_expandable);
     write_frames(exporter, segment->stack);
     pickle_write_key(writer, "blocks");
+    struct pickle_batch batch;
     pickle_list_begin(writer, &batch);
     for (size_t i = 0; i < segment->block_count; i++) {
         pickle_list_item(writer, &batch);
@@ -185,10 +185,10 @@ static void write_trace(struct exporter *exporter, const struct history_device *
 {
     const struct history_rest *rest = &no_rest;
     struct pickle_batch batch;
-    size_t next_rest = 0;
-    size_t next_skipped = 0;
 
     pickle_list_begin(&exporter->writer, &batch);
+    size_t next_rest = 0;
+    size_t next_skipped = 0;
     for (size_t i = 0; i < device->event_count; i++) {
         write_skipped(exporter, device, &next_skipped, i, &batch);
         while (next_rest < device->rest_count && device->rests[next_rest].event <= i) {
@@ -261,7 +261,6 @@ void export_pytorch(const struct history *history, FILE *out)
     struct exporter exporter = {.history = history,
                                 .text_memos = new_memos(history->text_count),
                                 .stack_memos = new_memos(history->stack_count)};
-    struct pickle_batch none;
 
     pickle_write_begin(&exporter.writer, out);
     pickle_dict_begin(&exporter.writer);
@@ -273,6 +272,7 @@ void export_pytorch(const struct history *history, FILE *out)
         pickle_write_key(&exporter.writer, "allocator_settings");
         write_settings(&exporter);
     }
+    struct pickle_batch none;
     if (history->rests.is_known) {
         write_rest(&exporter, history->rests.root);
     } else {

@@ -50,10 +50,10 @@ static void write_frame(struct writer *writer, const struct call_tree_frame *fra
 {
     struct cJSON *object = json_object();
     char name[FRAME_NAME_BYTES];
-    char file[FRAME_NAME_BYTES];
 
     frame_name(name, frame);
     json_text(object, "name", name);
+    char file[FRAME_NAME_BYTES];
     if (frame->file != NULL || frame->module != NULL) {
         format_tail(file, sizeof(file), frame->file != NULL ? frame->file : frame->module, FRAME_NAME_COLUMNS);
         json_text(object, "file", file);
@@ -97,9 +97,9 @@ static void write_sample(const struct writer *writer, const struct call_tree *tr
 static void write_samples(const struct writer *writer, const struct call_tree *tree)
 {
     enum call_tree_figure figure = tree->options.figure;
-    const char *separator = "";
 
     fputs("\"samples\":[", writer->out);
+    const char *separator = "";
     for (size_t i = 0; i < tree->count; i++) {
         for (int left_out = 0; left_out < 2; left_out++) {
             if ((left_out ? tree->nodes[i].left_out : tree->nodes[i].own)[figure] > 0) {
@@ -151,12 +151,11 @@ int export_speedscope(const void *request_untyped, FILE *out, struct varve_messa
 {
     const struct export_request *request = request_untyped;
     struct writer writer = {.out = out, .request = request};
-    int error;
 
     fputs("{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"exporter\":\"varve\",\n"
           "\"shared\":{\"frames\":[{\"name\":\"(smaller)\"}\n",
           out);
-    error = walk(&writer, false, message);
+    int error = walk(&writer, false, message);
     fputs("]},\n\"profiles\":[\n", out);
     error = error == VARVE_OK ? walk(&writer, true, message) : error;
     fprintf(out, "],\n\"activeProfileIndex\":%d}\n", request->metric);

@@ -34,9 +34,6 @@
 
 void history_write_settings(struct varve_writer *writer, const struct history_settings *settings, int64_t begin_us)
 {
-    char text[DIVISIONS * 24];
-    size_t used = 0;
-
     varve_writer_meta_integer(writer, "history.begin_us", begin_us);
     if (!settings->is_known) {
         return;
@@ -44,8 +41,10 @@ void history_write_settings(struct varve_writer *writer, const struct history_se
     varve_writer_meta_text(writer, "allocator.conf", settings->text);
     varve_writer_meta_integer(writer, "allocator.max_split_size", settings->max_split_size);
     varve_writer_meta_integer(writer, "allocator.expandable_segments", settings->expandable_segments);
+    char text[DIVISIONS * 24];
     snprintf(text, sizeof(text), "%.17g", settings->garbage_collection_threshold);
     varve_writer_meta_text(writer, "allocator.garbage_collection_threshold", text);
+    size_t used = 0;
     for (size_t i = 0; i < DIVISIONS; i++) {
         used +=
             (size_t)snprintf(text + used, sizeof(text) - used, "%s%" PRIu64, i > 0 ? " " : "", settings->divisions[i]);
@@ -101,7 +100,6 @@ void history_write_final(struct varve_writer *writer, const struct history *hist
                          const uint32_t *callsites)
 {
     const struct history_device *device = &history->devices[index];
-    char key[KEY_BYTES];
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
@@ -128,6 +126,7 @@ void history_write_final(struct varve_writer *writer, const struct history *hist
     if (fclose(out) != 0) {
         memory_exhausted();
     }
+    char key[KEY_BYTES];
     snprintf(key, sizeof(key), "history.segments.%u", index);
     varve_writer_meta_text(writer, key, text);
     free(text);
@@ -159,7 +158,6 @@ struct final_reader {
 static bool read_segment(struct final_reader *reader, char *line)
 {
     uint64_t n[SEGMENT_FIELDS];
-    struct history_segment *segment;
 
     if (!read_numbers(line, n, SEGMENT_FIELDS) || n[1] == 0 || n[0] + n[1] < n[0] ||
         (reader->device->segment_count > 0 &&
@@ -167,7 +165,7 @@ static bool read_segment(struct final_reader *reader, char *line)
                     reader->device->segments[reader->device->segment_count - 1].size)) {
         return false;
     }
-    segment = history_add_segment(reader->device);
+    struct history_segment *segment = history_add_segment(reader->device);
     reader->segment = segment;
     reader->end = n[0];
     *segment = (struct history_segment){
@@ -213,12 +211,11 @@ static int read_final(struct database *database, struct history *history, unsign
     struct final_reader reader = {.history = history, .device = &history->devices[index], .stacks = stacks};
     char key[KEY_BYTES];
     char *position = NULL;
-    char *text;
-    bool is_good = true;
 
     snprintf(key, sizeof(key), "history.segments.%u", index);
-    text = database_meta(database, key);
+    char *text = database_meta(database, key);
     *is_found_out = text != NULL;
+    bool is_good = true;
     for (char *line = text == NULL ? NULL : strtok_r(text, "\n", &position); line != NULL && is_good;
          line = strtok_r(NULL, "\n", &position)) {
         is_good = (line[0] == 's' && line[1] == ' ' && read_segment(&reader, line + 2)) ||
@@ -283,12 +280,10 @@ static int read_layout(struct database *database, struct history *history, unsig
 
     for (uint64_t from = 0; result == VARVE_OK && varve_layout_block(layout, from, &block);
          from = block.addr + block.extent) {
-        struct history_segment *segment;
-
         if (device->segment_count == 0 || block.segment != segment_number || block.addr != end) {
             result = begin_segment(database, history, index, &block);
         }
-        segment = &device->segments[device->segment_count - 1];
+        struct history_segment *segment = &device->segments[device->segment_count - 1];
         *history_add_block(device) = (struct history_block){
             .addr = block.addr, .size = block.extent, .requested = block.requested, .state = states[block.state]};
         segment_number = block.segment;
@@ -319,10 +314,10 @@ struct reader {
 static int read_streams(struct reader *reader)
 {
     struct cursor cursor;
-    int result = VARVE_OK;
 
     cursor_open(&cursor, reader->database,
                 "SELECT device, number, handle FROM stream WHERE process_id = " HISTORY_PROCESS);
+    int result = VARVE_OK;
     while (result == VARVE_OK && cursor_next(&cursor)) {
         uint64_t device = (uint64_t)cursor_integer(&cursor, 0);
         uint64_t number = (uint64_t)cursor_integer(&cursor, 1);
@@ -376,14 +371,13 @@ static struct varve_record record_of(struct cursor *cursor)
 static int add_event(struct reader *reader, const struct varve_record *record, int64_t ts_ns)
 {
     unsigned action = history_action_of_kind(varve_record_kind(record));
-    struct history_event *event;
     uint16_t stream;
     int result = stream_of(reader, record->device, varve_record_stream(record), &stream);
 
     if (result != VARVE_OK) {
         return result;
     }
-    event = history_add_event(&reader->history->devices[record->device]);
+    struct history_event *event = history_add_event(&reader->history->devices[record->device]);
     event->action = (uint8_t)action;
     event->addr = record->addr;
     event->size = event->action <= HISTORY_FREE_COMPLETED ? record->requested : record->size;
@@ -395,13 +389,12 @@ static int add_event(struct reader *reader, const struct varve_record *record, i
 
 static int begin_device(struct reader *reader, unsigned device, struct varve_message *message)
 {
-    int result;
-
     if (device < reader->history->device_count && (reader->is_stored[device] || reader->layouts[device] != NULL)) {
         return VARVE_OK;
     }
     history_device(reader->history, device);
-    result = read_final(reader->database, reader->history, device, reader->stacks, &reader->is_stored[device], message);
+    int result =
+        read_final(reader->database, reader->history, device, reader->stacks, &reader->is_stored[device], message);
     if (result == VARVE_OK && !reader->is_stored[device]) {
         reader->layouts[device] = varve_layout_new();
         if (reader->layouts[device] == NULL) {
@@ -415,12 +408,12 @@ static int read_events(struct reader *reader, struct varve_message *message)
 {
     uint64_t total = (uint64_t)database_integer(reader->database, "SELECT max(seq) FROM event", 0);
     struct cursor cursor;
-    int64_t count = 0;
-    int result = VARVE_OK;
 
     cursor_open(&cursor, reader->database,
                 "SELECT seq, device, kind, stream, pool, addr, size, requested, arg, id, cause, callsite_id, "
                 "flags, ts_ns FROM event WHERE kind BETWEEN 1 AND 12 ORDER BY seq");
+    int64_t count = 0;
+    int result = VARVE_OK;
     while (result == VARVE_OK && cursor_next(&cursor)) {
         struct varve_record record = record_of(&cursor);
         int64_t seq = cursor_integer(&cursor, 0);
@@ -465,11 +458,9 @@ static int check_processes(struct reader *reader, struct varve_message *message)
 
 static int read_requests(struct reader *reader, struct varve_message *message)
 {
-    int result;
-
     read_settings(reader->database, &reader->history->settings, &reader->begin_us);
     reader->stacks = history_stacks_new(reader->database, reader->history);
-    result = history_read_requests(reader->database, reader->history, reader->stacks, reader->progress, message);
+    int result = history_read_requests(reader->database, reader->history, reader->stacks, reader->progress, message);
     VARVE_THEN(result, database_error(reader->database, message));
     return result == VARVE_OK ? history_stacks_error(reader->stacks, message) : result;
 }
@@ -477,12 +468,11 @@ static int read_requests(struct reader *reader, struct varve_message *message)
 static int read_all(struct reader *reader, struct varve_message *message)
 {
     struct history *history = reader->history;
-    int result;
 
     if (history_is_of_requests(reader->database)) {
         return read_requests(reader, message);
     }
-    result = check_processes(reader, message);
+    int result = check_processes(reader, message);
     if (result != VARVE_OK) {
         return result;
     }
@@ -505,7 +495,6 @@ static int read_all(struct reader *reader, struct varve_message *message)
 int history_read_database(const char *path, struct history **history_out, struct progress *progress,
                           struct varve_message *message)
 {
-    struct reader *reader;
     struct database *database;
     struct varve_message reason = {""};
     int result = database_open(path, DATABASE_ANY, &database, &reason);
@@ -514,7 +503,7 @@ int history_read_database(const char *path, struct history **history_out, struct
     if (result != VARVE_OK) {
         return varve_message_set(message, result, "%s", reason.text);
     }
-    reader = memory_resize(NULL, sizeof(*reader));
+    struct reader *reader = memory_resize(NULL, sizeof(*reader));
     *reader = (struct reader){.database = database, .history = history_new(), .progress = progress};
     result = read_all(reader, &reason);
     if (result == VARVE_OK) {

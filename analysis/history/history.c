@@ -75,11 +75,11 @@ struct history *history_new(void)
 {
     struct history *history = memory_resize(NULL, sizeof(*history));
     const struct history_frame no_frame = {0, 0, 0};
-    uint16_t stream;
 
     *history = (struct history){.settings = {.max_split_size = -1}};
     history->tables = memory_resize(NULL, sizeof(*history->tables));
     *history->tables = (struct history_tables){.last_handle = 1};
+    uint16_t stream;
     history_stream(history, 0, &stream);
     history_text(history, "", 0);
     history_add_stack(history, &no_frame, 0);
@@ -118,9 +118,8 @@ void history_free(struct history *history)
 /* The handle's number, NULL if it is new; its key. */
 static const uint64_t *find_stream(const struct history *history, uint64_t handle, uint64_t *key_out)
 {
-    const uint64_t *found;
-
     *key_out = map_hash(&handle, sizeof(handle));
+    const uint64_t *found;
     while ((found = map_find(&history->tables->streams, *key_out)) != NULL && history->streams[*found] != handle) {
         ++*key_out;
     }
@@ -138,14 +137,13 @@ uint16_t history_find_stream(const struct history *history, uint64_t handle)
 int history_stream(struct history *history, uint64_t handle, uint16_t *number_out)
 {
     struct history_tables *tables = history->tables;
-    const uint64_t *found;
-    uint64_t key;
 
     if (handle == tables->last_handle && history->stream_count > 0) {
         *number_out = tables->last_stream;
         return VARVE_OK;
     }
-    found = find_stream(history, handle, &key);
+    uint64_t key;
+    const uint64_t *found = find_stream(history, handle, &key);
     if (found == NULL && history->stream_count == STREAMS_MAX) {
         return VARVE_ERROR_UNSUPPORTED;
     }

@@ -73,7 +73,6 @@ static int read_allocations(struct reader *reader, struct progress *progress)
 {
     uint64_t total = (uint64_t)database_integer(reader->database, "SELECT max(id) FROM allocation", 0);
     struct cursor cursor;
-    int result = VARVE_OK;
 
     cursor_open(&cursor, reader->database,
                 "SELECT a.id, a.device, a.addr, CASE a.domain WHEN 4 THEN a.requested ELSE a.size END, "
@@ -83,6 +82,7 @@ static int read_allocations(struct reader *reader, struct progress *progress)
                 "AND a.addr > 0 AND a.size > 0 AND a.device BETWEEN 0 AND 255 ORDER BY a.id");
     cursor_bind_integer(&cursor, 1, reader->domain);
     cursor_bind_integer(&cursor, 2, reader->process);
+    int result = VARVE_OK;
     while (result == VARVE_OK && cursor_next(&cursor)) {
         struct request *request = add(reader, cursor_integer(&cursor, 6), cursor_integer(&cursor, 1));
         struct history_event event = {.addr = (uint64_t)cursor_integer(&cursor, 2),
@@ -110,7 +110,6 @@ static int read_allocations(struct reader *reader, struct progress *progress)
 static int read_failures(struct reader *reader)
 {
     struct cursor cursor;
-    int result = VARVE_OK;
 
     cursor_open(&cursor, reader->database,
                 "SELECT seq, device, size, coalesce((SELECT handle FROM stream s WHERE s.process_id = ?2 AND "
@@ -118,6 +117,7 @@ static int read_failures(struct reader *reader)
                 "WHERE kind = ?1 AND size > 0 AND device BETWEEN 0 AND 255 ORDER BY seq");
     cursor_bind_integer(&cursor, 1, reader->domain == DOMAIN_BLOCK ? VARVE_KIND_OOM : VARVE_KIND_DEV_OOM);
     cursor_bind_integer(&cursor, 2, reader->process);
+    int result = VARVE_OK;
     while (result == VARVE_OK && cursor_next(&cursor)) {
         struct request *request = add(reader, cursor_integer(&cursor, 0), cursor_integer(&cursor, 1));
 
@@ -170,7 +170,6 @@ int history_read_requests(struct database *database, struct history *history, st
         "SELECT count(DISTINCT process_id) FROM total_stat WHERE domain = ?1 AND process_id > 0 AND "
         "allocations > 0",
         reader.domain);
-    int error;
 
     if (processes > 1) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
@@ -183,7 +182,7 @@ int history_read_requests(struct database *database, struct history *history, st
                             "allocations > 0",
                             reader.domain);
     history->has_requests_only = true;
-    error = read_allocations(&reader, progress);
+    int error = read_allocations(&reader, progress);
     VARVE_THEN(error, read_failures(&reader));
     if (error == VARVE_OK) {
         give_events(&reader);

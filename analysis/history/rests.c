@@ -85,14 +85,12 @@ static FILE *open_text(char **text, size_t *bytes)
 void history_write_rests(struct varve_writer *writer, const struct history *history, const uint32_t *callsites,
                          const struct history_numbers *moved)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out;
-
     if (!history->rests.is_known) {
         return;
     }
-    out = open_text(&text, &bytes);
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_text(&text, &bytes);
     fputs("root", out);
     write_bytes(out, history, history->rests.root);
     fputs("settings", out);
@@ -143,11 +141,10 @@ static size_t container_bytes(const unsigned char *bytes, size_t count, size_t a
 
 static size_t value_bytes(const unsigned char *bytes, size_t count, unsigned depth)
 {
-    size_t needed = 0;
-
     if (count == 0) {
         return 0;
     }
+    size_t needed = 0;
     switch (bytes[0]) {
     case 'N':
     case 0x88:
@@ -219,11 +216,10 @@ static bool take_bytes(struct history *history, char *text, bool is_dict, uint32
 static bool take_numbers(char *line, uint64_t *numbers, size_t count, char **rest_out)
 {
     for (size_t i = 0; i < count; i++) {
-        char *end;
-
         if (*line != ' ') {
             return false;
         }
+        char *end;
         numbers[i] = strtoull(line + 1, &end, 16);
         if (end == line + 1) {
             return false;
@@ -263,11 +259,11 @@ static bool take_line(struct rests_reader *reader, char *line)
     size_t fields = line[0] == 's' ? 6 : line[0] == 'x' ? 1 : 2;
     uint64_t n[FIELDS_MAX];
     char *rest;
-    uint32_t text;
 
     if (!take_numbers(line + 1, n, fields, &rest)) {
         return false;
     }
+    uint32_t text;
     switch (line[0]) {
     case 's':
         return take_mark(reader, n);

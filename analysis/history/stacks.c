@@ -43,10 +43,9 @@ struct history_stacks {
 static void *array_of(struct database *database, const char *sql, size_t item_bytes, int64_t *limit_out)
 {
     int64_t limit = database_number_limit(database, sql);
-    void *array;
 
     *limit_out = limit < UINT32_MAX ? limit : UINT32_MAX;
-    array = memory_resize(NULL, (size_t)*limit_out * item_bytes);
+    void *array = memory_resize(NULL, (size_t)*limit_out * item_bytes);
     memset(array, 0, (size_t)*limit_out * item_bytes);
     return array;
 }
@@ -157,17 +156,14 @@ static size_t walk(struct history_stacks *stacks, uint32_t node)
 
 uint32_t history_stacks_of(struct history_stacks *stacks, uint64_t callsite)
 {
-    struct callsite *row;
-    size_t count;
-
     if (callsite >= (uint64_t)stacks->callsite_limit) {
         return 0;
     }
-    row = &stacks->callsites[callsite];
+    struct callsite *row = &stacks->callsites[callsite];
     if (row->stack != STACK_UNKNOWN) {
         return row->stack;
     }
-    count = walk(stacks, row->node);
+    size_t count = walk(stacks, row->node);
     stacks->is_full = stacks->is_full || stacks->history->frame_count + count > FRAMES_MAX;
     row->stack = stacks->is_full ? 0 : history_add_stack(stacks->history, stacks->frames, (uint32_t)count);
     return row->stack;

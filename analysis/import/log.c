@@ -21,13 +21,10 @@ static bool is_space(unsigned char byte)
 int import_recognise(struct input_stream *input, enum import_source *source_out, struct varve_message *message)
 {
     static const char database[] = "SQLite format 3";
-    const unsigned char *at;
-    const unsigned char *newline;
-    size_t line_bytes;
     int error = input_stream_fill(input, PEEK_BYTES, message);
 
     *source_out = IMPORT_SOURCE_UNKNOWN;
-    at = input->next;
+    const unsigned char *at = input->next;
     if (input->end - at >= 3 && memcmp(at, "\xef\xbb\xbf", 3) == 0) {
         at += 3; /* a byte order mark */
         input->next = at;
@@ -35,8 +32,8 @@ int import_recognise(struct input_stream *input, enum import_source *source_out,
     if (error != VARVE_OK && input->end == at) {
         return error;
     }
-    newline = memchr(at, '\n', (size_t)(input->end - at));
-    line_bytes = (size_t)((newline != NULL ? newline : input->end) - at);
+    const unsigned char *newline = memchr(at, '\n', (size_t)(input->end - at));
+    size_t line_bytes = (size_t)((newline != NULL ? newline : input->end) - at);
     if ((size_t)(input->end - at) >= sizeof(database) && memcmp(at, database, sizeof(database)) == 0) {
         *source_out = IMPORT_SOURCE_DATABASE;
     } else if (at < input->end && *at == 0x80) {
@@ -56,13 +53,12 @@ int import_recognise(struct input_stream *input, enum import_source *source_out,
 static unsigned device_of(const char *path, unsigned otherwise)
 {
     const char *at = strstr(format_base_name(path), ".dev");
-    char *end;
-    unsigned long number;
 
     if (at == NULL || at[4] < '0' || at[4] > '9') {
         return otherwise;
     }
-    number = strtoul(at + 4, &end, 10);
+    char *end;
+    unsigned long number = strtoul(at + 4, &end, 10);
     return number < DEVICES && (*end == '.' || *end == '\0') ? (unsigned)number : otherwise;
 }
 
@@ -122,9 +118,6 @@ int import_log(const char *const *paths, size_t count, struct input_stream *inpu
                const char *output, bool may_replace, struct progress *progress, struct import_log_result *result,
                struct varve_message *message)
 {
-    struct import_requests *requests = NULL;
-    int error;
-
     if (count > 1 && source != IMPORT_SOURCE_RMM) {
         input_stream_close(input);
         return varve_message_set(message, VARVE_ERROR_FORMAT,
@@ -134,7 +127,8 @@ int import_log(const char *const *paths, size_t count, struct input_stream *inpu
         input_stream_close(input);
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%zu logs: no machine has that many GPUs", count);
     }
-    error = read_source(paths, count, source, input, &requests, progress, message);
+    struct import_requests *requests = NULL;
+    int error = read_source(paths, count, source, input, &requests, progress, message);
     VARVE_THEN(error, import_requests_write(requests, source == IMPORT_SOURCE_RMM ? IMPORT_BY_NUMBER : IMPORT_BY_TIME,
                                             paths[0], output, may_replace, progress, result, message));
     import_requests_free(requests);

@@ -80,14 +80,13 @@ static const struct {
 
 static void read_kinds(struct reader *reader)
 {
-    struct cursor cursor;
-
     for (size_t i = 0; i < MEMORY_LABELS; i++) {
         reader->kinds[i] = (uint8_t)memory_labels[i].memory; /* as all versions so far number them */
     }
     if (!database_has(reader->database, "ENUM_CUDA_MEM_KIND", "label")) {
         return;
     }
+    struct cursor cursor;
     cursor_open(&cursor, reader->database, "SELECT id, label FROM ENUM_CUDA_MEM_KIND");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
@@ -103,14 +102,13 @@ static void read_kinds(struct reader *reader)
 
 static void read_operations(struct reader *reader)
 {
-    struct cursor cursor;
-
     memset(reader->operations, -1, sizeof(reader->operations));
     reader->operations[0] = IMPORT_ALLOC;
     reader->operations[1] = IMPORT_FREE;
     if (!database_has(reader->database, "ENUM_CUDA_DEV_MEM_EVENT_OPER", "label")) {
         return;
     }
+    struct cursor cursor;
     cursor_open(&cursor, reader->database, "SELECT id, label FROM ENUM_CUDA_DEV_MEM_EVENT_OPER");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
@@ -170,11 +168,10 @@ static unsigned device_of(struct reader *reader, int32_t pid, int64_t number)
 
 static void read_processes(struct reader *reader)
 {
-    struct cursor cursor;
-
     if (!database_has(reader->database, "PROCESSES", "name")) {
         return;
     }
+    struct cursor cursor;
     cursor_open(&cursor, reader->database, "SELECT pid, name FROM PROCESSES");
     while (cursor_next(&cursor)) {
         import_requests_process(reader->requests, (int32_t)cursor_integer(&cursor, 0), cursor_text(&cursor, 1));
@@ -202,8 +199,6 @@ static uint8_t cause_of(const char *name)
 
 static uint32_t read_chain(struct reader *reader, int64_t id)
 {
-    uint32_t symbols[DEPTH_MAX];
-    size_t depth = 0;
     struct cursor cursor;
 
     cursor_open(&cursor, reader->database,
@@ -213,6 +208,8 @@ static uint32_t read_chain(struct reader *reader, int64_t id)
                     : "SELECT s.value, NULL FROM CUDA_CALLCHAINS c LEFT JOIN StringIds s ON s.id = c.symbol "
                       "WHERE c.id = ?1 ORDER BY c.stackDepth");
     cursor_bind_integer(&cursor, 1, id);
+    uint32_t symbols[DEPTH_MAX];
+    size_t depth = 0;
     while (cursor_next(&cursor) && depth < DEPTH_MAX) {
         symbols[depth++] =
             import_requests_symbol(reader->requests, cursor_name(&cursor, 0), NULL, 0, cursor_text(&cursor, 1));
@@ -224,7 +221,6 @@ static uint32_t read_chain(struct reader *reader, int64_t id)
 static uint32_t callsite_of(struct reader *reader, int64_t chain)
 {
     const uint64_t *found = map_find(&reader->chains, (uint64_t)chain & INT64_MAX);
-    uint32_t callsite;
 
     if (!reader->has_chains) {
         return 0;
@@ -232,7 +228,7 @@ static uint32_t callsite_of(struct reader *reader, int64_t chain)
     if (found != NULL) {
         return (uint32_t)*found;
     }
-    callsite = read_chain(reader, chain);
+    uint32_t callsite = read_chain(reader, chain);
     map_put(&reader->chains, (uint64_t)chain & INT64_MAX, callsite);
     return callsite;
 }
@@ -283,8 +279,6 @@ static void take_row(struct reader *reader, struct cursor *cursor)
     uint64_t kind = (uint64_t)cursor_integer(cursor, COLUMN_KIND);
     uint64_t stream = (uint64_t)cursor_integer(cursor, COLUMN_STREAM);
     int action = operation < KINDS_MAX ? reader->operations[operation] : -1;
-    struct import_request *request;
-    unsigned memory;
 
     import_requests_entry(reader->requests);
     if (action < 0) {
@@ -299,8 +293,8 @@ static void take_row(struct reader *reader, struct cursor *cursor)
         import_requests_fault(reader->requests, IMPORT_FAULT_EMPTY, number);
         return;
     }
-    memory = kind < KINDS_MAX ? reader->kinds[kind] : VARVE_MEMORY_UNKNOWN;
-    request = import_requests_add(reader->requests, number);
+    unsigned memory = kind < KINDS_MAX ? reader->kinds[kind] : VARVE_MEMORY_UNKNOWN;
+    struct import_request *request = import_requests_add(reader->requests, number);
     request->time_ns = start;
     request->addr = addr;
     request->size = bytes;
@@ -363,11 +357,11 @@ static void read_rows(struct reader *reader, struct progress *progress)
 {
     uint64_t total = (uint64_t)database_integer(reader->database, "SELECT count(*) FROM " MEMORY, 0);
     char *sql = make_statement(reader);
-    int64_t last = INT64_MIN;
     struct cursor cursor;
-    uint64_t rows = 0;
 
     cursor_open(&cursor, reader->database, sql);
+    int64_t last = INT64_MIN;
+    uint64_t rows = 0;
     while (cursor_next(&cursor)) {
         if (cursor_integer(&cursor, COLUMN_ROWID) == last) {
             continue; /* two calls have its number: the first one */
@@ -384,8 +378,6 @@ static void read_rows(struct reader *reader, struct progress *progress)
 
 static int read_all(struct reader *reader, const char *path, struct progress *progress, struct varve_message *message)
 {
-    uint64_t reserved = 0;
-
     if (!database_has(reader->database, MEMORY, "bytes")) {
         int error = database_error(reader->database, message);
 
@@ -406,6 +398,7 @@ static int read_all(struct reader *reader, const char *path, struct progress *pr
     read_devices(reader);
     read_rows(reader, progress);
     read_processes(reader);
+    uint64_t reserved = 0;
     for (unsigned i = 0; i <= POOLS_MAX; i++) {
         reserved += reader->pool_sizes[i];
     }
@@ -416,14 +409,13 @@ static int read_all(struct reader *reader, const char *path, struct progress *pr
 int nsight_read(const char *path, struct import_requests *requests, struct progress *progress,
                 struct varve_message *message)
 {
-    struct reader *reader;
     struct database *database;
     int error = database_open_other(path, &database, message);
 
     if (error != VARVE_OK) {
         return error;
     }
-    reader = memory_resize(NULL, sizeof(*reader));
+    struct reader *reader = memory_resize(NULL, sizeof(*reader));
     *reader = (struct reader){.database = database, .requests = requests};
     error = read_all(reader, path, progress, message);
     map_free(&reader->gpus);

@@ -77,11 +77,11 @@ static bool read_time(const struct cJSON *event, const char *key, int64_t *ns_ou
 static uint64_t read_id(const struct cJSON *event, const char *key)
 {
     const char *text = json_find_text(event, key);
-    int64_t number = 0;
 
     if (text != NULL) {
         return strtoull(text, NULL, 10);
     }
+    int64_t number = 0;
     return whole_number(event, key, &number) ? (uint64_t)number : 0;
 }
 
@@ -97,16 +97,16 @@ static void read_thread(const struct cJSON *event, uint64_t *thread_out, uint64_
 static bool read_memory(struct reader *reader, const struct cJSON *event, bool is_failure, struct memory_event *out)
 {
     const struct cJSON *args = json_find_object(event, "args");
-    int64_t bytes, reserved;
+    int64_t bytes;
     int64_t addr = 0;
-    int64_t type = 1;
-    int64_t device = 0;
 
     if (args == NULL || !read_time(event, "ts", &out->time_ns) || !whole_number(args, "Bytes", &bytes) ||
         (!is_failure && !whole_number(args, "Addr", &addr)) || bytes == INT64_MIN) {
         return false;
     }
+    int64_t type = 1;
     whole_number(args, "Device Type", &type);
+    int64_t device = 0;
     whole_number(args, "Device Id", &device);
     device = device < 0 ? 0 : device; /* "the current one" */
     out->addr = (uint64_t)addr;
@@ -119,6 +119,7 @@ static bool read_memory(struct reader *reader, const struct cJSON *event, bool i
     if (device >= DEVICES || !import_is_memory(out->addr, out->size)) {
         return false;
     }
+    int64_t reserved;
     if (type != 0 && whole_number(args, "Total Reserved", &reserved) && reserved > (int64_t)reader->reserved[device]) {
         reader->reserved[device] = (uint64_t)reserved;
     }
@@ -127,9 +128,8 @@ static bool read_memory(struct reader *reader, const struct cJSON *event, bool i
 
 static void take_memory(struct reader *reader, const struct cJSON *event, bool is_failure)
 {
-    struct memory_event memory = {0};
-
     import_requests_entry(reader->requests);
+    struct memory_event memory = {0};
     if (!read_memory(reader, event, is_failure, &memory)) {
         import_requests_fault(reader->requests, IMPORT_FAULT_UNREADABLE, reader->number);
     } else if (!is_failure && (memory.addr == 0 || memory.size == 0)) {
@@ -146,8 +146,6 @@ static uint32_t symbol_of(struct reader *reader, const char *name)
 {
     const char *end = strstr(name, "): ");
     const char *open = end;
-    char *file;
-    uint32_t symbol;
 
     while (open != NULL && open > name && open[-1] >= '0' && open[-1] <= '9') {
         open--;
@@ -155,9 +153,9 @@ static uint32_t symbol_of(struct reader *reader, const char *name)
     if (open == NULL || open == end || open - name < 2 || open[-1] != '(') {
         return import_requests_symbol(reader->requests, name, NULL, 0, NULL);
     }
-    file = memory_copy_text(name);
+    char *file = memory_copy_text(name);
     file[open - name - 1] = '\0';
-    symbol = import_requests_symbol(reader->requests, end + 3, file, (uint32_t)strtoul(open, NULL, 10), NULL);
+    uint32_t symbol = import_requests_symbol(reader->requests, end + 3, file, (uint32_t)strtoul(open, NULL, 10), NULL);
     free(file);
     return symbol;
 }
@@ -165,17 +163,16 @@ static uint32_t symbol_of(struct reader *reader, const char *name)
 static void take_span(struct reader *reader, const struct cJSON *event)
 {
     const char *name = json_find_text(event, "name");
-    uint64_t tid;
-    int32_t pid;
     int64_t begin_ns, duration_ns;
-    struct span *span;
 
     if (name == NULL || !read_time(event, "ts", &begin_ns) || !read_time(event, "dur", &duration_ns)) {
         return;
     }
     reader->spans = memory_grow(reader->spans, &reader->span_capacity, reader->span_count, sizeof(*reader->spans));
-    span = &reader->spans[reader->span_count++];
+    struct span *span = &reader->spans[reader->span_count++];
     *span = (struct span){.begin_ns = begin_ns, .end_ns = begin_ns + duration_ns, .symbol = symbol_of(reader, name)};
+    uint64_t tid;
+    int32_t pid;
     read_thread(event, &span->thread, &tid, &pid);
 }
 
@@ -189,15 +186,13 @@ static void take_event(struct reader *reader, const char *text, size_t bytes)
     bool may_be_memory = contains(text, bytes, "[memory]") || contains(text, bytes, "[OutOfMemory]");
     bool may_be_code = contains(text, bytes, "\"cpu_op\"") || contains(text, bytes, "\"python_function\"") ||
                        contains(text, bytes, "\"user_annotation\"");
-    struct cJSON *event;
-    const char *name;
 
     reader->number++;
     if (!may_be_memory && !may_be_code) {
         return;
     }
-    event = json_parse(text, bytes);
-    name = json_find_text(event, "name");
+    struct cJSON *event = json_parse(text, bytes);
+    const char *name = json_find_text(event, "name");
     if (event == NULL) {
         import_requests_entry(reader->requests);
         import_requests_fault(reader->requests, IMPORT_FAULT_UNREADABLE, reader->number);
@@ -382,13 +377,13 @@ static void close_spans(struct open_spans *open, int64_t time_ns)
 static void find_callsites(struct reader *reader)
 {
     struct open_spans open = {.count = 0};
-    size_t next = 0;
 
     if (reader->event_count == 0 || reader->span_count == 0) {
         return; /* qsort takes no NULL */
     }
     qsort(reader->spans, reader->span_count, sizeof(*reader->spans), compare_spans);
     qsort(reader->events, reader->event_count, sizeof(*reader->events), compare_events);
+    size_t next = 0;
     for (size_t i = 0; i < reader->event_count; i++) {
         struct memory_event *event = &reader->events[i];
 
@@ -415,8 +410,6 @@ static void find_callsites(struct reader *reader)
 
 static void give_requests(struct reader *reader)
 {
-    uint64_t reserved = 0;
-
     for (size_t i = 0; i < reader->event_count; i++) {
         const struct memory_event *event = &reader->events[i];
         struct import_request *request = import_requests_add(reader->requests, event->number);
@@ -430,6 +423,7 @@ static void give_requests(struct reader *reader)
         request->target = event->target;
         request->thread = import_requests_thread(reader->requests, event->pid, event->tid, event->number);
     }
+    uint64_t reserved = 0;
     for (unsigned i = 0; i < DEVICES; i++) {
         reserved += reader->reserved[i];
     }

@@ -77,7 +77,6 @@ static void write_event(struct import *import, unsigned number, size_t index)
     const struct history_device *device = &import->history->devices[number];
     const struct history_event *event = &device->events[index];
     struct varve_record record;
-    int64_t ts_ns;
 
     if (history_action_kind(event->action) == VARVE_KIND_NONE) {
         return; /* a snapshot was taken */
@@ -89,7 +88,7 @@ static void write_event(struct import *import, unsigned number, size_t index)
     record.pool = is_small(event) ? 1 : 0;
     record.cause = (uint8_t)cause_of(device, index);
     record.callsite = history_writer_callsite(import->out, event->stack);
-    ts_ns = history_writer_time(import->out, event);
+    int64_t ts_ns = history_writer_time(import->out, event);
     if (history_writer_begin_us(import->out) + ts_ns / 1000 != event->time_us) {
         note_moved(&import->moved[number], index);
     }
@@ -174,13 +173,13 @@ static size_t earliest(const struct history *history, const size_t *next)
 static void write_events(struct import *import, struct progress *progress)
 {
     const struct history *history = import->history;
-    size_t next[256] = {0};
     uint64_t total = 0;
-    uint64_t done = 0;
 
     for (size_t i = 0; i < history->device_count; i++) {
         total += history->devices[i].event_count;
     }
+    size_t next[256] = {0};
+    uint64_t done = 0;
     for (size_t device = earliest(history, next); device != SIZE_MAX; device = earliest(history, next)) {
         write_event(import, (unsigned)device, next[device]++);
         if (progress != NULL && ++done % PROGRESS_EVENTS == 0) {
@@ -211,11 +210,11 @@ int import_pytorch(const struct history *history, struct varve_writer *writer, s
                    struct import_result *result, struct varve_message *message)
 {
     struct import import = {.history = history, .writer = writer, .out = history_writer_new(writer, history)};
-    int error = VARVE_OK;
 
     *result = (struct import_result){0};
     varve_writer_meta_text(writer, "block_sizes", "requested");
     history_write_settings(writer, &history->settings, history_writer_begin_us(import.out));
+    int error = VARVE_OK;
     for (unsigned i = 0; i < history->device_count && error == VARVE_OK; i++) {
         error = write_start(&import, i, result, message);
         if (history->devices[i].has_overflowed) {

@@ -464,7 +464,6 @@ static void straighten_times(struct import_requests *requests)
 static void put_in_order(struct import_requests *requests, enum import_order order)
 {
     const struct import_fault_count *backwards = &requests->result.faults[IMPORT_FAULT_BACKWARDS];
-    uint64_t by_number, by_time;
 
     for (size_t i = 0; i < requests->count; i++) {
         requests->items[i].space = space_of(requests, &requests->items[i]);
@@ -478,11 +477,11 @@ static void put_in_order(struct import_requests *requests, enum import_order ord
         settle_ties(requests);
         return;
     }
-    by_number = backwards->count > 0 ? count_contradictions(requests) : 0;
+    uint64_t by_number = backwards->count > 0 ? count_contradictions(requests) : 0;
     if (by_number > 0) {
         sort(requests, compare_times);
         settle_ties(requests);
-        by_time = count_contradictions(requests);
+        uint64_t by_time = count_contradictions(requests);
         requests->result.by_time = by_time < by_number;
         if (!requests->result.by_time) {
             sort(requests, compare_numbers);
@@ -525,12 +524,12 @@ static void write_callsites(struct import_output *output)
 {
     struct import_requests *requests = output->requests;
     uint32_t *symbols = memory_resize(NULL, (requests->symbol_count + 1) * sizeof(*symbols));
-    uint32_t *frames = NULL;
-    size_t capacity = 0;
 
     memset(symbols, 0, (requests->symbol_count + 1) * sizeof(*symbols));
     output->callsites = memory_resize(NULL, (requests->stack_count + 1) * sizeof(*output->callsites));
     output->callsites[0] = 0;
+    uint32_t *frames = NULL;
+    size_t capacity = 0;
     for (size_t i = 0; i < requests->stack_count; i++) {
         const struct import_stack *stack = &requests->stacks[i];
 
@@ -555,7 +554,6 @@ static void enter_thread(struct import_output *output, uint32_t number)
     int32_t pid = process->pid > 0 ? process->pid : (int32_t)thread->process + 1;
     bool is_tid = thread->tid > 0 && thread->tid <= INT32_MAX;
     int32_t tid = is_tid ? (int32_t)thread->tid : (int32_t)number + 1;
-    char name[24];
 
     if (output->thread == number) {
         return;
@@ -565,6 +563,7 @@ static void enter_thread(struct import_output *output, uint32_t number)
         varve_writer_use_thread(output->writer, thread->written);
         return;
     }
+    char name[24];
     snprintf(name, sizeof(name), "%" PRIu64, thread->tid);
     thread->written = varve_writer_process(
         output->writer, &(struct varve_writer_process){.pid = pid, .rank = -1, .executable = process->name});
@@ -733,13 +732,12 @@ int import_requests_write(struct import_requests *requests, enum import_order or
                           struct import_log_result *result, struct varve_message *message)
 {
     struct import_output output = {.requests = requests, .result = &requests->result, .thread = UINT32_MAX};
-    int error;
 
     if (requests->count == 0) {
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: the %s has no allocations", source,
                                  requests->result.format);
     }
-    error = varve_writer_open(output_path, may_replace, &output.writer, message);
+    int error = varve_writer_open(output_path, may_replace, &output.writer, message);
     if (error != VARVE_OK) {
         return error;
     }

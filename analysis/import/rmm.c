@@ -115,18 +115,17 @@ static bool read_fraction(struct text text, int64_t *ns_out)
 
 static bool read_time_of_day(struct text text, int64_t *ns_out)
 {
-    uint64_t parts[3];
-    int64_t ns;
-
     if (text.count < 10 || text.bytes[2] != ':' || text.bytes[5] != ':' ||
         (text.bytes[8] != '.' && text.bytes[8] != ':')) {
         return false;
     }
+    uint64_t parts[3];
     for (size_t i = 0; i < 3; i++) {
         if (!read_digits((struct text){text.bytes + 3 * i, 2}, 10, &parts[i])) {
             return false;
         }
     }
+    int64_t ns;
     if (parts[0] > 23 || parts[1] > 59 || parts[2] > 60 ||
         !read_fraction((struct text){text.bytes + 9, text.count - 9}, &ns)) {
         return false;
@@ -139,13 +138,13 @@ static bool read_time(struct text text, struct call *call)
 {
     const char *point = memchr(text.bytes, '.', text.count);
     size_t whole = point != NULL ? (size_t)(point - text.bytes) : text.count;
-    uint64_t seconds;
-    int64_t ns = 0;
 
     call->is_of_day = read_time_of_day(text, &call->time_ns);
     if (call->is_of_day) {
         return true;
     }
+    uint64_t seconds;
+    int64_t ns = 0;
     if (!read_digits((struct text){text.bytes, whole}, 10, &seconds) || seconds > SECONDS_MAX ||
         (point != NULL && !read_fraction((struct text){point + 1, text.count - whole - 1}, &ns))) {
         return false;
@@ -180,12 +179,12 @@ static size_t split(struct text line, struct text *fields, size_t limit)
 static bool read_header(struct text line, size_t columns[FIELDS], size_t *count_out)
 {
     struct text names[COLUMNS_MAX];
-    size_t found[FIELDS];
     size_t count = split(line, names, COLUMNS_MAX);
 
     if (count > COLUMNS_MAX) {
         return false;
     }
+    size_t found[FIELDS];
     for (size_t field = 0; field < FIELDS; field++) {
         size_t column = 0;
 
@@ -283,7 +282,6 @@ static void take_call(struct reader *reader, const struct call *call, uint64_t n
 {
     struct import_requests *requests = reader->requests;
     enum import_action action;
-    struct import_request *request;
 
     if (!known_action(call->action, &action)) {
         import_requests_fault(requests, IMPORT_FAULT_UNKNOWN_ACTION, number);
@@ -293,7 +291,7 @@ static void take_call(struct reader *reader, const struct call *call, uint64_t n
         import_requests_fault(requests, IMPORT_FAULT_EMPTY, number);
         return;
     }
-    request = import_requests_add(requests, number);
+    struct import_request *request = import_requests_add(requests, number);
     request->time_ns = time_of(reader, call);
     request->addr = call->addr;
     request->size = call->size;
@@ -307,7 +305,6 @@ static void take_call(struct reader *reader, const struct call *call, uint64_t n
 static void take_line(struct reader *reader, struct text line, bool is_whole)
 {
     uint64_t number = reader->first + reader->line;
-    struct call call;
 
     line = trim(line);
     if (line.count == 0) {
@@ -320,6 +317,7 @@ static void take_line(struct reader *reader, struct text line, bool is_whole)
         return;
     }
     import_requests_entry(reader->requests);
+    struct call call;
     if (read_call(line, reader->columns, reader->column_count, &call)) {
         take_call(reader, &call, number);
     } else {

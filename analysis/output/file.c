@@ -26,16 +26,15 @@ int output_file(const char *path, bool may_replace, output_writer *write, const 
                 struct varve_message *message)
 {
     char folder[4096];
-    char whole[4096 + 16];
-    FILE *out;
-    bool is_whole = false;
     int error = varve_publish_folder_make(path, may_replace, folder, sizeof(folder), message);
 
     if (error != VARVE_OK) {
         return error;
     }
+    char whole[4096 + 16];
     snprintf(whole, sizeof(whole), "%s/whole", folder);
-    out = fopen(whole, "wbxe");
+    FILE *out = fopen(whole, "wbxe");
+    bool is_whole = false;
     if (out != NULL) {
         error = write(subject, out, message);
         is_whole = !ferror(out);
@@ -51,23 +50,22 @@ int output_file(const char *path, bool may_replace, output_writer *write, const 
 
 int output_folder(const char *path, output_folder_writer *write, const void *subject, struct varve_message *message)
 {
-    char place[4096];
-    char folder[4096];
-    struct stat status;
     size_t length = strlen(path);
-    int error;
 
     while (length > 1 && path[length - 1] == '/') {
         length--;
     }
+    char place[4096];
     if (snprintf(place, sizeof(place), "%.*s", (int)length, path) >= (int)sizeof(place)) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the path %.200s is too long", path);
     }
+    struct stat status;
     if (lstat(place, &status) == 0) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "%.300s: exists already; name another folder, which will be made", path);
     }
-    error = varve_publish_folder_make(place, false, folder, sizeof(folder), message);
+    char folder[4096];
+    int error = varve_publish_folder_make(place, false, folder, sizeof(folder), message);
     if (error != VARVE_OK) {
         return error;
     }

@@ -38,7 +38,6 @@ struct format_text format_count(int64_t number)
 struct format_text format_bytes(int64_t bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    struct format_text result;
     double scaled = (double)bytes;
     double size = scaled < 0 ? -scaled : scaled;
     unsigned unit = 0;
@@ -49,6 +48,7 @@ struct format_text format_bytes(int64_t bytes)
         scaled /= 1024;
         unit++;
     }
+    struct format_text result;
     if (unit == 0) {
         snprintf(result.text, sizeof(result.text), "%" PRId64 " B", bytes);
     } else {
@@ -79,11 +79,11 @@ struct format_text format_duration(int64_t ns)
         double ns;
         const char *name;
     } units[] = {{3.6e12, "h"}, {6e10, "min"}, {1e9, "s"}, {1e6, "ms"}, {1e3, "us"}};
-    struct format_text result;
 
     if (ns < 0) {
         return (struct format_text){"-"};
     }
+    struct format_text result;
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
         double scaled = (double)ns / units[i].ns;
 
@@ -102,11 +102,10 @@ struct format_text format_duration(int64_t ns)
 
 struct format_text format_share(int64_t part, int64_t whole)
 {
-    struct format_text result;
-
     if (whole <= 0) {
         return (struct format_text){"-"};
     }
+    struct format_text result;
     snprintf(result.text, sizeof(result.text), "%.1f %%", 100.0 * (double)part / (double)whole);
     return result;
 }
@@ -296,25 +295,22 @@ static char *without_arguments(const char *name)
 
 void format_function(char *buffer, size_t buffer_bytes, const char *text, size_t columns)
 {
-    char *shorter;
-
     if (format_width(text) <= columns) {
         format_head(buffer, buffer_bytes, text, columns);
         return;
     }
-    shorter = without_arguments(text);
+    char *shorter = without_arguments(text);
     format_head(buffer, buffer_bytes, shorter, columns);
     free(shorter);
 }
 
 void format_print_function(FILE *out, const char *text, size_t columns)
 {
-    char cut[4 * TERMINAL_COLUMNS_MAX + 8];
-
     if (terminal_has_full_names()) {
         format_print_safe(out, text);
         return;
     }
+    char cut[4 * TERMINAL_COLUMNS_MAX + 8];
     format_function(cut, sizeof(cut), text, columns);
     fputs(cut, out);
 }
@@ -323,12 +319,12 @@ void format_path(char *buffer, size_t buffer_bytes, const char *text, size_t col
 {
     const char *rest = text;
     size_t width = format_width(text);
-    bool is_shown;
 
     if (width <= columns) {
         format_head(buffer, buffer_bytes, text, columns);
         return;
     }
+    bool is_shown;
     while (width + 1 > columns) {
         do {
             rest += step(rest, &is_shown);
@@ -379,13 +375,13 @@ void format_print_wrapped(FILE *out, const char *text, size_t column)
 
     while (*text != '\0') {
         size_t word = strcspn(text, " ");
-        char whole[TERMINAL_COLUMNS_MAX + 1];
-        char piece[TERMINAL_COLUMNS_MAX + 1];
 
         if (strncmp(text + word, " %", 2) == 0) { /* not between a number and its unit */
             word += 1 + strcspn(text + word + 1, " ");
         }
+        char whole[TERMINAL_COLUMNS_MAX + 1];
         snprintf(whole, sizeof(whole), "%.*s", word < sizeof(whole) ? (int)word : (int)sizeof(whole) - 1, text);
+        char piece[TERMINAL_COLUMNS_MAX + 1];
         format_head(piece, sizeof(piece), whole, columns - column);
         if (at > column && at + 1 + format_width(piece) > columns) {
             fprintf(out, "\n%*s", (int)column, "");

@@ -56,7 +56,6 @@ struct cJSON *json_text_value(const char *text, size_t bytes)
 {
     char *quoted = memory_resize(NULL, bytes * 6 + 3);
     size_t to = 0;
-    struct cJSON *value;
 
     quoted[to++] = '"';
     for (size_t i = 0; i < bytes;) {
@@ -80,7 +79,7 @@ struct cJSON *json_text_value(const char *text, size_t bytes)
     }
     quoted[to++] = '"';
     quoted[to] = '\0';
-    value = checked(cJSON_CreateRaw(quoted));
+    struct cJSON *value = checked(cJSON_CreateRaw(quoted));
     free(quoted);
     return value;
 }

@@ -104,12 +104,10 @@ void terminal_fold(void)
 
 void terminal_style(FILE *collected, enum terminal_style style)
 {
-    off_t position;
-
     if (!terminal.is_coloured || collected != terminal.collected) {
         return;
     }
-    position = ftello(collected);
+    off_t position = ftello(collected);
     if (position >= 0) {
         terminal.marks = memory_grow(terminal.marks, &terminal.capacity, terminal.count, sizeof(terminal.marks[0]));
         terminal.marks[terminal.count++] = (struct mark){.position = (size_t)position, .style = style};

@@ -58,10 +58,10 @@ static int fail(struct reader *reader, const char *format, ...) __attribute__((f
 
 static int fail(struct reader *reader, const char *format, ...)
 {
-    char reason[256];
     va_list arguments;
 
     va_start(arguments, format);
+    char reason[256];
     vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
     return varve_message_set(reader->message, VARVE_ERROR_FORMAT, "%s: line %zu: %s", input_stream_path(reader->input),
@@ -76,7 +76,6 @@ static int next_line(struct reader *reader, struct text *line_out)
     for (;;) {
         size_t there = (size_t)(input->end - input->next);
         const unsigned char *newline = there > 0 ? memchr(input->next, '\n', there) : NULL;
-        int error;
 
         if (newline != NULL || input->is_at_end) {
             size_t taken = newline != NULL ? (size_t)(newline - input->next) : there;
@@ -94,7 +93,7 @@ static int next_line(struct reader *reader, struct text *line_out)
             reader->line++;
             return fail(reader, "longer than %zu bytes", LINE_BYTES_MAX);
         }
-        error = input_stream_fill(input, there + 1, reader->message);
+        int error = input_stream_fill(input, there + 1, reader->message);
         if (error != VARVE_OK) {
             return error;
         }
@@ -208,7 +207,6 @@ static int take_number(struct reader *reader, const struct text *fields, enum co
 {
     struct text text = fields[reader->field_of[column]];
     char digits[32];
-    char *end;
 
     if (text.count == 0 || text.count >= sizeof(digits) || (text.bytes[0] != '-' && text.bytes[0] < '0') ||
         text.bytes[0] > '9') {
@@ -217,6 +215,7 @@ static int take_number(struct reader *reader, const struct text *fields, enum co
     memcpy(digits, text.bytes, text.count);
     digits[text.count] = '\0';
     errno = 0;
+    char *end;
     *number_out = strtoll(digits, &end, 10);
     if (end != digits + text.count || end == digits) {
         return fail(reader, "%s '%.*s' is no whole number", column_name(column), SHOWN(text));
@@ -310,10 +309,9 @@ static int take_lines(struct reader *reader)
 int buffer_file_read_stream(struct input_stream *input, struct buffer_file *file, struct varve_message *message)
 {
     struct reader reader = {.input = input, .file = file, .message = message};
-    int error;
 
     *file = (struct buffer_file){0};
-    error = take_lines(&reader);
+    int error = take_lines(&reader);
     input_stream_close(input);
     if (error != VARVE_OK) {
         buffer_file_free(file);
@@ -336,14 +334,13 @@ bool buffer_file_recognise(const char *path)
     struct reader reader = {.file = &none, .message = &ignored};
     struct text line = {NULL, 0};
     struct stat status;
-    bool is_one;
 
     if (stat(path, &status) != 0 || !S_ISREG(status.st_mode) ||
         input_stream_open(path, &reader.input, &ignored) != VARVE_OK) {
         return false;
     }
-    is_one = next_line(&reader, &line) == VARVE_OK && line.bytes != NULL &&
-             memchr(line.bytes, ',', line.count) != NULL && is_plain(line);
+    bool is_one = next_line(&reader, &line) == VARVE_OK && line.bytes != NULL &&
+                  memchr(line.bytes, ',', line.count) != NULL && is_plain(line);
     for (size_t i = 0; is_one && i < line.count; i++) {
         is_one = line.bytes[i] != '{' && line.bytes[i] != '[' && line.bytes[i] != '(';
     }

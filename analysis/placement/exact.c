@@ -91,14 +91,14 @@ static enum skyline_outcome search_by_turns(struct skyline *skyline, struct plac
     struct skyline_order order = {.clock = clock, .end = placement_clock_now(clock) + seconds};
     struct skyline_memory *memory = skyline_memory_make();
     double *rank = memory_resize(NULL, (skyline->count + 1) * sizeof(*rank));
-    enum skyline_outcome outcome = SKYLINE_STOPPED;
-    uint64_t random = 1;
     uint64_t steps_short = STEPS_SHORT + skyline->count;
     uint64_t steps_long = STEPS_LONG + skyline->count;
     int64_t lead = -PLAIN_TURNS * (int64_t)steps_short; /* steps of short turns less those of long ones */
     unsigned turns[2] = {0, 0};
 
     order.rank = rank;
+    enum skyline_outcome outcome = SKYLINE_STOPPED;
+    uint64_t random = 1;
     while (outcome == SKYLINE_STOPPED && placement_clock_now(clock) < order.end) {
         bool is_long = lead >= (int64_t)steps_long;
         unsigned turn = turns[is_long]++;
@@ -136,18 +136,17 @@ static enum placement_verdict solve(struct placement_buffer *buffers, struct sky
 enum placement_verdict placement_exact(struct placement_buffer *buffers, size_t count, uint64_t capacity,
                                        uint64_t alignment, struct placement_clock *clock, double seconds)
 {
-    enum placement_verdict verdict = PLACEMENT_UNDECIDED;
-    struct placement_instance instance;
-    struct skyline skyline;
-    size_t covered = 0;
-    int64_t height;
-
     alignment = alignment == 0 ? 1 : alignment;
     capacity = capacity < PLACEMENT_BYTES_MAX ? capacity : PLACEMENT_BYTES_MAX; /* more than all buffers need */
+    struct placement_instance instance;
     placement_instance_make(&instance, buffers, count, alignment);
+    size_t covered = 0;
     for (size_t i = 0; i < instance.count; i++) {
         covered += instance.items[i].end - instance.items[i].first;
     }
+    enum placement_verdict verdict = PLACEMENT_UNDECIDED;
+    struct skyline skyline;
+    int64_t height;
     if (covered <= COVERED_MAX) {
         struct skyline_item *items = memory_resize(NULL, (instance.count + 1) * sizeof(*items));
 

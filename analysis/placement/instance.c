@@ -83,8 +83,6 @@ static uint64_t greatest_common_divisor(uint64_t a, uint64_t b)
 void placement_instance_make(struct placement_instance *instance, const struct placement_buffer *buffers, size_t count,
                              uint64_t alignment)
 {
-    struct edge *edges;
-
     *instance = (struct placement_instance){
         .items = memory_resize(NULL, (count + 1) * sizeof(*instance->items)),
         .buffers = memory_resize(NULL, (count + 1) * sizeof(*instance->buffers)),
@@ -98,7 +96,7 @@ void placement_instance_make(struct placement_instance *instance, const struct p
             instance->buffers[instance->count++] = i;
         }
     }
-    edges = sort_edges(instance, buffers);
+    struct edge *edges = sort_edges(instance, buffers);
     walk_edges(instance, buffers, edges);
     free(edges);
 }

@@ -101,11 +101,9 @@ static uint32_t find_end_above(const struct range_set *set, uint32_t from, uint6
 /* Ranges with less than `size_min` between them become one. */
 static void set_add(struct range_set *set, struct range range, uint64_t size_min)
 {
-    uint32_t first;
-    uint32_t end;
-
     /* the first that is not wholly below, with a gap that counts; then all up to the first that is so above */
-    first = range.begin < size_min ? 0 : find_end_above(set, 0, range.begin - size_min);
+    uint32_t first = range.begin < size_min ? 0 : find_end_above(set, 0, range.begin - size_min);
+    uint32_t end;
     for (end = first; end < set->count && set->ranges[end].begin < range.end + size_min; end++) {
     }
     if (first == end) {
@@ -187,11 +185,10 @@ static void find_sets(struct occupied *occupied, uint32_t number, uint32_t from,
 
 uint64_t occupied_first_fit(struct occupied *occupied, uint32_t first, uint32_t end, uint64_t size)
 {
-    uint64_t offset = 0;
-    bool has_moved = true;
-
     occupied->cursor_count = 0;
     find_sets(occupied, 1, 0, occupied->leaves, first, end);
+    uint64_t offset = 0;
+    bool has_moved = true;
     while (has_moved) {
         has_moved = false;
         for (size_t i = 0; i < occupied->cursor_count;) {

@@ -26,14 +26,13 @@
 static int check_input(const struct placement_buffer *buffers, size_t count, uint64_t alignment,
                        struct varve_message *message)
 {
-    uint64_t bytes = 0;
-
     if ((alignment & (alignment - 1)) != 0 || alignment > PLACEMENT_BYTES_MAX / 2) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "alignment %" PRIu64 " is no power of two", alignment);
     }
     if (count > BUFFERS_MAX) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "more than %zu buffers", BUFFERS_MAX);
     }
+    uint64_t bytes = 0;
     for (size_t i = 0; i < count; i++) {
         if (buffers[i].lower >= buffers[i].upper) {
             return varve_message_set(message, VARVE_ERROR_INVALID,
@@ -131,14 +130,14 @@ static void take_exact(struct solution *solution)
 static enum placement_verdict try_capacity(struct solution *solution, uint64_t capacity, double seconds)
 {
     struct portfolio *portfolio = &solution->portfolio;
-    enum placement_verdict verdict;
 
     if (portfolio->progress != NULL) {
         progress_step(portfolio->progress, "searching",
                       (uint64_t)((placement_clock_now(portfolio->clock) - portfolio->begin) * 1e3),
                       (uint64_t)(solution->seconds * 1e3));
     }
-    verdict = placement_exact(solution->buffers, solution->instance->count, capacity, 1, portfolio->clock, seconds);
+    enum placement_verdict verdict =
+        placement_exact(solution->buffers, solution->instance->count, capacity, 1, portfolio->clock, seconds);
     if (verdict == PLACEMENT_FITS) {
         take_exact(solution);
     } else if (verdict == PLACEMENT_IMPOSSIBLE) {
@@ -194,19 +193,17 @@ int placement_solve(struct placement_buffer *buffers, size_t count, const struct
                     struct placement_result *result, struct varve_message *message)
 {
     uint64_t alignment = options->alignment > 1 ? options->alignment : 1;
-    struct placement_instance instance;
     struct placement_clock clock = {.by_steps = options->by_steps};
     double begin = monotonic_seconds();
-    struct solution solution;
-    uint64_t *offsets;
     int error = check_input(buffers, count, alignment, message);
 
     if (error != VARVE_OK) {
         return error;
     }
+    struct placement_instance instance;
     placement_instance_make(&instance, buffers, count, alignment);
-    offsets = memory_resize(NULL, (instance.count + 1) * sizeof(*offsets));
-    solution = begin_solution(&instance, options, &clock, offsets);
+    uint64_t *offsets = memory_resize(NULL, (instance.count + 1) * sizeof(*offsets));
+    struct solution solution = begin_solution(&instance, options, &clock, offsets);
     solve(&solution);
     *result = (struct placement_result){
         .load = instance.load,
@@ -231,10 +228,9 @@ int placement_solve(struct placement_buffer *buffers, size_t count, const struct
 uint64_t placement_load(const struct placement_buffer *buffers, size_t count)
 {
     struct placement_instance instance;
-    uint64_t load;
 
     placement_instance_make(&instance, buffers, count, 1);
-    load = instance.load;
+    uint64_t load = instance.load;
     placement_instance_free(&instance);
     return load;
 }
@@ -317,10 +313,9 @@ static void walker_end(struct walker *walker, size_t number)
 
 static bool walk(struct walker *walker, size_t count, struct varve_message *message)
 {
-    size_t ended = 0;
-
     qsort_r(walker->by_lower, count, sizeof(*walker->by_lower), compare_lower, (void *)walker->buffers);
     qsort_r(walker->by_upper, count, sizeof(*walker->by_upper), compare_upper, (void *)walker->buffers);
+    size_t ended = 0;
     for (size_t i = 0; i < count; i++) {
         int64_t now = walker->buffers[walker->by_lower[i]].lower;
 

@@ -129,10 +129,8 @@ static bool needs_round(const struct shared *shared)
 
 static bool look_whether_over(struct work *work)
 {
-    bool answer;
-
     pthread_mutex_lock(&work->shared->lock);
-    answer = is_over(work->shared);
+    bool answer = is_over(work->shared);
     pthread_mutex_unlock(&work->shared->lock);
     return answer;
 }
@@ -142,7 +140,6 @@ static uint64_t place(struct work *work)
 {
     const struct placement_item *items = work->instance->items;
     uint64_t smallest = UINT64_MAX;
-    uint64_t height = 0;
 
     for (size_t i = work->instance->count; i-- > 0;) {
         uint64_t size = items[work->order[i].item].size;
@@ -151,16 +148,16 @@ static uint64_t place(struct work *work)
         work->size_min[i] = smallest;
     }
     occupied_clear(work->occupied);
+    uint64_t height = 0;
     for (size_t i = 0; i < work->instance->count; i++) {
         uint32_t number = work->order[i].item;
         const struct placement_item *item = &items[number];
-        uint64_t offset;
 
         if (i % PLACED_BETWEEN_LOOKS == PLACED_BETWEEN_LOOKS - 1 && look_whether_over(work)) {
             return UINT64_MAX;
         }
         placement_clock_step(work->shared->portfolio->clock);
-        offset = occupied_first_fit(work->occupied, item->first, item->end, item->size);
+        uint64_t offset = occupied_first_fit(work->occupied, item->first, item->end, item->size);
         occupied_add(work->occupied, item->first, item->end, offset, item->size, work->size_min[i]);
         work->offsets[number] = offset;
         height = offset + item->size > height ? offset + item->size : height;
@@ -191,7 +188,6 @@ static void blame(struct work *work, bool by_rank, unsigned short random[3])
 static bool keep(struct work *work, uint64_t height, enum order order)
 {
     struct portfolio *portfolio = work->shared->portfolio;
-    bool goes_on;
 
     pthread_mutex_lock(&work->shared->lock);
     if (height != UINT64_MAX && (portfolio->height == 0 || height < portfolio->height)) {
@@ -204,7 +200,7 @@ static bool keep(struct work *work, uint64_t height, enum order order)
                       (uint64_t)((placement_clock_now(portfolio->clock) - portfolio->begin) * 1e3),
                       (uint64_t)(portfolio->seconds * 1e3));
     }
-    goes_on = !is_over(work->shared);
+    bool goes_on = !is_over(work->shared);
     pthread_mutex_unlock(&work->shared->lock);
     return goes_on;
 }
@@ -213,10 +209,10 @@ static bool keep(struct work *work, uint64_t height, enum order order)
 static void improve(struct work *work, unsigned round, enum order order)
 {
     unsigned short random[3] = {(unsigned short)round, (unsigned short)(round >> 16), 0x330e};
-    uint64_t best = UINT64_MAX;
-    bool goes_on = true;
 
     begin_order(work, order);
+    uint64_t best = UINT64_MAX;
+    bool goes_on = true;
     for (unsigned since = 0; goes_on && since < ROUND_PASSES; since++) {
         uint64_t height = place(work);
 
@@ -245,18 +241,14 @@ static void *run_rounds(void *shared_untyped)
     };
 
     for (;;) {
-        unsigned round;
-        bool is_needed;
-        enum order order;
-
         pthread_mutex_lock(&shared->lock);
-        is_needed = needs_round(shared);
-        round = shared->next_round++;
+        bool is_needed = needs_round(shared);
+        unsigned round = shared->next_round++;
         pthread_mutex_unlock(&shared->lock);
         if (!is_needed) {
             break;
         }
-        order = (enum order)(round % ORDER_LIMIT);
+        enum order order = (enum order)(round % ORDER_LIMIT);
         if (round < ORDER_LIMIT) {
             begin_order(&work, order);
             keep(&work, place(&work), order);
@@ -274,12 +266,12 @@ static void *run_rounds(void *shared_untyped)
 void portfolio_run(struct portfolio *portfolio)
 {
     struct shared shared = {.portfolio = portfolio, .lock = PTHREAD_MUTEX_INITIALIZER};
-    pthread_t threads[THREADS_MAX];
-    unsigned count = 0;
 
     if (portfolio->instance->count == 0) {
         return;
     }
+    pthread_t threads[THREADS_MAX];
+    unsigned count = 0;
     /* where a thread can't be made, fewer do the work */
     while (count < THREADS_MAX && count + 1 < portfolio->threads &&
            pthread_create(&threads[count], NULL, run_rounds, &shared) == 0) {

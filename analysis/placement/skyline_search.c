@@ -280,9 +280,9 @@ static bool try_options(struct search *search, uint32_t first, uint32_t end, con
     struct skyline *skyline = search->skyline;
     size_t changes = skyline->changes;
     size_t begin = search->numbered;
-    bool found = false;
 
     push_options(search, branch->section);
+    bool found = false;
     for (uint32_t i = 0; !found && !search->is_stopped && i < branch->items; i++) {
         found = skyline_place(skyline, search->numbers[begin + i]) && search_groups(search, first, end);
         if (!found) {
@@ -366,11 +366,10 @@ enum skyline_outcome skyline_search(struct skyline *skyline, struct skyline_memo
     struct search search = {.skyline = skyline, .memory = memory, .order = order};
     size_t changes = skyline->changes;
     size_t bytes = skyline->sections * sizeof(*search.failures);
-    bool found;
 
     search.failures = memory_resize(NULL, bytes + 1);
     memset(search.failures, 0, bytes);
-    found = search_groups(&search, 0, skyline->sections);
+    bool found = search_groups(&search, 0, skyline->sections);
     if (!found) {
         skyline_undo(skyline, changes);
     }

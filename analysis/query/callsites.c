@@ -168,11 +168,10 @@ static void write_figures(char *text, size_t bytes, const struct callsite_row *r
 static void print_stack(FILE *out, struct database *database, const struct callsite_row *row,
                         const struct callsite_options *options)
 {
-    struct stack stack;
-
     if (row->id <= 0 || options->frames == 0) {
         return;
     }
+    struct stack stack;
     stack_load(&stack, database, row->id);
     if (options->is_all && options->frames < 0) {
         stack_print_all(out, &stack);
@@ -198,23 +197,24 @@ static void print_lines(FILE *out, struct database *database, const struct calls
 {
     struct entry *entries = memory_resize(NULL, (list->count + 1) * sizeof(*entries));
     int64_t whole = rank == CALLSITE_BY_COUNT ? list->sum_allocations : list->sum_bytes;
-    size_t counts = 0, figures = 0, names = 0, left;
+    size_t counts = 0;
 
     for (size_t i = 0; i < list->count; i++) {
         size_t width = format_width(format_count(callsite_rank_allocations(&list->rows[i].figures, rank)).text);
 
         counts = width > counts ? width : counts;
     }
+    size_t figures = 0;
     for (size_t i = 0; i < list->count; i++) {
         write_figures(entries[i].figures, FIGURES_BYTES, &list->rows[i], rank, whole, counts);
         figures = format_width(entries[i].figures) > figures ? format_width(entries[i].figures) : figures;
     }
-    left = terminal_columns() > figures + 4 + NAME_COLUMNS_MIN ? terminal_columns() - figures - 4 : NAME_COLUMNS_MIN;
+    size_t left =
+        terminal_columns() > figures + 4 + NAME_COLUMNS_MIN ? terminal_columns() - figures - 4 : NAME_COLUMNS_MIN;
+    size_t names = 0;
     for (size_t i = 0; i < list->count; i++) {
-        size_t width;
-
         entries[i].name = callsite_entry_name(&list->rows[i], list->by, left);
-        width = format_width(entries[i].name);
+        size_t width = format_width(entries[i].name);
         names = width > names ? width : names;
     }
     for (size_t i = 0; i < list->count; i++) {
@@ -289,13 +289,12 @@ static void print_all(FILE *out, struct database *database, const struct callsit
 
 void callsite_stack_print(FILE *out, struct database *database, const struct callsite_row *row, int64_t frames)
 {
-    char *name;
     struct stack stack;
 
     if (row->id == 0) {
         fputs("       (no stack was recorded)\n", out);
     } else if (frames == 0) {
-        name = callsite_entry_name(row, GROUP_BY_LINE, terminal_columns() - 7);
+        char *name = callsite_entry_name(row, GROUP_BY_LINE, terminal_columns() - 7);
         fprintf(out, "       %s\n", name);
         free(name);
     } else {
@@ -376,7 +375,6 @@ struct cJSON *callsite_list_json(struct database *database, const struct callsit
     for (size_t i = 0; i < list->count; i++) {
         const struct callsite_row *row = &list->rows[i];
         struct cJSON *object = json_object();
-        struct stack stack;
 
         if (row->name != NULL) {
             json_text(object, "name", row->name);
@@ -386,6 +384,7 @@ struct cJSON *callsite_list_json(struct database *database, const struct callsit
         json_integer(object, "callsites", row->callsites);
         add_figures(object, &row->figures, rank, with_totals);
         add_location(object, row, list->by);
+        struct stack stack;
         stack_load(&stack, database, row->id);
         json_add(object, "frames", stack_json(&stack, options->frames));
         stack_free(&stack);

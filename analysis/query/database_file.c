@@ -33,14 +33,12 @@ static uint32_t big_endian_32(const unsigned char *bytes)
 /* "PATH.d/owner" is there from the first moment of a recording to its last. */
 static bool has_owner(const char *directory, bool *is_live_out)
 {
-    char owner[PATH_BYTES];
-    int descriptor;
-
     *is_live_out = false;
+    char owner[PATH_BYTES];
     if (snprintf(owner, sizeof(owner), "%s/owner", directory) >= (int)sizeof(owner)) {
         return false;
     }
-    descriptor = open(owner, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int descriptor = open(owner, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) {
         return errno == EACCES;
     }
@@ -88,8 +86,6 @@ static int check_recording(const char *path, struct varve_message *message)
 static int read_header(const char *path, unsigned char *header, int64_t *bytes_out, struct varve_message *message)
 {
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat status;
-    ssize_t got;
 
     if (descriptor < 0) {
         int error = errno;
@@ -97,12 +93,13 @@ static int read_header(const char *path, unsigned char *header, int64_t *bytes_o
         return varve_message_set(message, error == EACCES ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO, "%s: %s", path,
                                  strerror(error));
     }
+    struct stat status;
     if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
         close(descriptor);
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is not a regular file", path);
     }
     *bytes_out = (int64_t)status.st_size;
-    got = pread(descriptor, header, HEADER_BYTES, 0);
+    ssize_t got = pread(descriptor, header, HEADER_BYTES, 0);
     close(descriptor);
     if (got < 0) {
         return varve_message_set(message, VARVE_ERROR_IO, "%s cannot be read", path);
@@ -192,11 +189,9 @@ static int check_neighbours(const char *path, struct database_file *file, struct
 int database_file_check(const char *path, struct database_file *file_out, struct varve_message *message)
 {
     unsigned char header[HEADER_BYTES] = {0};
-    struct stat status;
-    int64_t bytes = 0;
-    int result;
 
     *file_out = (struct database_file){0};
+    struct stat status;
     if (stat(path, &status) != 0) {
         int error = errno;
 
@@ -209,7 +204,8 @@ int database_file_check(const char *path, struct database_file *file_out, struct
     if (S_ISDIR(status.st_mode)) {
         return refuse_directory(path, message);
     }
-    result = check_recording(path, message);
+    int result = check_recording(path, message);
+    int64_t bytes = 0;
     VARVE_THEN(result, read_header(path, header, &bytes, message));
     if (result != VARVE_OK) {
         return result;
@@ -227,8 +223,6 @@ int database_file_check_other(const char *path, struct database_file *file_out, 
 {
     unsigned char header[HEADER_BYTES] = {0};
     int64_t bytes = 0;
-    char log[PATH_BYTES];
-    struct stat status;
     int error = read_header(path, header, &bytes, message);
 
     *file_out = (struct database_file){0};
@@ -238,6 +232,8 @@ int database_file_check_other(const char *path, struct database_file *file_out, 
     if (big_endian_32(header + 68) == VARVE_DATABASE_APPLICATION_ID) {
         return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is a trace database already", path);
     }
+    char log[PATH_BYTES];
+    struct stat status;
     file_out->is_wal =
         header[18] == 2 || (snprintf(log, sizeof(log), "%s-wal", path) < (int)sizeof(log) && stat(log, &status) == 0);
     return check_size(path, header, bytes, message);

@@ -237,14 +237,13 @@ int database_open(const char *path, enum database_use use, struct database **dat
                   struct varve_message *message)
 {
     struct database_file file;
-    struct database *database;
     int result = database_file_check(path, &file, message);
 
     *database_out = NULL;
     if (result != VARVE_OK) {
         return result;
     }
-    database = open_file(path, file.is_wal, message);
+    struct database *database = open_file(path, file.is_wal, message);
     if (database == NULL) {
         return VARVE_ERROR_DATABASE;
     }
@@ -295,7 +294,6 @@ int database_open_live(const char *path, const void *bytes, size_t count, struct
 {
     struct database *database = open_file(":memory:", false, message);
     unsigned char *copy = database != NULL ? sqlite3_malloc64(count) : NULL;
-    int error;
 
     *database_out = NULL;
     if (copy == NULL) {
@@ -307,10 +305,10 @@ int database_open_live(const char *path, const void *bytes, size_t count, struct
     database->is_other = true;
     memcpy(copy, bytes, count);
     /* frees the copy, too, when it fails */
-    error = sqlite3_deserialize(database->sqlite, "main", copy, (sqlite3_int64)count, (sqlite3_int64)count,
-                                SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY) == SQLITE_OK
-                ? check_live(database, message)
-                : varve_message_set(message, VARVE_ERROR_FORMAT, "%.300s is no SQLite database", path);
+    int error = sqlite3_deserialize(database->sqlite, "main", copy, (sqlite3_int64)count, (sqlite3_int64)count,
+                                    SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY) == SQLITE_OK
+                    ? check_live(database, message)
+                    : varve_message_set(message, VARVE_ERROR_FORMAT, "%.300s is no SQLite database", path);
     if (error != VARVE_OK) {
         database_close(database);
         return error;
@@ -322,12 +320,11 @@ int database_open_live(const char *path, const void *bytes, size_t count, struct
 bool database_has(struct database *database, const char *table, const char *column)
 {
     struct cursor cursor;
-    bool has;
 
     cursor_open(&cursor, database, "SELECT 1 FROM pragma_table_info(?1) WHERE ?2 IS NULL OR name = ?2");
     cursor_bind_text(&cursor, 1, table);
     cursor_bind_text(&cursor, 2, column);
-    has = cursor_next(&cursor);
+    bool has = cursor_next(&cursor);
     cursor_close(&cursor);
     return has;
 }
@@ -336,13 +333,12 @@ static int attach(struct database *database, const char *path, const char *name,
 {
     struct database_file file;
     int result = database_file_check(path, &file, message);
-    sqlite3_stmt *statement = NULL;
-    char *uri;
 
     if (result != VARVE_OK) {
         return result;
     }
-    uri = make_uri(path, file.is_wal);
+    char *uri = make_uri(path, file.is_wal);
+    sqlite3_stmt *statement = NULL;
     if (sqlite3_prepare_v2(database->sqlite, "ATTACH ?1 AS ?2", -1, &statement, NULL) != SQLITE_OK ||
         sqlite3_bind_text(statement, 1, uri, -1, SQLITE_STATIC) != SQLITE_OK ||
         sqlite3_bind_text(statement, 2, name, -1, SQLITE_STATIC) != SQLITE_OK ||
@@ -358,12 +354,12 @@ int database_open_two(const char *a, const char *b, struct database **database_o
 {
     struct database *database = memory_resize(NULL, sizeof(*database));
     size_t bytes = strlen(a) + strlen(b) + sizeof(" or ");
-    int result = VARVE_OK;
 
     *database_out = NULL;
     *database =
         (struct database){.path = memory_resize(NULL, bytes), .timeout_ns = 2 * timeout_ns, .begin_ns = computed_ns()};
     snprintf(database->path, bytes, "%s or %s", a, b);
+    int result = VARVE_OK;
     if (sqlite3_open_v2("", &database->sqlite,
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI,
                         NULL) != SQLITE_OK) {
@@ -395,20 +391,20 @@ void database_execute(struct database *database, const char *sql)
 void database_copy_views(struct database *database, const char *name)
 {
     static const char create[] = "CREATE VIEW ";
-    struct cursor read, make;
+    struct cursor read;
 
     cursor_open(&read, database,
                 "SELECT sql FROM main.sqlite_schema WHERE type = 'view' AND (?1 IS NULL OR name = ?1)");
     cursor_bind_text(&read, 1, name);
+    struct cursor make;
     while (cursor_next(&read)) {
         const char *sql = cursor_name(&read, 0);
         size_t bytes = strlen(sql) + sizeof("CREATE TEMP VIEW ");
-        char *text;
 
         if (strncmp(sql, create, strlen(create)) != 0) {
             continue;
         }
-        text = memory_resize(NULL, bytes);
+        char *text = memory_resize(NULL, bytes);
         snprintf(text, bytes, "CREATE TEMP VIEW %s", sql + strlen(create));
         cursor_open(&make, database, text);
         cursor_next(&make);
@@ -445,10 +441,10 @@ int64_t database_schema_version(struct database *database)
 char *database_meta(struct database *database, const char *key)
 {
     struct cursor cursor;
-    char *text = NULL;
 
     cursor_open(&cursor, database, "SELECT CAST(value AS TEXT) FROM meta WHERE key = ?1");
     cursor_bind_text(&cursor, 1, key);
+    char *text = NULL;
     if (cursor_next(&cursor)) {
         text = memory_copy_text(cursor_text(&cursor, 0));
     }
@@ -475,19 +471,18 @@ void cursor_open(struct cursor *cursor, struct database *database, const char *s
 int cursor_open_user(struct cursor *cursor, struct database *database, const char **sql, struct varve_message *message)
 {
     const char *begin = *sql + strspn(*sql, " \t\r\n;");
-    int error;
 
     *cursor = (struct cursor){.database = database, .is_user = true};
     database->would_write = false;
     sqlite3_set_authorizer(database->sqlite, authorize, database);
-    error = sqlite3_prepare_v2(database->sqlite, begin, -1, &cursor->statement, sql);
+    int error = sqlite3_prepare_v2(database->sqlite, begin, -1, &cursor->statement, sql);
     sqlite3_set_authorizer(database->sqlite, NULL, NULL);
     if (database->would_write ||
         (error == SQLITE_OK && cursor->statement != NULL && !sqlite3_stmt_readonly(cursor->statement))) {
-        char first[64];
         size_t length = strcspn(begin, "\r\n;");
 
         cursor_close(cursor);
+        char first[64];
         snprintf(first, sizeof(first), "%.*s", length > 40 ? 40 : (int)length, begin);
         return varve_message_set(
             message, VARVE_ERROR_PERMISSION,
@@ -593,9 +588,9 @@ int64_t database_integer_of(struct database *database, const char *sql, int64_t 
 int64_t database_number_limit(struct database *database, const char *sql)
 {
     struct cursor cursor;
-    int64_t limit = 1;
 
     cursor_open(&cursor, database, sql);
+    int64_t limit = 1;
     if (cursor_next(&cursor) && !cursor_is_null(&cursor, 0)) {
         int64_t most = NUMBERS_PER_ROW * cursor_integer(&cursor, 1) + NUMBERS_SLACK;
 

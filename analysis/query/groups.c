@@ -128,9 +128,8 @@ void callsite_location_free(struct callsite_row *row)
 
 static void load_symbol(struct group_location *location, struct database *database, int64_t symbol_id)
 {
-    struct cursor cursor;
-
     *location = (struct group_location){0};
+    struct cursor cursor;
     cursor_open(&cursor, database, "SELECT function, file, line, module, is_python FROM symbol WHERE id = ?1");
     cursor_bind_integer(&cursor, 1, symbol_id);
     if (cursor_next(&cursor)) {
@@ -141,12 +140,12 @@ static void load_symbol(struct group_location *location, struct database *databa
 
 static void load_user_symbols(struct groups *groups)
 {
-    struct cursor cursor;
     int64_t limit = database_number_limit(groups->database, "SELECT max(id), count(*) FROM callsite WHERE id > 0");
 
     groups->user_symbol_limit = limit;
     groups->user_symbol = memory_resize(NULL, (size_t)limit * sizeof(groups->user_symbol[0]));
     memset(groups->user_symbol, 0, (size_t)limit * sizeof(groups->user_symbol[0]));
+    struct cursor cursor;
     cursor_open(&cursor, groups->database, "SELECT id, coalesce(user_symbol_id, symbol_id) FROM callsite");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
@@ -206,16 +205,14 @@ static void reduce_location(struct group_location *location, enum group_by by)
 static size_t intern(struct groups *groups, int64_t symbol_id)
 {
     struct group_location location;
-    uint64_t key;
-    uint64_t *index;
 
     load_symbol(&location, groups->database, symbol_id);
     reduce_location(&location, groups->by);
-    key =
+    uint64_t key =
         hash_text(location.function, hash_text(location.file, hash_text(location.module, location.is_python ? 2 : 1)));
     for (;; key++) {
         key = key == UINT64_MAX ? 0 : key;
-        index = map_find(&groups->interned, key);
+        uint64_t *index = map_find(&groups->interned, key);
         if (index == NULL) {
             size_t made = new_group(groups, symbol_id);
 
@@ -233,13 +230,12 @@ static size_t intern(struct groups *groups, int64_t symbol_id)
 static struct group *find_group(struct groups *groups, int64_t number)
 {
     uint64_t *found = map_find(&groups->found, (uint64_t)number);
-    size_t index;
 
     if (found != NULL) {
         return &groups->items[*found];
     }
-    index = groups->by == GROUP_BY_FUNCTION || groups->by == GROUP_BY_MODULE ? intern(groups, number)
-                                                                             : new_group(groups, number);
+    size_t index = groups->by == GROUP_BY_FUNCTION || groups->by == GROUP_BY_MODULE ? intern(groups, number)
+                                                                                    : new_group(groups, number);
     map_put(&groups->found, (uint64_t)number, index);
     return &groups->items[index];
 }
@@ -267,11 +263,10 @@ static void remember_best(struct group *group, enum best best, int64_t figure, i
 
 int64_t groups_size_key(int64_t bytes)
 {
-    int64_t largest = 1;
-
     if (bytes <= 0) {
         return 0;
     }
+    int64_t largest = 1;
     while (largest < bytes && largest <= INT64_MAX / 2) {
         largest *= 2;
     }
@@ -280,8 +275,6 @@ int64_t groups_size_key(int64_t bytes)
 
 void groups_add(struct groups *groups, int64_t callsite_id, int64_t key, const struct group_figures *figures)
 {
-    struct group *group;
-
     if (is_of_lines(groups->by)) {
         if (groups->user_symbol == NULL) {
             load_user_symbols(groups);
@@ -290,7 +283,7 @@ void groups_add(struct groups *groups, int64_t callsite_id, int64_t key, const s
     } else if (groups->by == GROUP_BY_STACK) {
         key = callsite_id;
     }
-    group = find_group(groups, key > 0 ? key : 0); /* a damaged file may have any */
+    struct group *group = find_group(groups, key > 0 ? key : 0); /* a damaged file may have any */
     add_figures(&group->figures, figures);
     remember_best(group, BEST_BYTES, figures->bytes, callsite_id);
     remember_best(group, BEST_PEAK, figures->peak_bytes, callsite_id);
@@ -344,11 +337,10 @@ static void load_totals(struct groups *groups, const char *domain)
 /* When most was live on each device, of all processes together. */
 static void load_peaks(int64_t *peak_seq, struct database *database, const char *domain)
 {
-    struct cursor cursor;
-
     for (int i = 0; i < DEVICES_MAX; i++) {
         peak_seq[i] = -1;
     }
+    struct cursor cursor;
     cursor_open(&cursor, database,
                 "SELECT device, coalesce(peak_seq, -1) FROM total_stat WHERE process_id = 0 AND " OF_DOMAIN);
     cursor_bind_text(&cursor, 1, domain);
@@ -391,14 +383,14 @@ static void load_allocations(struct groups *groups, const char *domain)
         [GROUP_BY_SIZE] = "size",
     };
     int64_t *peaks = memory_resize(NULL, DEVICES_MAX * sizeof(*peaks));
-    struct cursor cursor;
-    char statement[400];
 
     load_peaks(peaks, groups->database, domain);
+    char statement[400];
     snprintf(statement, sizeof(statement),
              "SELECT %s, size, temporary, lifetime_events, lifetime_ns, alloc_seq, device FROM allocation_row "
              "WHERE " OF_DOMAIN,
              sql[groups->by]);
+    struct cursor cursor;
     cursor_open(&cursor, groups->database, statement);
     cursor_bind_text(&cursor, 1, domain);
     while (cursor_next(&cursor)) {
@@ -557,10 +549,10 @@ static enum best best_of(enum callsite_rank rank)
 
 static char *process_name(struct database *database, int64_t process_id)
 {
-    struct cursor cursor;
     char text[512];
 
     snprintf(text, sizeof(text), "process %" PRId64, process_id);
+    struct cursor cursor;
     cursor_open(&cursor, database, "SELECT pid, coalesce(executable, '') FROM process WHERE id = ?1");
     cursor_bind_integer(&cursor, 1, process_id);
     if (cursor_next(&cursor)) {
@@ -617,13 +609,14 @@ static void fill_row(struct callsite_row *row, const struct groups *groups, size
 void groups_rank(struct groups *groups, enum callsite_rank rank, int64_t top, struct callsite_list *list)
 {
     struct ranked *ranked = memory_resize(NULL, (groups->count + 1) * sizeof(*ranked));
-    uint64_t bytes_all = 0, bytes = 0, allocations = 0;
-    size_t count = 0;
 
     *list = (struct callsite_list){.by = groups->by};
+    uint64_t bytes_all = 0;
     for (size_t i = 0; i < groups->count; i++) {
         bytes_all += (uint64_t)groups->items[i].figures.bytes;
     }
+    uint64_t bytes = 0, allocations = 0;
+    size_t count = 0;
     for (size_t i = 0; i < groups->count; i++) {
         const struct group_figures *figures = &groups->items[i].figures;
         int64_t figure = rank_figure(figures, rank, (int64_t)bytes_all);

@@ -42,15 +42,11 @@ static bool config_path(char *path, size_t bytes)
 /* The user's file, if there is one. Owner of the text: the caller, by free. */
 static int read_file(char *path, size_t path_bytes, char **text_out, struct varve_message *message)
 {
-    FILE *file;
-    size_t bytes;
-    int error = VARVE_OK;
-
     *text_out = NULL;
     if (!config_path(path, path_bytes)) {
         return VARVE_OK;
     }
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
     if (file == NULL) {
         /* who may not read it is somebody else, with the environment of its owner */
         return errno == ENOENT || errno == ENOTDIR || errno == EACCES
@@ -58,8 +54,9 @@ static int read_file(char *path, size_t path_bytes, char **text_out, struct varv
                    : varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be read: %s", path, strerror(errno));
     }
     *text_out = memory_resize(NULL, FILE_BYTES_MAX + 1);
-    bytes = fread(*text_out, 1, FILE_BYTES_MAX, file);
+    size_t bytes = fread(*text_out, 1, FILE_BYTES_MAX, file);
     (*text_out)[bytes] = '\0';
+    int error = VARVE_OK;
     if (ferror(file)) {
         error = varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be read: %s", path, strerror(errno));
     } else if (bytes == FILE_BYTES_MAX) {
@@ -81,11 +78,10 @@ static int add_lines(struct varve_plumbing *plumbing, const char *path, const ch
 
 static void rank_symbols(struct lines *lines, struct database *database, const struct varve_plumbing *plumbing)
 {
-    struct cursor cursor;
-
     lines->symbol_limit = (size_t)database_number_limit(database, "SELECT max(id), count(*) FROM symbol");
     lines->ranks = memory_resize(NULL, lines->symbol_limit * sizeof(*lines->ranks));
     memset(lines->ranks, 0, lines->symbol_limit * sizeof(*lines->ranks));
+    struct cursor cursor;
     cursor_open(&cursor, database, "SELECT id, function, file, module, coalesce(line, 0), is_python FROM symbol");
     while (cursor_next(&cursor)) {
         const int64_t id = cursor_integer(&cursor, 0);
@@ -106,11 +102,10 @@ static void rank_symbols(struct lines *lines, struct database *database, const s
 
 static void find_lines(struct lines *lines, struct database *database)
 {
-    struct cursor cursor;
-
     lines->node_limit = (size_t)database_number_limit(database, "SELECT max(id), count(*) FROM stack_node");
     lines->users = memory_resize(NULL, lines->node_limit * sizeof(*lines->users));
     memset(lines->users, 0, lines->node_limit * sizeof(*lines->users));
+    struct cursor cursor;
     cursor_open(&cursor, database, "SELECT id, coalesce(parent_id, 0), symbol_id FROM stack_node ORDER BY id");
     while (cursor_next(&cursor)) {
         const int64_t id = cursor_integer(&cursor, 0);
@@ -148,12 +143,13 @@ static void write_symbols(const struct lines *lines, struct database *database)
 /* Returns how many call sites have frames, if all of these are hidden in each, else 0. */
 static size_t write_callsites(const struct lines *lines, struct database *database)
 {
-    struct cursor read, write;
-    size_t count = 0, shown = 0;
+    struct cursor read;
 
     cursor_open(&read, database, "SELECT id, coalesce(node_id, 0) FROM main.callsite");
+    struct cursor write;
     cursor_open(&write, database,
                 "UPDATE temp.callsite SET user_symbol_id = coalesce(nullif(?2, 0), symbol_id) WHERE id = ?1");
+    size_t count = 0, shown = 0;
     while (cursor_next(&read)) {
         const int64_t node = cursor_integer(&read, 1);
         const uint32_t user = node > 0 && (size_t)node < lines->node_limit ? lines->users[node] : 0;
@@ -174,7 +170,6 @@ static size_t write_callsites(const struct lines *lines, struct database *databa
 static size_t choose_lines(struct database *database, const struct varve_plumbing *plumbing)
 {
     struct lines lines = {0};
-    size_t all;
 
     rank_symbols(&lines, database, plumbing);
     find_lines(&lines, database);
@@ -188,7 +183,7 @@ static size_t choose_lines(struct database *database, const struct varve_plumbin
                      " symbol_id INTEGER, user_symbol_id INTEGER);"
                      "INSERT INTO temp.callsite SELECT id, node_id, depth, symbol_id, NULL FROM main.callsite;");
     write_symbols(&lines, database);
-    all = write_callsites(&lines, database);
+    size_t all = write_callsites(&lines, database);
     database_copy_views(database, NULL);
     database_execute(database, "COMMIT; PRAGMA query_only = 1;");
     free(lines.ranks);

@@ -100,16 +100,15 @@ bool report_is_lossless(const struct report_loss *loss)
 
 void report_unrecorded_print(FILE *out, struct database *database, const struct report_loss *loss)
 {
-    struct cursor cursor;
-    int64_t shown = 0;
-
     if (loss->unrecorded == 0) {
         return;
     }
     fprintf(out, "%s program%s could not be recorded: ", format_count(loss->unrecorded).text,
             format_plural(loss->unrecorded, "", "s"));
+    struct cursor cursor;
     cursor_open(&cursor, database,
                 "SELECT path, reason, count FROM unrecorded_program ORDER BY count DESC, path, reason");
+    int64_t shown = 0;
     while (shown < PROGRAMS_SHOWN && cursor_next(&cursor)) {
         fputs(shown++ > 0 ? ", " : "", out);
         format_print_safe(out, cursor_name(&cursor, 0));
@@ -265,7 +264,6 @@ void report_loss_print(FILE *out, struct database *database, const struct report
 static struct database *open_result(const struct varve_collect_result *result, struct report_loss *loss)
 {
     struct varve_message message = {""};
-    struct database *database = NULL;
 
     *loss = (struct report_loss){.lost = (int64_t)result->lost,
                                  .emitted = (int64_t)result->lost,
@@ -274,6 +272,7 @@ static struct database *open_result(const struct varve_collect_result *result, s
                                  .unhooked_heaps = (int64_t)result->own_allocators,
                                  .unrecorded = (int64_t)result->unrecorded,
                                  .unrecorded_runs = (int64_t)result->unrecorded};
+    struct database *database = NULL;
     if (result->database_path[0] == '\0' ||
         database_open(result->database_path, DATABASE_ANY, &database, &message) != VARVE_OK) {
         return NULL;

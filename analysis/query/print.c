@@ -20,12 +20,12 @@
 static void add_cell(struct table *table, struct cursor *cursor, int column, char kind)
 {
     int64_t number = cursor_integer(cursor, column);
-    char cut[400] = "";
 
     if (cursor_is_null(cursor, column)) {
         table_add(table, "-");
         return;
     }
+    char cut[400] = "";
     switch (kind) {
     case 'c':
         table_add(table, format_count(number).text);
@@ -63,13 +63,13 @@ int64_t query_print(FILE *out, struct database *database, const struct query *qu
 {
     struct cursor cursor;
     struct table table;
-    int64_t rows = 0;
 
     table_init(&table, query->columns, strlen(query->kinds));
     table.indent = "  ";
     table.columns_max = terminal_columns();
     cursor_open(&cursor, database, query->sql);
     cursor_bind_integer(&cursor, 1, bound);
+    int64_t rows = 0;
     while (cursor_next(&cursor)) {
         rows++;
         for (int column = 0; query->kinds[column] != '\0'; column++) {

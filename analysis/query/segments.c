@@ -67,8 +67,6 @@ int segments_moment(struct database *database, const char *text, int64_t *seq_ou
 {
     int64_t last = database_integer(database, "SELECT max(seq) FROM event", 0);
     int64_t ts_ns;
-    char *end;
-    long long number;
     int error = report_require_events(database, message);
 
     if (error != VARVE_OK) {
@@ -80,7 +78,8 @@ int segments_moment(struct database *database, const char *text, int64_t *seq_ou
         return VARVE_OK;
     }
     errno = 0;
-    number = strtoll(text, &end, 10);
+    char *end;
+    long long number = strtoll(text, &end, 10);
     if (end != text && *end == '\0' && errno == 0 && number >= 0) {
         if (number > last) {
             return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s: there is no event %lld, the last is %" PRId64,
@@ -136,13 +135,11 @@ static struct segments_part *part_get(struct loader *loader, int64_t process_id,
 
 static void load_threads(struct loader *loader)
 {
-    size_t bytes;
-    struct cursor cursor;
-
     loader->thread_limit = database_number_limit(loader->database, "SELECT max(id), count(*) FROM thread WHERE id > 0");
-    bytes = (size_t)loader->thread_limit * sizeof(int64_t);
+    size_t bytes = (size_t)loader->thread_limit * sizeof(int64_t);
     loader->process_of = memory_resize(NULL, bytes);
     memset(loader->process_of, 0, bytes);
+    struct cursor cursor;
     cursor_open(&cursor, loader->database,
                 "SELECT t.id, t.process_id FROM thread t JOIN process p ON p.id = t.process_id "
                 "WHERE ?1 = 0 OR p.pid = ?1 ORDER BY t.id");
@@ -237,12 +234,11 @@ int segments_state_load(struct segments_state *state, struct database *database,
                         int64_t pid, struct varve_message *message)
 {
     struct loader loader = {.state = state, .database = database, .device = device, .pid = pid, .message = message};
-    int64_t from;
 
     *state = (struct segments_state){.seq = seq, .ts_ns = event_time_ns(database, seq)};
     state->last_seq = database_integer(database, "SELECT max(seq) FROM event", 0);
     load_threads(&loader);
-    from = database_integer_of(database, "SELECT max(seq) FROM keyframe WHERE seq <= ?1", seq);
+    int64_t from = database_integer_of(database, "SELECT max(seq) FROM keyframe WHERE seq <= ?1", seq);
     load_keyframes(&loader, from);
     if (loader.error == VARVE_OK) {
         load_events(&loader, from, seq);
@@ -320,7 +316,6 @@ static char cell_of(const struct varve_layout *layout, uint64_t start, uint64_t 
     static const int order[] = {VARVE_LAYOUT_USED, VARVE_LAYOUT_PENDING, VARVE_LAYOUT_FREE, 3};
     uint64_t bytes[4] = {0, 0, 0, end - start};
     struct varve_layout_block block;
-    int most = 3;
 
     for (uint64_t at = start; at < end && varve_layout_block(layout, at, &block); at = block.addr + block.extent) {
         uint64_t share = overlap(block.addr, block.extent, start, end);
@@ -328,6 +323,7 @@ static char cell_of(const struct varve_layout *layout, uint64_t start, uint64_t 
         bytes[block.state] += share;
         bytes[3] -= share;
     }
+    int most = 3;
     /* of equal shares, the one that is used more */
     for (size_t i = sizeof(order) / sizeof(order[0]); i-- > 0;) {
         most = bytes[order[i]] >= bytes[most] && bytes[order[i]] > 0 ? order[i] : most;

@@ -17,11 +17,11 @@
 static int check_domain(const char *domain, struct database *database, struct varve_message *message)
 {
     char list[256] = "";
-    size_t used = 0;
-    bool is_known = false;
     struct cursor cursor;
 
     cursor_open(&cursor, database, "SELECT name FROM domain WHERE name <> 'cupti' ORDER BY code");
+    size_t used = 0;
+    bool is_known = false;
     while (cursor_next(&cursor)) {
         const char *name = cursor_name(&cursor, 0);
 
@@ -46,9 +46,9 @@ static int check_domain(const char *domain, struct database *database, struct va
 static void find_devices(struct selection *selection, struct database *database)
 {
     struct report_totals totals;
-    int64_t most = -1;
 
     report_totals_load(&totals, database, selection->process_id);
+    int64_t most = -1;
     for (size_t i = 0; i < totals.count; i++) {
         if (strcmp(totals.rows[i].domain, selection->domain) == 0) {
             selection->devices++;
@@ -93,7 +93,6 @@ const char *selection_default_domain(struct database *database)
 int selection_make(struct selection *selection, struct database *database, const char *domain, int64_t pid,
                    struct varve_message *message)
 {
-    struct cursor cursor;
     int result = check_domain(domain, database, message);
 
     *selection = (struct selection){.domain = domain, .pid = pid};
@@ -104,6 +103,7 @@ int selection_make(struct selection *selection, struct database *database, const
         find_devices(selection, database);
         return VARVE_OK;
     }
+    struct cursor cursor;
     /* exec gives one pid several images: the one that needed most is the one people mean */
     cursor_open(&cursor, database,
                 "SELECT p.id FROM process p LEFT JOIN total_process t ON t.process_id = p.id AND t.domain = ?2 "
@@ -125,9 +125,8 @@ int selection_make(struct selection *selection, struct database *database, const
 int selection_device(struct selection *selection, struct database *database, int64_t device,
                      struct varve_message *message)
 {
-    struct report_total total;
-
     selection->device = device;
+    struct report_total total;
     if (selection_total(selection, database, &total) || database_error(database, NULL) != VARVE_OK) {
         return VARVE_OK;
     }
@@ -139,9 +138,9 @@ int selection_device(struct selection *selection, struct database *database, int
 bool selection_total(const struct selection *selection, struct database *database, struct report_total *total)
 {
     struct report_totals totals;
-    bool is_found = false;
 
     report_totals_load(&totals, database, selection->process_id);
+    bool is_found = false;
     for (size_t i = 0; i < totals.count && !is_found; i++) {
         if (strcmp(totals.rows[i].domain, selection->domain) == 0 && totals.rows[i].device == selection->device) {
             *total = totals.rows[i];
@@ -155,11 +154,10 @@ bool selection_total(const struct selection *selection, struct database *databas
 
 bool selection_sum(const struct selection *selection, struct database *database, struct report_total *total)
 {
-    struct report_totals totals;
-
     if (!selection_total(selection, database, total)) {
         return false;
     }
+    struct report_totals totals;
     report_totals_load(&totals, database, selection->process_id);
     for (size_t i = 0; i < totals.count; i++) {
         const struct report_total *row = &totals.rows[i];

@@ -28,9 +28,9 @@
 void stack_load(struct stack *stack, struct database *database, int64_t callsite_id)
 {
     size_t capacity = 0;
-    struct cursor cursor;
 
     *stack = (struct stack){0};
+    struct cursor cursor;
     cursor_open(
         &cursor, database,
         "SELECT depth, function, file, line, module, is_python, is_inlined, coalesce(pc, -1), user_rank FROM frame "
@@ -138,9 +138,6 @@ static void print_frame(FILE *out, const struct stack_frame *frame, size_t times
     size_t left = terminal_columns() - sizeof(INDENT) + 1;
     char unknown[64] = "(unknown)";
     char location[4 * TERMINAL_COLUMNS_MAX] = "";
-    char module[400] = "";
-    char repeated[400] = "";
-    size_t others;
 
     if (frame->file != NULL) {
         char file[4 * TERMINAL_COLUMNS_MAX];
@@ -148,6 +145,8 @@ static void print_frame(FILE *out, const struct stack_frame *frame, size_t times
         format_path(file, sizeof(file), frame->file, left * 2 / 5);
         snprintf(location, sizeof(location), frame->line > 0 ? "  %s:%" PRId64 : "  %s", file, frame->line);
     }
+    char module[400] = "";
+    char repeated[400] = "";
     if (frame->module != NULL && !frame->is_python) {
         char base[120];
 
@@ -164,7 +163,7 @@ static void print_frame(FILE *out, const struct stack_frame *frame, size_t times
     if (times > 1 && frame->function != NULL) {
         snprintf(repeated, sizeof(repeated), "  %zu times", times);
     }
-    others = format_width(location) + format_width(module) + format_width(repeated);
+    size_t others = format_width(location) + format_width(module) + format_width(repeated);
     left = others + FUNCTION_COLUMNS_MIN < left ? left - others : FUNCTION_COLUMNS_MIN;
     fputs(INDENT, out);
     format_print_function(out, frame->function != NULL ? frame->function : unknown, left);
@@ -175,12 +174,12 @@ void stack_print(FILE *out, const struct stack *stack, const struct callsite_row
 {
     size_t at = find_frame(stack, &row->innermost);
     size_t end = find_end(stack, at);
-    int64_t shown = 0;
 
     if (stack->count == 0) {
         fputs(INDENT "(the frames are missing)\n", out);
         return;
     }
+    int64_t shown = 0;
     for (; at < end && shown < limit; shown++) {
         size_t first = at++;
 
@@ -230,9 +229,9 @@ static size_t find_callers(const struct stack *stack, size_t at, struct link *li
 {
     const struct stack_frame *own = &stack->frames[at];
     size_t end = find_end(stack, at);
-    size_t count = 0;
 
     *has_more = false;
+    size_t count = 0;
     for (size_t i = at + 1; i < end; i++) {
         const struct stack_frame *frame = &stack->frames[i];
         const struct stack_frame *before = count > 0 ? links[count - 1].frame : own;
@@ -339,7 +338,6 @@ static bool shorten_chain(struct chain *chain)
 static char *fit_chain(struct chain *chain, size_t columns)
 {
     char *text = write_chain(chain, columns);
-    size_t each;
 
     if (!terminal_has_full_names() && format_width(text) > columns && chain->count > chain->callers + 1 &&
         chain->links[chain->count - 1].frame->function == NULL) {
@@ -351,24 +349,23 @@ static char *fit_chain(struct chain *chain, size_t columns)
         return text;
     }
     free(text);
-    each = columns / chain->count;
+    size_t each = columns / chain->count;
     return write_chain(chain, each < NAME_COLUMNS_MIN + 5 ? NAME_COLUMNS_MIN : each - 5);
 }
 
 void stack_print_chain(FILE *out, const struct stack *stack, const struct callsite_row *row)
 {
     size_t columns = terminal_columns() - sizeof(CHAIN_INDENT) + 1;
-    struct chain chain;
-    char *text;
 
     if (stack->count == 0) {
         return;
     }
+    struct chain chain;
     make_chain(&chain, stack, row);
     if (chain.count == 1) {
         return;
     }
-    text = fit_chain(&chain, columns);
+    char *text = fit_chain(&chain, columns);
     while (!terminal_has_full_names() && format_width(text) > columns && shorten_chain(&chain)) {
         free(text);
         text = fit_chain(&chain, columns);

@@ -41,8 +41,6 @@ void timeline_load(struct timeline *timeline, struct database *database, const s
                    int64_t points)
 {
     int64_t span = report_end_ns(database) + 1;
-    size_t step = 0;
-    struct cursor cursor;
 
     *timeline = (struct timeline){.count = (size_t)points};
     timeline->points = memory_resize(NULL, timeline->count * sizeof(timeline->points[0]));
@@ -53,12 +51,14 @@ void timeline_load(struct timeline *timeline, struct database *database, const s
             .end_ns = (int64_t)((double)span * (double)(i + 1) / (double)points),
         };
     }
+    struct cursor cursor;
     cursor_open(&cursor, database, selection->process_id == 0 ? timeline_sql : process_sql);
     cursor_bind_text(&cursor, 1, selection->domain);
     cursor_bind_integer(&cursor, 2, selection->device);
     if (selection->process_id != 0) {
         cursor_bind_integer(&cursor, 3, selection->process_id);
     }
+    size_t step = 0;
     while (cursor_next(&cursor)) {
         int64_t when = cursor_integer(&cursor, 0);
         int64_t highest = cursor_integer(&cursor, 2);

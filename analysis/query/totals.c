@@ -22,9 +22,8 @@
 
 void report_totals_load(struct report_totals *totals, struct database *database, int64_t process_id)
 {
-    struct cursor cursor;
-
     *totals = (struct report_totals){0};
+    struct cursor cursor;
     cursor_open(&cursor, database,
                 process_id == 0 ? "SELECT domain, 0, 0" TOTAL_FIGURES "FROM total ORDER BY " TOTAL_ORDER
                                 : "SELECT domain, process_id, coalesce(pid, 0)" TOTAL_FIGURES
@@ -63,13 +62,13 @@ void report_totals_free(struct report_totals *totals)
 
 struct format_text report_total_name(const struct report_totals *totals, const struct report_total *row)
 {
-    struct format_text name;
     bool has_several = row->device > 0;
 
     for (size_t i = 0; i < totals->count && !has_several; i++) {
         has_several = totals->rows[i].process_id == row->process_id && totals->rows[i].device != row->device &&
                       strcmp(totals->rows[i].domain, row->domain) == 0;
     }
+    struct format_text name;
     if (has_several) {
         snprintf(name.text, sizeof(name.text), "%.30s, GPU %d", row->domain, (int)row->device);
     } else {

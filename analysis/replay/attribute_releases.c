@@ -120,7 +120,6 @@ static int predict_in_pool(struct replay *replay, const struct replay_request *r
     struct replay_releases *plan = &replay->predicted;
     struct varve_alloc_forecast forecast;
     bool success = false;
-    uint64_t left; /* reserved, with the new segment */
     int result = varve_alloc_forecast(replay->alloc, request->bytes, stream, &forecast);
 
     plan->count = 0;
@@ -135,16 +134,15 @@ static int predict_in_pool(struct replay *replay, const struct replay_request *r
         return VARVE_OK;
     }
     for (size_t i = 0; i < STAGES; i++) {
-        bool fits;
-
         prediction->reaches_all = i == ALL && replay->limit > 0;
         result = add_stage(replay, plan, stages[i], request->bytes, stream, &success);
         for (size_t j = i; j < STAGES; j++) {
             prediction->counts[j] = plan->count;
         }
-        left = reserved - bytes_of(plan) + forecast.segment_bytes;
+        /* reserved, with the new segment */
+        uint64_t left = reserved - bytes_of(plan) + forecast.segment_bytes;
         prediction->exceeds_capacity |= i == GC && replay->options->capacity > 0 && left > replay->options->capacity;
-        fits = replay->limit > 0 && left <= replay->limit && (i == GC || success);
+        bool fits = replay->limit > 0 && left <= replay->limit && (i == GC || success);
         if (result != VARVE_OK || fits) {
             return result;
         }
@@ -156,22 +154,20 @@ static int predict_in_pool(struct replay *replay, const struct replay_request *r
 static int predict(struct replay *replay, const struct replay_request *request, struct prediction *prediction_out)
 {
     int result = replay_pool_enter(replay, request->pool);
-    int left;
 
     if (result != VARVE_OK) {
         return result;
     }
     result = predict_in_pool(replay, request, prediction_out);
-    left = replay_pool_leave(replay, request->pool);
+    int left = replay_pool_leave(replay, request->pool);
     return result == VARVE_OK ? left : result;
 }
 
 /* What empty_cache would release, into replay->cached. */
 static int predict_empty_cache(struct replay *replay)
 {
-    bool success;
-
     replay->cached.count = 0;
+    bool success;
     return add_stage(replay, &replay->cached, VARVE_ALLOC_STAGE_RELEASE_CACHED, 0, 0, &success);
 }
 
@@ -202,11 +198,11 @@ static struct run run_at(const struct replay *replay, size_t index)
 static int retire_pools(struct replay *replay, const struct run *run)
 {
     const struct history_device *trace = replay->trace;
-    int result = VARVE_OK;
 
     if (replay->inferred->pools.of_event == NULL) {
         return VARVE_OK;
     }
+    int result = VARVE_OK;
     for (size_t i = run->released_begin; i < run->released_end && result == VARVE_OK;
          i = replay_decision(trace, i + 1)) {
         uint16_t number = replay->inferred->pools.of_event[i];
@@ -223,11 +219,10 @@ static int retire_pools(struct replay *replay, const struct run *run)
 /* The other streams are done with the blocks of C: they become free. */
 static int complete(struct replay *replay, const struct run *run)
 {
-    int result = VARVE_OK;
-
     if (run->completed == 0) {
         return VARVE_OK;
     }
+    int result = VARVE_OK;
     for (size_t i = run->completed_begin; i < run->completed_end && result == VARVE_OK;
          i = replay_decision(replay->trace, i + 1)) {
         result = varve_sim_stream_complete(replay->device, replay_completion_stream(i));
@@ -308,18 +303,17 @@ static int is_late(struct replay *replay, const struct run *run, const struct re
 {
     unsigned next = replay->trace->events[run->next].action;
     bool is_oom = replay->trace->events[request->event].action == HISTORY_OOM;
-    struct prediction prediction;
-    size_t pending;
-    int result;
 
     *answer_out = false;
     if (run->completed == 0 || request->pool != 0 || !can_follow_wait(replay, run)) {
         return VARVE_OK;
     }
-    result = count_pending(replay, &pending);
+    size_t pending;
+    int result = count_pending(replay, &pending);
     if (result != VARVE_OK || run->completed != pending + is_held) {
         return result; /* a wait completes all */
     }
+    struct prediction prediction;
     result = predict(replay, request, &prediction);
     if (result != VARVE_OK || prediction.is_hit || prediction.counts[AVAILABLE] > 0 ||
         (prediction.is_certain ? !prediction.reaches_all : !is_oom)) {
@@ -335,9 +329,9 @@ static int is_late(struct replay *replay, const struct run *run, const struct re
 int replay_is_deferred(struct replay *replay, size_t completion, bool *answer_out)
 {
     struct run run = run_at(replay, completion);
-    struct replay_request request;
 
     *answer_out = false;
+    struct replay_request request;
     if (!replay_request_at(replay, run.next, &request)) {
         return VARVE_OK;
     }
@@ -348,20 +342,17 @@ int replay_is_deferred(struct replay *replay, size_t completion, bool *answer_ou
 static int is_interrupted(struct replay *replay, const struct run *run, struct replay_request *request_out,
                           bool *answer_out)
 {
-    struct prediction prediction;
-    struct run rest;
-    int result;
-
     *answer_out = false;
     if (run->released == 0 || run->next >= replay->trace->event_count ||
         replay->trace->events[run->next].action != HISTORY_FREE_COMPLETED) {
         return VARVE_OK;
     }
-    rest = run_at(replay, run->next);
+    struct run rest = run_at(replay, run->next);
     if (!replay_request_at(replay, rest.next, request_out) || request_out->pool != 0) {
         return VARVE_OK;
     }
-    result = predict(replay, request_out, &prediction);
+    struct prediction prediction;
+    int result = predict(replay, request_out, &prediction);
     *answer_out = result == VARVE_OK && !prediction.is_hit && prediction.counts[AVAILABLE] == run->released &&
                   releases_equal(replay, run->released_begin, run->released_end, &replay->predicted, run->released) ==
                       run->released;
@@ -372,12 +363,11 @@ static int is_interrupted(struct replay *replay, const struct run *run, struct r
 static bool is_own(const struct replay *replay, const struct run *run, const struct replay_request *request,
                    const struct prediction *prediction)
 {
-    size_t equal;
-
     if (prediction->is_hit) {
         return false;
     }
-    equal = releases_equal(replay, run->released_begin, run->released_end, &replay->predicted, prediction->counts[ALL]);
+    size_t equal =
+        releases_equal(replay, run->released_begin, run->released_end, &replay->predicted, prediction->counts[ALL]);
     if (equal != run->released) {
         return false;
     }
@@ -399,25 +389,24 @@ static bool prefers_empty_cache(const struct replay *replay, const struct replay
 static int attribute(struct replay *replay, const struct run *run, const struct replay_request *request)
 {
     struct prediction prediction;
-    size_t equal;
-    bool is_all;
-    bool owns;
     int result = predict_empty_cache(replay);
 
     VARVE_THEN(result, predict(replay, request, &prediction));
     if (result != VARVE_OK) {
         return result;
     }
-    is_all = replay->cached.count > 0 && releases_equal(replay, run->released_begin, run->released_end, &replay->cached,
-                                                        replay->cached.count) == replay->cached.count;
-    owns = is_own(replay, run, request, &prediction);
+    bool is_all =
+        replay->cached.count > 0 && releases_equal(replay, run->released_begin, run->released_end, &replay->cached,
+                                                   replay->cached.count) == replay->cached.count;
+    bool owns = is_own(replay, run, request, &prediction);
     if (owns && !(is_all && prefers_empty_cache(replay, request, &prediction))) {
         return replay_malloc(replay, request);
     }
     if (is_all) {
         return empty_cache(replay, run, replay->cached.count);
     }
-    equal = releases_equal(replay, run->released_begin, run->released_end, &replay->cached, replay->cached.count);
+    size_t equal =
+        releases_equal(replay, run->released_begin, run->released_end, &replay->cached, replay->cached.count);
     if (equal < replay->cached.count) {
         replay->landed = (struct replay_landing){.addr = replay->cached.items[equal].addr};
     }

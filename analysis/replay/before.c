@@ -184,7 +184,6 @@ bool replay_changes_nothing(const struct history *history, const struct replay_o
                             const struct replay_before *before)
 {
     struct replay_options following = *options;
-    struct replay_result result = {0};
 
     /* a replay that follows the history is on a device that is large enough, and takes releases for empty_cache */
     if (history->has_requests_only ||
@@ -195,5 +194,6 @@ bool replay_changes_nothing(const struct history *history, const struct replay_o
     following.follow = true;
     following.writer = NULL;
     following.emit = NULL;
+    struct replay_result result = {0};
     return follows(history, &following, &result);
 }

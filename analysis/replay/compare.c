@@ -28,20 +28,17 @@ static void action_text(char *buffer, size_t bytes, unsigned action, uint64_t ad
 
 void replay_event_text(const struct replay *replay, size_t index, char *buffer, size_t bytes)
 {
-    const struct history_event *event;
-
     if (index >= replay->trace->event_count) {
         snprintf(buffer, bytes, "the end of the history");
         return;
     }
-    event = &replay->trace->events[index];
+    const struct history_event *event = &replay->trace->events[index];
     action_text(buffer, bytes, event->action, event->addr, event->size, replay->history->streams[event->stream]);
 }
 
 void replay_differs(struct replay *replay, const char *format, ...)
 {
     struct replay_mismatch *mismatch = &replay->mismatch;
-    va_list arguments;
 
     if (mismatch->is_set) {
         return;
@@ -49,6 +46,7 @@ void replay_differs(struct replay *replay, const char *format, ...)
     mismatch->is_set = true;
     mismatch->event = replay->cursor;
     replay_event_text(replay, replay->cursor, mismatch->expected, sizeof(mismatch->expected));
+    va_list arguments;
     va_start(arguments, format);
     vsnprintf(mismatch->got, sizeof(mismatch->got), format, arguments);
     va_end(arguments);
@@ -107,9 +105,6 @@ void replay_compare_record(void *context, const struct varve_record *record)
 {
     struct replay *replay = context;
     unsigned action = history_action_of_kind(varve_record_kind(record));
-    const struct history_event *event;
-    uint64_t size;
-    size_t stream;
 
     if (replay->options->writer != NULL) {
         history_writer_record(replay, record);
@@ -122,12 +117,12 @@ void replay_compare_record(void *context, const struct varve_record *record)
     } else if (action == HISTORY_SEGMENT_FREE || action == HISTORY_SEGMENT_UNMAP) {
         replay->landed = (struct replay_landing){.addr = record->addr};
     }
-    stream = stream_of(replay, varve_record_stream(record), record->addr);
+    size_t stream = stream_of(replay, varve_record_stream(record), record->addr);
     if (replay->is_starting || !replay->options->follow) {
         return;
     }
-    size = action <= HISTORY_FREE_COMPLETED ? record->requested : record->size;
-    event = &replay->trace->events[replay->cursor];
+    uint64_t size = action <= HISTORY_FREE_COMPLETED ? record->requested : record->size;
+    const struct history_event *event = &replay->trace->events[replay->cursor];
     if (replay->cursor >= replay->trace->event_count || event->action != action || event->size != size ||
         event->stream != stream || (event->addr != record->addr && action != HISTORY_OOM)) {
         differ_by_record(replay, record, action, size, stream);
@@ -310,12 +305,12 @@ int replay_final(struct replay *replay, struct replay_result *result)
 {
     const struct history_device *trace = replay->trace;
     struct varve_alloc_snapshot snapshot;
-    bool is_equal = true;
     int error = varve_alloc_snapshot(replay->alloc, &snapshot);
 
     if (error != VARVE_OK) {
         return error;
     }
+    bool is_equal = true;
     for (size_t i = 0; i < trace->segment_count && i < snapshot.segment_count && is_equal; i++) {
         is_equal = equal_segment(replay, &trace->segments[i], &snapshot.segments[i], &snapshot, result);
     }

@@ -27,16 +27,14 @@ static bool is_own(const void *address)
 
 replay_emit replay_emit_find(void)
 {
-    replay_emit emit = NULL;
-    void *symbol;
-
     if (getenv(SESSION_VARIABLE) == NULL) {
         return NULL;
     }
-    symbol = dlsym(RTLD_DEFAULT, "varve_emit_record");
+    void *symbol = dlsym(RTLD_DEFAULT, "varve_emit_record");
     if (symbol == NULL || is_own(symbol)) {
         return NULL;
     }
+    replay_emit emit = NULL;
     memcpy(&emit, &symbol, sizeof(emit)); /* C knows no other way from an object's to a function's address */
     return emit;
 }

@@ -43,11 +43,11 @@ struct history_writer *history_writer_new(struct varve_writer *database, const s
 {
     struct history_writer *writer = memory_resize(NULL, sizeof(*writer));
     size_t bytes = (history->stack_count + 1) * sizeof(*writer->callsites);
-    size_t depth = 0;
 
     *writer = (struct history_writer){.database = database, .history = history, .begin_us = first_time(history)};
     writer->callsites = memory_resize(NULL, bytes);
     memset(writer->callsites, 0, bytes);
+    size_t depth = 0;
     for (size_t i = 0; i < history->stack_count; i++) {
         depth = history->stacks[i].frame_count > depth ? history->stacks[i].frame_count : depth;
     }
@@ -65,7 +65,6 @@ void history_writer_free(struct history_writer *writer)
 uint32_t history_writer_callsite(struct history_writer *writer, uint32_t stack)
 {
     const struct history *history = writer->history;
-    const struct history_stack *frames;
 
     if (stack == 0 || stack >= history->stack_count) {
         return 0;
@@ -73,7 +72,7 @@ uint32_t history_writer_callsite(struct history_writer *writer, uint32_t stack)
     if (writer->callsites[stack] != 0) {
         return writer->callsites[stack];
     }
-    frames = &history->stacks[stack];
+    const struct history_stack *frames = &history->stacks[stack];
     for (uint32_t i = 0; i < frames->frame_count; i++) {
         const struct history_frame *frame = &history->frames[frames->first_frame + i];
         const char *file = history->texts[frame->file];

@@ -35,13 +35,12 @@ static void look_at_requests(struct facts *facts)
 
         for (size_t j = 0; j < device->event_count; j++) {
             const struct history_event *event = &device->events[j];
-            uint64_t block, segment;
 
             if (event->action != HISTORY_ALLOC && event->action != HISTORY_OOM) {
                 continue;
             }
-            block = varve_alloc_block_size(policy, &facts->config, event->size);
-            segment = varve_alloc_segment_size(policy, &facts->config, block);
+            uint64_t block = varve_alloc_block_size(policy, &facts->config, event->size);
+            uint64_t segment = varve_alloc_segment_size(policy, &facts->config, block);
             facts->rounded_up += block != varve_alloc_block_size(policy, &plain, event->size);
             facts->resized_segment += segment != varve_alloc_segment_size(policy, &plain, block);
             facts->largest_segment = segment > facts->largest_segment ? segment : facts->largest_segment;
@@ -273,7 +272,6 @@ size_t replay_ineffective(const struct history *history, const struct replay_opt
                           const struct replay_result *result, struct replay_ineffective items[REPLAY_INEFFECTIVE_MAX])
 {
     struct facts facts = {.history = history, .options = options, .result = result};
-    size_t count = 0;
 
     if (replay_config(history, options->conf, &facts.config, NULL) != VARVE_OK) {
         return 0;
@@ -285,6 +283,7 @@ size_t replay_ineffective(const struct history *history, const struct replay_opt
     }
     facts.has_limit = facts.limit != 0 || (facts.config.memory_fraction < 1 && options->conf != NULL);
     look_at_requests(&facts);
+    size_t count = 0;
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
         if (is_set(options->conf, settings[i].name)) {
             count = add(&facts, settings[i].name, settings[i].check, items, count);

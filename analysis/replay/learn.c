@@ -147,12 +147,11 @@ static bool learn_pool(const struct replay *replay, struct replay_hints *hints)
 /* The first request may have begun before the history: it is left out, since nobody knows its first half. */
 static bool learn_beginning(const struct replay *replay, struct replay_hints *hints)
 {
-    struct replay_request request;
-    size_t index = 0;
-
     if (replay->inferred->start.segment_count == 0 || hints->first != 0) {
         return false;
     }
+    struct replay_request request;
+    size_t index = 0;
     while (index <= replay->mismatch.event && !replay_request_at(replay, index, &request)) {
         index++;
     }

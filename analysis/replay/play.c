@@ -80,10 +80,10 @@ int replay_malloc(struct replay *replay, const struct replay_request *request)
     struct varve_message message = {""};
     size_t begin = replay->cursor;
     uint64_t addr = 0;
-    int result = VARVE_OK;
 
     replay->stream = request->stream;
     replay->pool = request->pool;
+    int result = VARVE_OK;
     if (request->pool != 0) {
         result = replay_pool_enter(replay, request->pool);
     }
@@ -122,7 +122,6 @@ static int deferring_stream(struct replay *replay, uint64_t *stream_out, size_t 
     const struct history_device *trace = replay->trace;
     size_t completion = replay_decision(trace, replay->cursor + 1);
     bool is_deferred = false;
-    int result = VARVE_OK;
 
     *end_out = completion;
     *stream_out = 0;
@@ -132,6 +131,7 @@ static int deferring_stream(struct replay *replay, uint64_t *stream_out, size_t 
         return VARVE_OK;
     }
     *end_out = replay_decision(trace, completion + 1);
+    int result = VARVE_OK;
     if (*end_out < trace->event_count && may_follow_a_wait[trace->events[*end_out].action]) {
         result = replay_is_deferred(replay, completion, &is_deferred);
     }
@@ -168,7 +168,6 @@ static int make_pending(struct replay *replay, const uint64_t *addr_of, struct v
 {
     const struct varve_alloc_snapshot *start = &replay->inferred->start;
     struct map completions = {0}; /* address → event */
-    int result = VARVE_OK;
 
     for (size_t i = 0; i < replay->inferred->scan.early_count; i++) {
         size_t completion = replay->inferred->scan.early[i];
@@ -178,14 +177,14 @@ static int make_pending(struct replay *replay, const uint64_t *addr_of, struct v
             return VARVE_ERROR_NO_MEMORY;
         }
     }
+    int result = VARVE_OK;
     for (size_t i = 0; i < start->block_count && result == VARVE_OK; i++) {
         uint64_t addr = addr_of != NULL ? addr_of[i] : start->blocks[i].addr;
-        const uint64_t *completion;
 
         if (start->blocks[i].state != VARVE_BLOCK_ACTIVE_PENDING_FREE || addr == 0) {
             continue;
         }
-        completion = map_find(&completions, start->blocks[i].addr);
+        const uint64_t *completion = map_find(&completions, start->blocks[i].addr);
         result =
             varve_alloc_record_stream(replay->alloc, addr,
                                       completion != NULL ? replay_completion_stream(*completion)
@@ -199,13 +198,11 @@ static int make_pending(struct replay *replay, const uint64_t *addr_of, struct v
 
 int replay_make_start(struct replay *replay, struct varve_message *message)
 {
-    int result;
-
     if (replay->inferred->start.segment_count == 0) {
         return VARVE_OK;
     }
     replay->is_starting = true;
-    result = varve_alloc_restore(replay->alloc, &replay->inferred->start, message);
+    int result = varve_alloc_restore(replay->alloc, &replay->inferred->start, message);
     if (result == VARVE_ERROR_UNSUPPORTED && !replay->options->follow) {
         replay->is_starting = false;
         replay->requests_start = true; /* replay_whatif does it */
@@ -225,10 +222,10 @@ int replay_make_start(struct replay *replay, struct varve_message *message)
 int replay_follow(struct replay *replay)
 {
     const struct history_device *trace = replay->trace;
-    size_t reported = 0;
-    int result = VARVE_OK;
 
     replay->cursor = replay_decision(trace, 0);
+    size_t reported = 0;
+    int result = VARVE_OK;
     while (result == VARVE_OK && replay->cursor < trace->event_count && !replay->mismatch.is_set) {
         const struct history_event *event = &trace->events[replay->cursor];
 
@@ -270,22 +267,20 @@ static int request(struct whatif *whatif, const struct history_event *event, siz
     struct replay *replay = whatif->replay;
     uint16_t pool = replay->inferred->pools.of_event != NULL ? replay->inferred->pools.of_event[index] : 0;
     struct varve_message message = {""};
-    uint64_t addr;
-    int left;
-    int result;
 
     if (replay->options->skip != NULL && replay->options->skip(replay->options->skip_context, event)) {
         return VARVE_OK;
     }
     replay->stream = event->stream;
     replay->pool = pool;
-    result = replay_pool_enter(replay, pool);
+    int result = replay_pool_enter(replay, pool);
     if (result != VARVE_OK) {
         return result;
     }
+    uint64_t addr;
     result = varve_alloc_raw_alloc_with_stream(replay->alloc, event->size, replay->history->streams[event->stream],
                                                &addr, &message);
-    left = replay_pool_leave(replay, pool);
+    int left = replay_pool_leave(replay, pool);
     if (replay->options->observe != NULL) {
         replay->options->observe(replay->options->observe_context, replay->alloc, result != VARVE_OK);
     }
@@ -312,14 +307,13 @@ static int give_back(struct whatif *whatif, const struct history_event *event, s
     bool is_immediate = replay_is_immediate(replay->trace, index);
     size_t deferred = is_immediate ? 0 : replay->deferred_next++;
     uint64_t addr;
-    int result;
 
     if (!map_remove(&whatif->live, event->addr, &addr)) {
         whatif->result->skipped++;
         return VARVE_OK;
     }
     if (!is_immediate) {
-        result =
+        int result =
             varve_alloc_record_stream(replay->alloc, addr, replay_pseudo_stream(replay, deferred), whatif->message);
         if (result != VARVE_OK) {
             return result;

@@ -29,9 +29,9 @@ _Static_assert(sizeof(struct varve_alloc_stats) % sizeof(int64_t) == 0, "statist
 static void add_stats(struct varve_alloc_stats *sum, const struct varve_alloc_stats *stats)
 {
     int64_t figures[sizeof(*sum) / sizeof(int64_t)];
-    int64_t more[sizeof(*sum) / sizeof(int64_t)];
 
     memcpy(figures, sum, sizeof(*sum));
+    int64_t more[sizeof(*sum) / sizeof(int64_t)];
     memcpy(more, stats, sizeof(*stats));
     for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
         figures[i] += more[i];
@@ -42,8 +42,6 @@ static void add_stats(struct varve_alloc_stats *sum, const struct varve_alloc_st
 
 static int play_session(struct replay *replay, struct replay_result *result, struct varve_message *message)
 {
-    struct varve_alloc_stats stats;
-    struct varve_alloc_snapshot snapshot;
     int error = replay_make_start(replay, message);
     uint64_t begin_ns = varve_sim_clock_ns(replay->device);
 
@@ -51,7 +49,9 @@ static int play_session(struct replay *replay, struct replay_result *result, str
     if (error == VARVE_OK && replay->options->follow && !replay->mismatch.is_set) {
         error = replay_final(replay, result);
     }
+    struct varve_alloc_stats stats;
     VARVE_THEN(error, varve_alloc_get_device_stats(replay->alloc, &stats));
+    struct varve_alloc_snapshot snapshot;
     if (error == VARVE_OK) {
         result->stats = stats;
         result->device_peak = (int64_t)varve_sim_used_peak(replay->device);
@@ -124,11 +124,10 @@ static void keep_calls(struct replay *replay, struct replay_calls *calls)
 static int explain(const struct history *history, const struct replay_options *options, unsigned index, int error,
                    struct replay_result *result, struct varve_message *message)
 {
-    struct varve_message reason;
-
     if ((error != VARVE_ERROR_FORMAT && (error != VARVE_OK || result->mismatches == 0)) || !options->follow) {
         return error;
     }
+    struct varve_message reason;
     if (replay_contradiction(&history->devices[index], result->starts_late, &reason)) {
         *message = reason;
         return VARVE_ERROR_FORMAT;
@@ -235,9 +234,9 @@ static int infer_devices(struct replay_inference *inference, const struct replay
                          struct replay_result *result, struct varve_message *message)
 {
     const struct history *history = inference->history;
-    int error = VARVE_OK;
 
     *result = (struct replay_result){.segments_equal = true};
+    int error = VARVE_OK;
     for (size_t i = 0; i < inference->device_count && error == VARVE_OK; i++) {
         struct replay_device *inferred = &inference->devices[i];
         struct replay_result device = {.segments_equal = true};
@@ -276,7 +275,6 @@ int replay_infer(const struct history *history, const struct replay_options *opt
     struct replay_options silent = *options;
     struct replay_inference *inference = calloc(1, sizeof(*inference));
     double begin = monotonic_seconds();
-    int error;
 
     *inference_out = NULL;
     *result = (struct replay_result){.segments_equal = true};
@@ -298,7 +296,7 @@ int replay_infer(const struct history *history, const struct replay_options *opt
     inference->device_count = history->device_count;
     silent.writer = NULL; /* records go anywhere only when the answers are known */
     silent.emit = NULL;
-    error = infer_devices(inference, &silent, false, result, message);
+    int error = infer_devices(inference, &silent, false, result, message);
     if (error == VARVE_OK && result->mismatches > 0 && history->stream_count > 1) {
         infer_again_with_pools(inference, &silent, result);
     }
@@ -329,9 +327,9 @@ int replay_play(const struct replay_inference *inference, const struct replay_op
                 struct replay_result *result, struct varve_message *message)
 {
     double begin = monotonic_seconds();
-    int error = VARVE_OK;
 
     *result = (struct replay_result){.segments_equal = true};
+    int error = VARVE_OK;
     for (size_t i = 0; i < inference->device_count && error == VARVE_OK; i++) {
         struct replay replay = {0};
         struct replay_result device;

@@ -62,10 +62,9 @@ static int open_allocator(struct replay *replay, struct varve_message *message)
 {
     const struct replay_options *options = replay->options;
     struct varve_alloc_options alloc;
-    int result;
 
     varve_alloc_options_init(&alloc);
-    result = replay_config(replay->history, options->conf, &alloc.config, message);
+    int result = replay_config(replay->history, options->conf, &alloc.config, message);
     VARVE_THEN(result, open_device(replay, message));
     if (result != VARVE_OK) {
         return result;
@@ -91,11 +90,9 @@ int replay_session_open(struct replay *replay, const struct history *history, un
                         const struct replay_device *inferred, const struct replay_options *options,
                         struct varve_message *message)
 {
-    int result;
-
     *replay = (struct replay){
         .history = history, .index = index, .inferred = inferred, .trace = &inferred->trace, .options = options};
-    result = make_tables(replay);
+    int result = make_tables(replay);
     return result == VARVE_OK ? open_allocator(replay, message) : result;
 }
 
@@ -126,16 +123,12 @@ int replay_pool_enter(struct replay *replay, uint16_t pool)
 
 int replay_pool_leave(struct replay *replay, uint16_t pool)
 {
-    struct replay_pool_state *left;
-    struct varve_pool_id id;
-    int result;
-
     if (pool == 0) {
         return VARVE_OK;
     }
-    left = &replay->pools[pool];
-    id = replay->inferred->pools.ids[pool];
-    result = varve_alloc_end_allocate_to_pool(replay->alloc, id);
+    struct replay_pool_state *left = &replay->pools[pool];
+    struct varve_pool_id id = replay->inferred->pools.ids[pool];
+    int result = varve_alloc_end_allocate_to_pool(replay->alloc, id);
     if (result != VARVE_OK || !left->is_made || left->is_freeable) {
         left->is_made = true;
         left->is_freeable = false; /* the reference of this visit keeps it */

@@ -178,9 +178,6 @@ static int64_t section_print(FILE *out, struct database *database, const struct 
     size_t count = 0, bytes = 0;
     char *sql = NULL;
     FILE *text = memory_stream(&sql, &bytes);
-    struct cursor cursor;
-    struct table table;
-    int64_t rows = 0;
 
     for (size_t i = 0; i < section->count; i++) {
         const struct page_column *column = &section->columns[i];
@@ -193,11 +190,14 @@ static int64_t section_print(FILE *out, struct database *database, const struct 
     }
     fprintf(text, "%s FROM %s LIMIT ?1", section->rest, section->from);
     memory_stream_end(text, &sql);
+    struct table table;
     table_init(&table, titles, count);
     table.columns_max = page->columns;
+    struct cursor cursor;
     cursor_open(&cursor, database, sql);
     cursor_bind_integer(&cursor, 1, rows_max);
     cursor_bind_text(&cursor, 2, page->domain);
+    int64_t rows = 0;
     while (cursor_next(&cursor)) {
         rows++;
         for (size_t i = 0; i < count; i++) {
@@ -229,12 +229,12 @@ static void line_print(FILE *out, const struct page *page, const char *text)
 /* What the recording is, and how it does. */
 static void recording_print(FILE *out, struct database *database, const struct page *page)
 {
-    char text[2 * TERMINAL_COLUMNS_MAX];
     struct cursor cursor;
 
     cursor_open(&cursor, database,
                 "SELECT command, pid, duration_ns, events, events_per_s, waiting, lost, rss_bytes, processes,"
                 " processes_running, threads FROM recording");
+    char text[2 * TERMINAL_COLUMNS_MAX];
     if (cursor_next(&cursor)) {
         const int64_t waiting = cursor_integer(&cursor, 5), processes = cursor_integer(&cursor, 8);
 
@@ -291,7 +291,7 @@ static void sites_from(char *text, size_t bytes, const char *view, enum page_ord
 void page_list(FILE *out, struct database *database, const struct page *page)
 {
     static const struct section processes = {process_columns, COUNT(process_columns), "", PROCESS_FROM};
-    char from[200], title[200];
+    char from[200];
     const struct section lines = {line_columns, COUNT(line_columns), SITE_REST, from};
 
     if (page->list == PAGE_PROCESSES) {
@@ -300,6 +300,7 @@ void page_list(FILE *out, struct database *database, const struct page *page)
         return;
     }
     sites_from(from, sizeof(from), "line_total", page->order);
+    char title[200];
     snprintf(title, sizeof(title), "lines%s%.40s %s", page->domain != NULL ? " of " : "",
              page->domain != NULL ? page->domain : "", order_titles[page->order]);
     line_print(out, page, title);
@@ -309,11 +310,11 @@ void page_list(FILE *out, struct database *database, const struct page *page)
 char *page_next_domain(struct database *database, const char *domain)
 {
     struct cursor cursor;
-    char *next = NULL;
 
     cursor_open(&cursor, database,
                 "SELECT domain FROM callsite_total WHERE ?1 IS NULL OR domain > ?1 ORDER BY domain LIMIT 1");
     cursor_bind_text(&cursor, 1, domain);
+    char *next = NULL;
     if (cursor_next(&cursor)) {
         next = memory_copy_text(cursor_name(&cursor, 0));
     }
@@ -325,11 +326,12 @@ char *page_next_domain(struct database *database, const char *domain)
 
 static struct cJSON *sites_json(struct database *database, const struct page *page, const char *view)
 {
-    char from[200], sql[300];
-    struct cursor cursor;
+    char from[200];
 
     sites_from(from, sizeof(from), view, page->order);
+    char sql[300];
     snprintf(sql, sizeof(sql), "SELECT * FROM %s LIMIT ?1", from);
+    struct cursor cursor;
     cursor_open(&cursor, database, sql);
     cursor_bind_integer(&cursor, 1, page->top);
     cursor_bind_text(&cursor, 2, page->domain);

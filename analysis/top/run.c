@@ -29,18 +29,16 @@ int top_refresh(struct top *top, struct varve_message *message)
     struct database *figures = NULL;
     size_t count;
     void *bytes = varve_watch_read(top->watch, &count);
-    int64_t number;
-    int error;
 
     if (bytes == NULL) {
         return VARVE_OK;
     }
-    error = database_open_live(varve_watch_directory(top->watch), bytes, count, &figures, message);
+    int error = database_open_live(varve_watch_directory(top->watch), bytes, count, &figures, message);
     free(bytes);
     if (error != VARVE_OK) {
         return error;
     }
-    number = database_integer(figures, "SELECT number FROM recording", 0);
+    int64_t number = database_integer(figures, "SELECT number FROM recording", 0);
     error = database_error(figures, message);
     if (error != VARVE_OK || number == top->number) {
         database_close(figures);
@@ -86,7 +84,6 @@ int top_wait(struct top *top, struct varve_message *message)
 {
     const int64_t until_ns = monotonic_ns() + FIGURES_WITHIN_NS;
     const struct timespec pause = {.tv_nsec = LOOK_EVERY_NS / 5};
-    char state[4352];
 
     while (monotonic_ns() < until_ns) {
         const enum varve_watch_state now = varve_watch_state(top->watch);
@@ -103,6 +100,7 @@ int top_wait(struct top *top, struct varve_message *message)
     if (top->figures != NULL) {
         return VARVE_OK;
     }
+    char state[4352];
     top_state(top, state, sizeof(state));
     return varve_message_set(message, VARVE_ERROR_BUSY, "%.200s: no figures came (%.250s)",
                              varve_watch_directory(top->watch), state);
@@ -198,12 +196,12 @@ static void draw_list(struct show *show, const char *list, size_t at, size_t end
 {
     const size_t title = strcspn(list, "\n");
     const size_t lines = count_lines(list);
-    const size_t fixed = 2; /* title and heading */
 
     if (at >= end) {
         return;
     }
     screen_line(at, list, title, SCREEN_BOLD);
+    const size_t fixed = 2; /* title and heading */
     show->list_lines = lines > fixed ? lines - fixed : 0;
     show->list_room = end - at > fixed ? end - at - fixed : 0;
     if (show->scroll + show->list_room > show->list_lines) {
@@ -229,13 +227,11 @@ static void draw_figures(struct show *show, size_t lines)
 {
     struct database *figures = show->top->figures;
     size_t room = lines > 1 ? lines - 1 : 0;
-    char *head, *list;
-    size_t at;
 
     show->page->allocators = lines > 30 ? 8 : lines > 20 ? 3 : 1;
-    head = make_text(page_head, figures, show->page);
-    list = make_text(page_list, figures, show->page);
-    at = put_text(head, 0, 0, room > LINES_FOR_LIST ? room - LINES_FOR_LIST : room);
+    char *head = make_text(page_head, figures, show->page);
+    char *list = make_text(page_list, figures, show->page);
+    size_t at = put_text(head, 0, 0, room > LINES_FOR_LIST ? room - LINES_FOR_LIST : room);
     draw_list(show, list, at, room);
     free(head);
     free(list);
@@ -246,9 +242,9 @@ static int draw(struct show *show, struct varve_message *message)
     static const char keys[] = "q end  s sort  Tab list  d domain  p pause  h help";
     static const char paused[] = "paused: p goes on";
     size_t columns, lines;
-    char state[4352];
 
     screen_size(&columns, &lines);
+    char state[4352];
     top_state(show->top, state, sizeof(state));
     show->page->columns = columns < COLUMNS_MAX ? columns : COLUMNS_MAX;
     show->page->state = state;
@@ -355,7 +351,6 @@ static int loop(struct show *show, int64_t every_ns, struct varve_message *messa
         const enum varve_watch_state state = varve_watch_state(show->top->watch);
         const int64_t now_ns = monotonic_ns();
         const int64_t seen = show->top->seen;
-        int key;
 
         if (!show->is_paused && (now_ns >= next_ns || state != VARVE_WATCH_RECORDING)) {
             error = top_refresh(show->top, message);
@@ -368,7 +363,7 @@ static int loop(struct show *show, int64_t every_ns, struct varve_message *messa
             error = draw(show, message);
             shown = state;
         }
-        key = error == VARVE_OK ? screen_wait(LOOK_EVERY_NS) : SCREEN_NO_KEY;
+        int key = error == VARVE_OK ? screen_wait(LOOK_EVERY_NS) : SCREEN_NO_KEY;
         must_draw = key != SCREEN_NO_KEY;
         on_key(show, key);
     }

@@ -129,21 +129,19 @@ void screen_show(void)
 static bool keyboard_is_gone(void)
 {
     struct pollfd keyboard = {.fd = STDIN_FILENO, .events = POLLIN};
-    int bytes = 0;
 
     if (poll(&keyboard, 1, 0) <= 0) {
         return false;
     }
+    int bytes = 0;
     return (keyboard.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0 || ioctl(STDIN_FILENO, FIONREAD, &bytes) != 0 ||
            bytes == 0;
 }
 
 int screen_wait(int64_t ns)
 {
-    int key;
-
     timeout((int)(ns / 1000000));
-    key = getch();
+    int key = getch();
     switch (key) {
     case ERR:
         if (ending_signal == 0 && keyboard_is_gone()) {

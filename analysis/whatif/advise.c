@@ -33,10 +33,9 @@ static void give_limit(const struct advice *advice, struct candidate *candidate)
 static void add_trial(struct advice *advice, const struct candidate *wanted)
 {
     struct candidate candidate = *wanted;
-    struct advise_trial *trial;
-    char text[CANDIDATE_TEXT_BYTES];
 
     give_limit(advice, &candidate);
+    char text[CANDIDATE_TEXT_BYTES];
     candidate_text(&candidate, text);
     if (strcmp(advice->own.text, text) == 0) {
         return;
@@ -47,7 +46,7 @@ static void add_trial(struct advice *advice, const struct candidate *wanted)
         }
     }
     advice->trials = memory_grow(advice->trials, &advice->trial_capacity, advice->trial_count, sizeof(*advice->trials));
-    trial = &advice->trials[advice->trial_count++];
+    struct advise_trial *trial = &advice->trials[advice->trial_count++];
     *trial = (struct advise_trial){.candidate = candidate};
     memcpy(trial->text, text, sizeof(text));
 }
@@ -268,12 +267,11 @@ static struct advise_trial *pick(const struct advice *advice, may_be_picked may)
 
     for (size_t i = 0; i < advice->trial_count; i++) {
         struct advise_trial *trial = &advice->trials[i];
-        int64_t fewer;
 
         if (!advise_helps(advice, trial) || !may(advice, trial)) {
             continue;
         }
-        fewer = best != NULL ? figures_of(best)->ooms - figures_of(trial)->ooms : 1;
+        int64_t fewer = best != NULL ? figures_of(best)->ooms - figures_of(trial)->ooms : 1;
         if (fewer > 0 || (fewer == 0 && cost_of(advice, trial) < cost_of(advice, best))) {
             best = trial;
         }
@@ -300,11 +298,11 @@ static void pick_all(struct advice *advice, const struct history *history)
 
     for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
         struct advise_trial *trial;
-        bool is_new = true;
 
         while ((trial = pick(advice, tests[i])) != NULL && !has_effect(advice, history, trial)) {
             trial->outcome.error = VARVE_ERROR_UNSUPPORTED;
         }
+        bool is_new = true;
         for (size_t j = 0; j < advice->pick_count; j++) {
             is_new = is_new && advice->picks[j].trial != trial;
         }
@@ -342,12 +340,11 @@ static void search(struct advice *advice, const struct history *history, struct 
                    const struct advise_options *options)
 {
     struct candidate defaults = defaults_of(advice);
-    size_t first;
 
     add_singles(advice, history, &advice->own.candidate);
     add_singles(advice, history, &defaults);
     play_trials(advice, whatif, options, 0);
-    first = advice->trial_count;
+    size_t first = advice->trial_count;
     add_pairs(advice, history);
     play_trials(advice, whatif, options, first);
     if (advice->capacity != 0) {
@@ -369,7 +366,6 @@ static int play_own(struct advice *advice, const struct history *history, struct
     struct whatif_setting setting = advise_setting(advice, &advice->own);
     struct replay_options follow = {.memory_limit = advice->limit, .capacity = advice->capacity};
     struct whatif_outcome *outcome = &advice->own.outcome;
-    struct replay_inference *inference;
 
     whatif_play(whatif, &setting, 1, 1, outcome, options->progress);
     if (outcome->error != VARVE_OK) {
@@ -377,6 +373,7 @@ static int play_own(struct advice *advice, const struct history *history, struct
         return outcome->error;
     }
     advice->again = outcome->figures;
+    struct replay_inference *inference;
     if (replay_changes_nothing(history, &follow, &advice->before)) {
         follow.follow = true;
         outcome->error = replay_infer(history, &follow, &inference, &outcome->result, message);
@@ -393,8 +390,6 @@ static int play_own(struct advice *advice, const struct history *history, struct
 int advise_run(const struct history *history, struct whatif *whatif, const struct advise_options *options,
                struct advice *out, struct varve_message *message)
 {
-    int error;
-
     *out = (struct advice){
         .capacity = options->capacity,
         .limit = options->memory_limit,
@@ -407,7 +402,7 @@ int advise_run(const struct history *history, struct whatif *whatif, const struc
     }
     candidate_of_history(history, &out->own.candidate);
     candidate_text(&out->own.candidate, out->own.text);
-    error = play_own(out, history, whatif, options, message);
+    int error = play_own(out, history, whatif, options, message);
     if (error != VARVE_OK) {
         return error;
     }

@@ -136,10 +136,10 @@ static void add_value(struct candidate_range *range, const char *format, ...) __
 
 static void add_value(struct candidate_range *range, const char *format, ...)
 {
-    struct candidate_value value;
     va_list arguments;
 
     va_start(arguments, format);
+    struct candidate_value value;
     vsnprintf(value.text, sizeof(value.text), format, arguments);
     va_end(arguments);
     for (size_t i = 0; i < range->count; i++) {
@@ -177,12 +177,11 @@ static size_t count_sizes(const struct history *history, uint64_t least, struct 
 
         for (size_t j = 0; j < device->event_count; j++) {
             uint64_t size = device->events[j].size / MIB;
-            uint64_t *number;
 
             if (device->events[j].action != HISTORY_ALLOC || device->events[j].size < least) {
                 continue;
             }
-            number = map_find(&numbers, size);
+            uint64_t *number = map_find(&numbers, size);
             if (number == NULL || sizes == NULL) {
                 map_put(&numbers, size, count);
                 sizes = memory_grow(sizes, &capacity, count, sizeof(*sizes));
@@ -204,18 +203,18 @@ static struct candidate_range max_split_range(const struct history *history)
 {
     struct candidate_range range = {.count = 0};
     struct varve_alloc_config plain;
-    struct size_bytes *sizes;
-    uint64_t total = 0, below = 0, share = 1;
-    size_t count;
 
     varve_alloc_config_init(&plain);
-    count = count_sizes(history, plain.large_segment_size, &sizes);
+    struct size_bytes *sizes;
+    size_t count = count_sizes(history, plain.large_segment_size, &sizes);
+    uint64_t total = 0;
     for (size_t i = 0; i < count; i++) {
         total += sizes[i].bytes;
     }
     if (count > 0) {
         add_value(&range, "%" PRIu64, plain.large_segment_size / MIB); /* the least that PyTorch takes */
     }
+    uint64_t below = 0, share = 1;
     for (size_t i = 0; i + 1 < count; i++) { /* above the largest it would change nothing */
         below += sizes[i].bytes;
         if (below >= total / (SHARES + 1) * share) {

@@ -217,9 +217,9 @@ static void add_sites(const struct history *history, const struct varve_plumbing
 {
     struct map numbers = {0}; /* key → number of the site */
     struct sweep sweep;
-    size_t capacity = 0;
 
     sweep_device(&history->devices[load->device], load->event, &sweep);
+    size_t capacity = 0;
     for (size_t i = 0; i < sweep.blocks.count; i++) {
         const struct block *block = &sweep.blocks.items[i];
         const uint64_t *live = map_find(&sweep.live, block->addr);
@@ -252,13 +252,13 @@ static void add_sites(const struct history *history, const struct varve_plumbing
 int capacity_load_find(const struct history *history, struct capacity_load *out)
 {
     struct varve_plumbing *plumbing;
-    struct sweep sweep;
     int error = varve_plumbing_open(&plumbing);
 
     *out = (struct capacity_load){.bytes = 0};
     if (error != VARVE_OK) {
         return error;
     }
+    struct sweep sweep;
     for (size_t i = 0; i < history->device_count; i++) {
         sweep_device(&history->devices[i], history->devices[i].event_count, &sweep);
         if (sweep.most > out->bytes) {
@@ -300,7 +300,6 @@ static bool runs_without(struct whatif *whatif, const struct history *history, c
 {
     struct gone gone = {.history = history};
     struct whatif_setting alone = *setting;
-    struct whatif_outcome outcome;
 
     for (size_t i = 0; i < count; i++) {
         map_put(&gone.keys, load->sites[i].key, 0);
@@ -308,6 +307,7 @@ static bool runs_without(struct whatif *whatif, const struct history *history, c
     alone.stop_at_oom = true;
     alone.skip = is_gone;
     alone.skip_context = &gone;
+    struct whatif_outcome outcome;
     whatif_play(whatif, &alone, 1, 1, &outcome, NULL);
     map_free(&gone.keys);
     return outcome.error == VARVE_OK && outcome.result.ooms == 0;

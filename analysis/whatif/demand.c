@@ -19,7 +19,6 @@ static uint64_t larger(uint64_t a, uint64_t b)
 static int add_start(const struct history *history, const struct history_device *device, struct map *sizes,
                      uint64_t *live_out, struct varve_message *message)
 {
-    struct varve_alloc_snapshot start;
     uint64_t reserved = 0;
     int error = replay_reserved_at_start(device, &reserved, message);
 
@@ -27,6 +26,7 @@ static int add_start(const struct history *history, const struct history_device 
     if (error != VARVE_OK || reserved == 0) {
         return error;
     }
+    struct varve_alloc_snapshot start;
     error = replay_start_of(history, device, &start, message);
     for (size_t i = 0; i < start.block_count && error == VARVE_OK; i++) {
         if (start.blocks[i].state == VARVE_BLOCK_ACTIVE_ALLOCATED) {
@@ -76,9 +76,8 @@ static void add_events(const struct history_device *device, struct map *sizes, u
 
 int whatif_demand_load(const struct history *history, struct whatif_demand *demand_out, struct varve_message *message)
 {
-    int error = VARVE_OK;
-
     *demand_out = (struct whatif_demand){0};
+    int error = VARVE_OK;
     for (size_t i = 0; i < history->device_count && error == VARVE_OK; i++) {
         struct map sizes = {0};
         uint64_t live;

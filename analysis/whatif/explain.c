@@ -243,11 +243,11 @@ static void add_option(struct explain *explain, const struct candidate *recorded
         struct candidate candidate = *recorded;
         struct candidate left_out = {.rest = ""};
         struct setting *setting = add_setting(explain, EXPLAIN_SETTING, option + 1);
-        char text[CANDIDATE_TEXT_BYTES];
 
         candidate.values[option].text[0] = '\0';
         candidate_text(&candidate, setting->conf);
         left_out.values[option] = recorded->values[option];
+        char text[CANDIDATE_TEXT_BYTES];
         candidate_text(&left_out, text);
         snprintf(setting->change, sizeof(setting->change), "without %.1000s", text);
     }
@@ -273,9 +273,9 @@ static void add_pair(struct explain *explain, const struct candidate *recorded, 
 static void add_others(struct explain *explain, const struct candidate *recorded)
 {
     char conf[CANDIDATE_TEXT_BYTES];
-    struct setting *setting;
 
     candidate_text(recorded, conf);
+    struct setting *setting;
     if (strstr(conf, "research_after_release") == NULL) {
         setting = add_setting(explain, EXPLAIN_RULE, FAMILY_RULE);
         snprintf(setting->change, sizeof(setting->change), "research_after_release:True");
@@ -476,9 +476,9 @@ static size_t collect(const struct explain *explain, size_t failure, struct expl
                       size_t *tried_out)
 {
     uint64_t limit = explain->facts.limit;
-    size_t count = 0;
 
     *tried_out = 0;
+    size_t count = 0;
     for (size_t i = 1; i < explain->setting_count; i++) {
         const struct play *play = find_play(explain, i, limit, false);
 
@@ -500,8 +500,6 @@ static size_t collect(const struct explain *explain, size_t failure, struct expl
 size_t explain_find(struct explain *explain, size_t failure, struct explain_answer answers[EXPLAIN_ANSWERS_MAX],
                     size_t *tried_out)
 {
-    size_t count;
-
     if (!explain->has_settings) {
         add_settings(explain);
     }
@@ -509,7 +507,7 @@ size_t explain_find(struct explain *explain, size_t failure, struct explain_answ
         add_empty_caches(explain, failure);
     }
     play_all(explain, failure);
-    count = collect(explain, failure, answers, tried_out);
+    size_t count = collect(explain, failure, answers, tried_out);
     if (!explain->has_pairs &&
         (count == 0 || answers[0].kind != EXPLAIN_SETTING || answers[0].is_luck || answers[0].failures > 0)) {
         add_pairs(explain);
@@ -541,7 +539,6 @@ static bool bracket(struct explain *explain, size_t failure, size_t setting, uin
 {
     uint64_t low = explain->facts.limit / GRID * GRID;
     uint64_t high = low + GRID;
-    uint64_t step = GRID;
 
     if (setting == 0) {
         /* with what it takes without a limit nothing is ever refused */
@@ -550,6 +547,7 @@ static bool bracket(struct explain *explain, size_t failure, size_t setting, uin
 
         high = peak > low ? (peak + GRID - 1) / GRID * GRID : high;
     }
+    uint64_t step = GRID;
     for (; !passes(explain, failure, setting, high); high += step, step *= 2) {
         if (step > explain->facts.limit + (GRID << 10)) {
             return false;
@@ -632,11 +630,10 @@ int explain_open(const struct history *history, const struct explain_options *op
                  struct varve_message *message)
 {
     struct explain *explain = memory_resize(NULL, sizeof(*explain));
-    int error;
 
     *explain = (struct explain){.options = *options, .history = history};
     list_failures(explain);
-    error = whatif_open(history, &explain->whatif, message);
+    int error = whatif_open(history, &explain->whatif, message);
     VARVE_THEN(error, find_limit(explain, message));
     if (error != VARVE_OK) {
         explain_close(explain);

@@ -127,7 +127,6 @@ static void next_probes(struct search *search, const struct frontier_options *op
                         struct round *round)
 {
     uint64_t pass = lowest(search, search->first, PASSES);
-    uint64_t below, above, next;
     size_t checks = options->is_exhaustive ? SIZE_MAX : FRONTIER_CHECKS;
     bool served_only = !options->with_failed;
 
@@ -135,7 +134,7 @@ static void next_probes(struct search *search, const struct frontier_options *op
         want_more(search, served_only, round);
         return;
     }
-    below = highest_failure(search, search->first, pass);
+    uint64_t below = highest_failure(search, search->first, pass);
     if (pass - below > 1) {
         want_between(search, below, pass, at_once, served_only, round);
         return;
@@ -146,8 +145,8 @@ static void next_probes(struct search *search, const struct frontier_options *op
         want_between(search, pass, search->last, checks < search->last ? checks : search->last, served_only, round);
         return;
     }
-    above = highest_failure(search, pass, search->last);
-    next = above < pass ? pass : lowest(search, above, PASSES);
+    uint64_t above = highest_failure(search, pass, search->last);
+    uint64_t next = above < pass ? pass : lowest(search, above, PASSES);
     if (above >= pass && next - above > 1) {
         want_between(search, above, next, at_once, served_only, round);
         return;
@@ -182,7 +181,6 @@ static bool play_round(struct whatif *whatif, struct search *searches, size_t co
 {
     unsigned threads = parallel_threads(options->threads);
     struct round round = {0};
-    struct whatif_outcome *outcomes;
     size_t open = 0;
 
     for (size_t i = 0; i < count; i++) {
@@ -194,7 +192,7 @@ static bool play_round(struct whatif *whatif, struct search *searches, size_t co
             next_probes(&searches[i], options, (threads + open - 1) / open, &round);
         }
     }
-    outcomes = memory_resize(NULL, (round.count + 1) * sizeof(*outcomes));
+    struct whatif_outcome *outcomes = memory_resize(NULL, (round.count + 1) * sizeof(*outcomes));
     whatif_play(whatif, round.settings, round.count, threads, outcomes, NULL);
     for (size_t i = 0; i < round.count; i++) {
         enter(round.searches[i], round.steps[i], &outcomes[i]);
@@ -253,13 +251,13 @@ void frontier_find(struct whatif *whatif, const struct whatif_demand *demand, co
                    size_t count, const struct frontier_options *options, struct frontier *frontiers)
 {
     struct search *searches = memory_resize(NULL, (count + 1) * sizeof(*searches));
-    uint64_t rounds = 0;
 
     play_unlimited(whatif, settings, count, options, frontiers);
     for (size_t i = 0; i < count; i++) {
         searches[i] = (struct search){.setting = &settings[i], .frontier = &frontiers[i]};
         begin_search(&searches[i], demand, options->with_failed);
     }
+    uint64_t rounds = 0;
     while (play_round(whatif, searches, count, options)) {
         if (options->progress != NULL) {
             progress_step(options->progress, "looking for the smallest capacity", ++rounds, 0);

@@ -71,17 +71,17 @@ static size_t find_begin(const struct requests *requests, size_t period)
 static size_t find_period(const struct requests *requests)
 {
     size_t *border = memory_resize(NULL, (requests->count + 1) * sizeof(*border));
-    size_t period = 0, refused = 0;
 
     border[0] = 0;
+    size_t period = 0, refused = 0;
     for (size_t i = 1; i < requests->count && period == 0; i++) {
-        size_t length = border[i - 1], found;
+        size_t length = border[i - 1];
 
         while (length > 0 && !are_alike(from_end(requests, i), from_end(requests, length))) {
             length = border[length - 1];
         }
         border[i] = length + (are_alike(from_end(requests, i), from_end(requests, length)) ? 1 : 0);
-        found = i + 1 - border[i];
+        size_t found = i + 1 - border[i];
         if (found >= ITERATION_MIN && border[i] >= found && found != refused) {
             period = (requests->count - find_begin(requests, found)) * COVERED_PART >= requests->count ? found : 0;
             refused = found;
@@ -130,10 +130,9 @@ static int make_plan(const struct history *history, const struct requests *reque
     const struct placement_options options = {
         .alignment = BLOCK_UNIT, .seconds = PLACEMENT_SECONDS_OF_STEPS, .by_steps = true};
     struct placement_result result = {0};
-    int error;
 
     make_buffers(requests, first, count, period > 0, buffers);
-    error = placement_solve(buffers, count, &options, &result, message);
+    int error = placement_solve(buffers, count, &options, &result, message);
     for (size_t i = 0; i < count; i++) {
         entries[i] = (struct varve_alloc_plan_entry){
             .bytes = block_bytes(requests->items[first + i]),
@@ -155,15 +154,14 @@ bool whatif_needs_profile(const char *policy)
 
 int whatif_profile_make(const struct history *history, struct whatif_profile *profile, struct varve_message *message)
 {
-    int error = VARVE_OK;
-
     *profile = (struct whatif_profile){
         .plans = memory_resize(NULL, (history->device_count + 1) * sizeof(struct varve_alloc_plan))};
+    int error = VARVE_OK;
     for (size_t i = 0; i < history->device_count && error == VARVE_OK; i++) {
         struct history_lifetimes lifetimes;
-        struct requests requests;
 
         history_lifetimes_make(history, &history->devices[i], &lifetimes);
+        struct requests requests;
         gather(&lifetimes, &requests);
         error = make_plan(history, &requests, &profile->plans[profile->count++], &profile->is_whole, message);
         free(requests.items);

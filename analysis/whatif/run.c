@@ -31,7 +31,6 @@ static struct replay_inference *infer(struct whatif *whatif, uint64_t capacity, 
                                       struct varve_message *message)
 {
     struct replay_options options = {.capacity = capacity, .recorded_limit = whatif->before.limit};
-    struct replay_result ignored;
     struct inference made = {.capacity = capacity};
 
     for (size_t i = 0; i < whatif->inference_count; i++) {
@@ -39,6 +38,7 @@ static struct replay_inference *infer(struct whatif *whatif, uint64_t capacity, 
             return whatif->inferences[i].inference;
         }
     }
+    struct replay_result ignored;
     *error_out = replay_infer(whatif->history, &options, &made.inference, &ignored, message);
     if (*error_out != VARVE_OK) {
         return NULL;
@@ -52,11 +52,10 @@ static struct replay_inference *infer(struct whatif *whatif, uint64_t capacity, 
 int whatif_open(const struct history *history, struct whatif **whatif_out, struct varve_message *message)
 {
     struct whatif *whatif = memory_resize(NULL, sizeof(*whatif));
-    int error = VARVE_OK;
 
     *whatif_out = NULL;
     *whatif = (struct whatif){.history = history};
-    error = replay_before_load(history, NULL, &whatif->before);
+    int error = replay_before_load(history, NULL, &whatif->before);
     if (error != VARVE_OK || infer(whatif, 0, &error, message) == NULL) {
         whatif_close(whatif);
         return error;

@@ -28,9 +28,8 @@ void whatif_setting_policy(const struct whatif_setting *setting, char *name, siz
 
 static void list_policies(char *buffer, size_t bytes, const char *between)
 {
-    size_t used = 0;
-
     buffer[0] = '\0';
+    size_t used = 0;
     for (const char *const *name = varve_alloc_policies(); *name != NULL && used < bytes; name++) {
         used += (size_t)snprintf(buffer + used, bytes - used, "%s%s", used > 0 ? between : "", *name);
     }
@@ -40,23 +39,23 @@ static int check_policy(const char *policy, struct varve_message *message)
 {
     struct whatif_setting setting = {.policy = policy};
     const struct varve_sim_options sim = {.capacity_bytes = 0};
-    struct varve_alloc_options options;
     struct varve_message reason = {""};
     struct varve_alloc *alloc;
     const char *ignored;
-    char name[64], list[512];
-    int error;
+    char name[64];
 
     whatif_setting_policy(&setting, name, sizeof(name), &ignored);
+    char list[512];
     for (const char *const *known = varve_alloc_policies(); strcmp(name, *known) != 0;) {
         if (*++known == NULL) {
             list_policies(list, sizeof(list), ", ");
             return varve_message_set(message, VARVE_ERROR_INVALID, "there is no policy '%s'; there are %s", name, list);
         }
     }
+    struct varve_alloc_options options;
     varve_alloc_options_init(&options);
     options.policy = policy;
-    error = varve_sim_open(&sim, &options.device, message);
+    int error = varve_sim_open(&sim, &options.device, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -144,18 +143,18 @@ static void combine(const struct whatif_grid *grid, const char *const *policies,
 int whatif_settings_make(const struct whatif_grid *grid, struct whatif_settings *settings_out,
                          struct varve_message *message)
 {
-    const char **policies = NULL;
-    size_t policy_count = 0;
-    char all[512];
     int error = check_confs(grid, message);
 
     *settings_out = (struct whatif_settings){0};
     if (error != VARVE_OK) {
         return error;
     }
+    char all[512];
     list_policies(all, sizeof(all), ",");
     settings_out->names =
         memory_copy_text(grid->policies == NULL || strcmp(grid->policies, "all") == 0 ? all : grid->policies);
+    const char **policies = NULL;
+    size_t policy_count = 0;
     error = split_policies(settings_out->names, &policies, &policy_count, message);
     if (error == VARVE_OK) {
         combine(grid, policies, policy_count, settings_out);

@@ -40,12 +40,12 @@ static int write_database(const char *path, const struct history *history, const
     };
     struct replay_inference *inference;
     struct replay_result result;
-    struct varve_writer *writer;
     int error = replay_infer(history, &options, &inference, &result, message);
 
     if (error != VARVE_OK) {
         return error;
     }
+    struct varve_writer *writer;
     error = varve_writer_open(path, false, &writer, message);
     if (error == VARVE_OK) {
         options.writer = history_writer_new(writer, history);
@@ -92,13 +92,14 @@ static int read_database(const char *path, struct whatif_waste *out, struct varv
 int whatif_waste_at_peak(const struct history *history, const struct whatif_setting *setting, uint64_t recorded_limit,
                          bool follow, struct whatif_waste *out, struct varve_message *message)
 {
-    char folder[PATH_BYTES], path[PATH_BYTES + 16];
+    char folder[PATH_BYTES];
     int error = folder_make(folder, message);
 
     *out = (struct whatif_waste){.is_known = false};
     if (error != VARVE_OK) {
         return error;
     }
+    char path[PATH_BYTES + 16];
     snprintf(path, sizeof(path), "%s/replay.db", folder);
     error = write_database(path, history, setting, recorded_limit, follow, message);
     VARVE_THEN(error, read_database(path, out, message));

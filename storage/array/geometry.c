@@ -70,11 +70,10 @@ int64_t varve_geometry_count(const struct varve_geometry *geometry)
 
 bool varve_geometry_is_contiguous(const struct varve_geometry *geometry)
 {
-    int64_t stride = 1;
-
     if (varve_geometry_count(geometry) == 0) {
         return true;
     }
+    int64_t stride = 1;
     for (unsigned i = geometry->ndim; i-- > 0;) {
         if (geometry->shape[i] != 1 && geometry->strides[i] != stride) {
             return false;
@@ -86,13 +85,12 @@ bool varve_geometry_is_contiguous(const struct varve_geometry *geometry)
 
 void varve_geometry_range(const struct varve_geometry *geometry, int64_t *first_out, int64_t *end_out)
 {
-    int64_t below = 0, above = 0;
-
     if (varve_geometry_count(geometry) == 0) {
         *first_out = 0;
         *end_out = 0;
         return;
     }
+    int64_t below = 0, above = 0;
     for (unsigned i = 0; i < geometry->ndim; i++) {
         int64_t reach = (geometry->shape[i] - 1) * geometry->strides[i];
 
@@ -137,8 +135,6 @@ static void strides_fill(struct varve_geometry *geometry)
 
 int varve_shape_check(unsigned ndim, const int64_t *shape, struct varve_message *message)
 {
-    char text[VARVE_SHAPE_TEXT_BYTES];
-
     if (ndim > VARVE_DIMS_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%u dimensions; at most %d are possible", ndim,
                                  VARVE_DIMS_MAX);
@@ -149,6 +145,7 @@ int varve_shape_check(unsigned ndim, const int64_t *shape, struct varve_message 
                                      i);
         }
     }
+    char text[VARVE_SHAPE_TEXT_BYTES];
     return count_fits(ndim, shape) ? VARVE_OK
                                    : varve_message_set(message, VARVE_ERROR_INVALID, "shape %s has too many elements",
                                                        varve_shape_text(ndim, shape, text, sizeof(text)));
@@ -189,17 +186,17 @@ static bool reach_add(int64_t size, int64_t stride, uint64_t *below, uint64_t *a
 
 int varve_geometry_check(const struct varve_geometry *geometry, uint64_t elements, struct varve_message *message)
 {
-    char text[VARVE_SHAPE_TEXT_BYTES];
     uint64_t below = 0, above = 0, offset = (uint64_t)geometry->offset;
     int error = varve_shape_check(geometry->ndim, geometry->shape, message);
-    bool reaches = true;
 
     if (error != VARVE_OK || varve_geometry_count(geometry) == 0) {
         return error;
     }
+    bool reaches = true;
     for (unsigned i = 0; i < geometry->ndim; i++) {
         reaches = reaches && reach_add(geometry->shape[i], geometry->strides[i], &below, &above);
     }
+    char text[VARVE_SHAPE_TEXT_BYTES];
     if (!reaches || geometry->offset < 0 || offset >= elements || below > offset || above > elements - 1 - offset) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "elements of shape %s lie outside of the %" PRIu64 " that there are",
@@ -221,7 +218,6 @@ static int64_t bound_of(int64_t bound, int64_t size, int64_t least, int64_t most
 int varve_geometry_slice(struct varve_geometry *geometry, int axis, int64_t start, int64_t stop, int64_t step,
                          struct varve_message *message)
 {
-    int64_t size, least, most, begin, end, count = 0;
     unsigned number;
 
     if (!axis_find(geometry, axis, &number)) {
@@ -231,11 +227,12 @@ int varve_geometry_slice(struct varve_geometry *geometry, int axis, int64_t star
         return varve_message_set(message, VARVE_ERROR_INVALID, "slice step of axis %d is zero", axis);
     }
     step = step == VARVE_SLICE_NONE ? 1 : step;
-    size = geometry->shape[number];
-    least = step > 0 ? 0 : -1;
-    most = step > 0 ? size : size - 1;
-    begin = start == VARVE_SLICE_NONE ? (step > 0 ? least : most) : bound_of(start, size, least, most);
-    end = stop == VARVE_SLICE_NONE ? (step > 0 ? most : least) : bound_of(stop, size, least, most);
+    int64_t size = geometry->shape[number];
+    int64_t least = step > 0 ? 0 : -1;
+    int64_t most = step > 0 ? size : size - 1;
+    int64_t begin = start == VARVE_SLICE_NONE ? (step > 0 ? least : most) : bound_of(start, size, least, most);
+    int64_t end = stop == VARVE_SLICE_NONE ? (step > 0 ? most : least) : bound_of(stop, size, least, most);
+    int64_t count = 0;
     if (step > 0 && begin < end) {
         count = 1 + (end - begin - 1) / step;
     } else if (step < 0 && begin > end) {
@@ -262,14 +259,13 @@ static void axis_remove(struct varve_geometry *geometry, unsigned axis)
 
 int varve_geometry_select(struct varve_geometry *geometry, int axis, int64_t index, struct varve_message *message)
 {
-    int64_t size, at;
     unsigned number;
 
     if (!axis_find(geometry, axis, &number)) {
         return refuse_axis(geometry, axis, message);
     }
-    size = geometry->shape[number];
-    at = index < 0 ? index + size : index;
+    int64_t size = geometry->shape[number];
+    int64_t at = index < 0 ? index + size : index;
     if (at < 0 || at >= size) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "index %" PRId64 " is out of bounds for axis %u with size %" PRId64, index, number,
@@ -282,17 +278,17 @@ int varve_geometry_select(struct varve_geometry *geometry, int axis, int64_t ind
 
 int varve_geometry_transpose(struct varve_geometry *geometry, int axis, int other, struct varve_message *message)
 {
-    unsigned one, two;
-    int64_t size, stride;
+    unsigned one;
 
     if (!axis_find(geometry, axis, &one)) {
         return refuse_axis(geometry, axis, message);
     }
+    unsigned two;
     if (!axis_find(geometry, other, &two)) {
         return refuse_axis(geometry, other, message);
     }
-    size = geometry->shape[one];
-    stride = geometry->strides[one];
+    int64_t size = geometry->shape[one];
+    int64_t stride = geometry->strides[one];
     geometry->shape[one] = geometry->shape[two];
     geometry->strides[one] = geometry->strides[two];
     geometry->shape[two] = size;
@@ -428,8 +424,7 @@ static bool shape_complete(int64_t count, unsigned ndim, const int64_t *shape, i
 int varve_geometry_reshape(struct varve_geometry *geometry, unsigned ndim, const int64_t *shape,
                            struct varve_message *message)
 {
-    struct varve_geometry joined, result = {.ndim = ndim, .offset = geometry->offset};
-    char text[VARVE_SHAPE_TEXT_BYTES];
+    struct varve_geometry result = {.ndim = ndim, .offset = geometry->offset};
 
     if (ndim > VARVE_DIMS_MAX || !shape_complete(varve_geometry_count(geometry), ndim, shape, result.shape)) {
         return refuse_shape(geometry, "reshaped to", ndim < VARVE_DIMS_MAX ? ndim : VARVE_DIMS_MAX, shape, message);
@@ -439,7 +434,9 @@ int varve_geometry_reshape(struct varve_geometry *geometry, unsigned ndim, const
         *geometry = result;
         return VARVE_OK;
     }
+    struct varve_geometry joined;
     axes_join(geometry, &joined);
+    char text[VARVE_SHAPE_TEXT_BYTES];
     if (!strides_split(&joined, &result)) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "no view of shape %s of elements that lie this way; copy them first",

@@ -40,9 +40,8 @@ static int lanes_order(struct lanes *lanes, struct varve_message *message)
 
 static int lanes_open(struct lanes *lanes, struct varve_memory *memory, unsigned streams, struct varve_message *message)
 {
-    int error = VARVE_OK;
-
     *lanes = (struct lanes){.memory = memory};
+    int error = VARVE_OK;
     while (error == VARVE_OK && lanes->count < streams) {
         error = memory_side_stream(memory, lanes->count, &lanes->streams[lanes->count], message);
         lanes->count += error == VARVE_OK;
@@ -77,7 +76,6 @@ static int stream_next(struct batch *batch, struct varve_memory *memory, uint64_
                        struct varve_message *message)
 {
     unsigned i = 0;
-    int error = VARVE_OK;
 
     while (i < batch->memory_count && batch->lanes[i].memory != memory) {
         i++;
@@ -86,6 +84,7 @@ static int stream_next(struct batch *batch, struct varve_memory *memory, uint64_
         return varve_message_set(message, VARVE_ERROR_INVALID, "copies of more than %u memories in one batch",
                                  BATCH_MEMORIES_MAX);
     }
+    int error = VARVE_OK;
     if (i == batch->memory_count) {
         batch->memory_count++;
         error = lanes_open(&batch->lanes[i], memory, batch->streams, message);
@@ -100,12 +99,12 @@ int varve_storage_copy_batch(const struct varve_storage_pair *pairs, size_t coun
                              struct varve_message *message)
 {
     struct batch batch = {.streams = streams};
-    int error = VARVE_OK;
 
     if (streams == 0 || streams > MEMORY_STREAMS_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%u streams; 1 to %u can be used", streams,
                                  MEMORY_STREAMS_MAX);
     }
+    int error = VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && i < count; i++) {
         struct varve_memory *memory = memory_of(&pairs[i]);
         uint64_t stream = 0;

@@ -73,7 +73,6 @@ static int copy_plainly(struct varve_device *device, enum varve_copy_direction d
 {
     uint64_t to = array_addr(target->array), from = array_addr(source->array);
     uint64_t bytes = array_bytes(target->array);
-    int error = VARVE_OK;
 
     if (!order.is_asynchronous && direction == VARVE_COPY_HOST_TO_DEVICE) {
         return transfer_bytes(target->memory, to, (void *)(uintptr_t)from, bytes, false, order.stream, message);
@@ -84,6 +83,7 @@ static int copy_plainly(struct varve_device *device, enum varve_copy_direction d
     if (to == from && direction == VARVE_COPY_WITHIN) {
         return VARVE_OK;
     }
+    int error = VARVE_OK;
     if (direction == VARVE_COPY_PEER_TO_DEVICE) {
         error = memory_wait(source->memory, 0, message); /* `stream` is the other device's */
     }
@@ -112,15 +112,15 @@ static int copy_within(struct gpu *gpu, const struct array_in *target, const str
                        const struct varve_array *expanded, struct copy_order order, struct varve_message *message)
 {
     const struct varve_array *to = target->array;
-    struct memory_piece piece;
-    struct varve_array block;
-    int error;
 
     if (!elements_overlap(to, expanded) ||
         (elements_are_same(to, expanded) && varve_dtype_bytes(to->dtype) == varve_dtype_bytes(expanded->dtype))) {
         return gpu_copy(gpu, to, expanded, order.stream, message);
     }
-    error = memory_array(target->memory, source->array, source->array->dtype, order.stream, &block, &piece, message);
+    struct memory_piece piece;
+    struct varve_array block;
+    int error =
+        memory_array(target->memory, source->array, source->array->dtype, order.stream, &block, &piece, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -136,13 +136,13 @@ static int copy_to_device(struct gpu *gpu, const struct array_in *target, const 
 {
     struct varve_array packed = *source->array, block;
     struct memory_piece piece;
-    void *memory = NULL;
     int error =
         memory_array(target->memory, source->array, source->array->dtype, order.stream, &block, &piece, message);
 
     if (error != VARVE_OK) {
         return error;
     }
+    void *memory = NULL;
     if (!varve_geometry_is_contiguous(&packed.geometry)) {
         error = elements_set_aside(source->array, packed.dtype, &packed, message);
         memory = error == VARVE_OK ? packed.data : NULL;
@@ -160,16 +160,16 @@ static int copy_from_device(struct gpu *gpu, const struct array_in *target, cons
                             const struct varve_array *expanded, struct copy_order order, struct varve_message *message)
 {
     const struct varve_array *to = target->array;
-    struct varve_array block, packed;
+    struct varve_array block;
     struct memory_piece piece;
-    void *memory = NULL;
     int error = memory_array(source->memory, to, to->dtype, order.stream, &block, &piece, message);
 
     if (error != VARVE_OK) {
         return error;
     }
     error = gpu_copy(gpu, &block, expanded, order.stream, message);
-    packed = *to;
+    struct varve_array packed = *to;
+    void *memory = NULL;
     if (error == VARVE_OK && !varve_geometry_is_contiguous(&to->geometry)) {
         packed = block;
         packed.data = memory = malloc(array_bytes(&block));
@@ -192,7 +192,6 @@ static int copy_by_kernel(const struct array_in *target, const struct array_in *
 {
     struct varve_memory *memory = target->memory->is_addressable ? source->memory : target->memory;
     struct gpu *gpu = memory_gpu(memory);
-    int error;
 
     if (gpu == NULL || (!source->memory->is_addressable && !memory_is_beside(source->memory, memory))) {
         return VARVE_ERROR_UNSUPPORTED;
@@ -200,8 +199,8 @@ static int copy_by_kernel(const struct array_in *target, const struct array_in *
     if (target->memory->is_addressable) {
         return copy_from_device(gpu, target, source, expanded, order, message);
     }
-    error = source->memory->is_addressable ? copy_to_device(gpu, target, source, order, message)
-                                           : copy_within(gpu, target, source, expanded, order, message);
+    int error = source->memory->is_addressable ? copy_to_device(gpu, target, source, order, message)
+                                               : copy_within(gpu, target, source, expanded, order, message);
     return error == VARVE_OK ? order_wait(memory, order, message) : error;
 }
 
@@ -288,19 +287,17 @@ int copy_elements(struct varve_memory *target_memory, const struct varve_array *
                   struct varve_message *message)
 {
     const struct array_in to = {target_memory, target}, from = {source_memory, source};
-    enum varve_copy_direction direction;
-    struct varve_array expanded;
-    struct varve_device *device;
-    int error;
 
     if (target_memory->is_addressable && source_memory->is_addressable) {
         return varve_array_copy(target, source, message);
     }
-    error = elements_copy_check(target, source, &expanded, message);
+    struct varve_array expanded;
+    int error = elements_copy_check(target, source, &expanded, message);
     if (error != VARVE_OK || array_bytes(target) == 0) {
         return error;
     }
-    device = copier_of(target_memory, source_memory, &direction);
+    enum varve_copy_direction direction;
+    struct varve_device *device = copier_of(target_memory, source_memory, &direction);
     if (device != NULL && is_plain_copy(target, &expanded) &&
         (direction != VARVE_COPY_WITHIN || is_apart(target, &expanded))) {
         error = copy_plainly(device, direction, &to, &from, order, message);
@@ -349,11 +346,11 @@ static int device_fill(struct varve_memory *memory, const struct varve_array *ar
     bool is_contiguous = varve_geometry_is_contiguous(&array->geometry);
     bool is_aligned = array_addr(array) % bytes == 0; /* what is not, a device does not fill */
     uint64_t pattern = 0;
-    int error = VARVE_ERROR_UNSUPPORTED;
 
     for (size_t i = bytes; i-- > 0;) {
         pattern = pattern << 8 | ((const unsigned char *)one->data)[i];
     }
+    int error = VARVE_ERROR_UNSUPPORTED;
     if (gpu != NULL && (!is_contiguous || pattern >> 32 != 0)) {
         error = gpu_fill(gpu, array, pattern, order.stream, message);
     } else if (device->ops->fill != NULL && is_contiguous && is_aligned) {
@@ -372,12 +369,11 @@ int fill_elements(struct varve_memory *memory, const struct varve_array *array, 
 {
     uint64_t bits = 0;
     const struct varve_array one = {.data = &bits, .dtype = array->dtype};
-    int error;
 
     if (memory->is_addressable) {
         return varve_array_fill(array, value, message);
     }
-    error = elements_check_target(array, message);
+    int error = elements_check_target(array, message);
     VARVE_THEN(error, varve_array_fill(&one, value, message));
     return error == VARVE_OK ? device_fill(memory, array, &one, order, message) : error;
 }

@@ -36,15 +36,12 @@ static int check_options(const struct varve_storage_options *options, enum varve
 int varve_storage_empty(const struct varve_storage_options *options, enum varve_dtype dtype, unsigned ndim,
                         const int64_t *shape, struct varve_storage **storage_out, struct varve_message *message)
 {
-    struct varve_storage *storage;
-    int error;
-
     options = options != NULL ? options : &defaults;
-    error = check_options(options, dtype, message);
+    int error = check_options(options, dtype, message);
     if (error != VARVE_OK) {
         return error;
     }
-    storage = object_new();
+    struct varve_storage *storage = object_new();
     if (storage == NULL) {
         return refuse_object(message);
     }
@@ -102,14 +99,13 @@ int varve_storage_wrap(const struct varve_foreign *foreign, enum varve_dtype dty
                        const struct varve_geometry *geometry, const char *name, struct varve_storage **storage_out,
                        struct varve_message *message)
 {
-    struct varve_storage *storage;
     int error = check_options(&defaults, dtype, message);
 
     VARVE_THEN(error, varve_geometry_check(geometry, foreign->bytes / varve_dtype_bytes(dtype), message));
     if (error != VARVE_OK) {
         return error;
     }
-    storage = object_new();
+    struct varve_storage *storage = object_new();
     if (storage == NULL) {
         return refuse_object(message);
     }
@@ -209,13 +205,12 @@ int varve_storage_resize(struct varve_storage *storage, unsigned ndim, const int
                          struct varve_message *message)
 {
     struct varve_geometry geometry;
-    uint64_t bytes;
     int error = varve_geometry_contiguous(ndim, shape, &geometry, message);
 
     if (error != VARVE_OK) {
         return error;
     }
-    bytes = (uint64_t)varve_geometry_count(&geometry) * varve_dtype_bytes(storage->array.dtype);
+    uint64_t bytes = (uint64_t)varve_geometry_count(&geometry) * varve_dtype_bytes(storage->array.dtype);
     error = check_resize(storage, bytes, message);
     if (error == VARVE_OK && bytes > storage->bytes) {
         error = exchange(storage, bytes, message);

@@ -29,12 +29,10 @@ static void emit(enum varve_kind kind, enum varve_cause cause, const struct varv
 
 void emit_storage(enum varve_kind kind, struct varve_storage *storage, uint64_t arg)
 {
-    uint32_t callsite;
-
     if (!is_wanted()) {
         return;
     }
-    callsite = varve_callsite_here();
+    uint32_t callsite = varve_callsite_here();
     if (kind == VARVE_KIND_STORAGE_CREATE) {
         arg = storage->piece.allocation.id << DTYPE_BITS | (uint64_t)storage->array.dtype;
     } else if (kind == VARVE_KIND_VIEW) {

@@ -92,12 +92,11 @@ static int kept_send(struct varve_storage_plan *plan, struct varve_message *mess
 {
     uint64_t bytes = gpu_index_bytes(plan->plan);
     void *host = malloc(bytes + 1);
-    int error;
 
     if (host == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRIu64 " bytes of indices", bytes);
     }
-    error = gpu_index_write(plan->plan, host, &plan->positions, message);
+    int error = gpu_index_write(plan->plan, host, &plan->positions, message);
     VARVE_THEN(error, memory_allocate(plan->memory, bytes, 0, 0, &plan->kept, message));
     if (error == VARVE_OK && bytes > 0) {
         error = transfer_bytes(plan->memory, (uint64_t)(uintptr_t)plan->kept.data, host, bytes, false, 0, message);
@@ -118,7 +117,6 @@ int varve_storage_plan_open(struct varve_memory *memory, const struct varve_inde
                             struct varve_storage_plan **plan_out, struct varve_message *message)
 {
     struct varve_storage_plan *opened = calloc(1, sizeof(*opened));
-    int error = VARVE_OK;
 
     if (opened == NULL) {
         varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a plan");
@@ -126,6 +124,7 @@ int varve_storage_plan_open(struct varve_memory *memory, const struct varve_inde
     }
     opened->plan = plan;
     opened->memory = memory;
+    int error = VARVE_OK;
     if (!memory->is_addressable) {
         opened->gpu = memory_gpu(memory);
         error = opened->gpu == NULL ? varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
@@ -230,12 +229,13 @@ static int host_of(const struct varve_storage *storage, struct varve_storage **h
 static int gather_elsewhere(struct varve_storage *storage, const struct varve_index *indices, unsigned count,
                             struct varve_storage **storage_out, struct varve_message *message)
 {
-    struct varve_storage *host, *picked;
+    struct varve_storage *host;
     int error = host_of(storage, &host, message);
 
     if (error != VARVE_OK) {
         return error;
     }
+    struct varve_storage *picked;
     error = varve_storage_index(host, indices, count, &picked, message);
     if (error == VARVE_OK) {
         error = varve_storage_to(picked, storage->memory, storage->array.dtype, storage_out, message);
@@ -325,13 +325,13 @@ static int set_here(struct varve_storage *storage, const struct varve_index *ind
 {
     const struct varve_storage *source = value->source;
     struct value moved = *value;
-    struct varve_storage *brought;
-    int error;
 
     if (source == NULL || memory_is_beside(source->memory, storage->memory)) {
         return set_by_plan(storage, indices, count, value, message);
     }
-    error = varve_storage_clone(source, &(struct varve_storage_options){.memory = storage->memory}, &brought, message);
+    struct varve_storage *brought;
+    int error =
+        varve_storage_clone(source, &(struct varve_storage_options){.memory = storage->memory}, &brought, message);
     if (error == VARVE_OK) {
         moved.source = brought;
         error = set_by_plan(storage, indices, count, &moved, message);

@@ -61,13 +61,13 @@ struct varve_alloc *varve_memory_alloc(const struct varve_memory *memory)
 
 struct gpu *memory_gpu(struct varve_memory *memory)
 {
-    struct gpu *gpu = __atomic_load_n(&memory->gpu, __ATOMIC_ACQUIRE), *opened;
-    int error;
+    struct gpu *gpu = __atomic_load_n(&memory->gpu, __ATOMIC_ACQUIRE);
 
     if (gpu != NULL || memory->device == NULL || __atomic_load_n(&memory->has_no_gpu, __ATOMIC_RELAXED)) {
         return gpu;
     }
-    error = gpu_open(memory->device, &opened, NULL);
+    struct gpu *opened;
+    int error = gpu_open(memory->device, &opened, NULL);
     if (error != VARVE_OK) {
         __atomic_store_n(&memory->has_no_gpu, error == VARVE_ERROR_UNSUPPORTED, __ATOMIC_RELAXED);
         return NULL;
@@ -142,9 +142,9 @@ int memory_allocate(struct varve_memory *memory, uint64_t bytes, uint64_t alignm
                     struct memory_piece *piece_out, struct varve_message *message)
 {
     struct memory_piece piece = {.alignment = alignment, .stream = stream};
-    int error = VARVE_OK;
 
     alignment = alignment != 0 ? alignment : memory->alignment;
+    int error = VARVE_OK;
     if (bytes > 0) {
         error = memory->alloc == NULL
                     ? allocate_plain(bytes, alignment < sizeof(void *) ? sizeof(void *) : alignment, &piece, message)

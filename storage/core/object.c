@@ -37,8 +37,6 @@ static void spare_add(struct varve_storage *storage)
 
 static struct varve_storage *spare_take(void)
 {
-    struct varve_storage *storage;
-
     if (objects.first == NULL) {
         struct varve_storage *chunk = calloc(CHUNK, sizeof(*chunk));
 
@@ -48,7 +46,7 @@ static struct varve_storage *spare_take(void)
             __atomic_store_n(&objects.newest, &chunk[i], __ATOMIC_RELEASE);
         }
     }
-    storage = objects.first;
+    struct varve_storage *storage = objects.first;
     if (storage != NULL) {
         objects.first = storage->next_spare;
         objects.last = objects.first != NULL ? objects.last : NULL;
@@ -58,10 +56,8 @@ static struct varve_storage *spare_take(void)
 
 struct varve_storage *object_new(void)
 {
-    struct varve_storage *storage;
-
     pthread_mutex_lock(&objects.lock);
-    storage = spare_take();
+    struct varve_storage *storage = spare_take();
     if (storage != NULL) {
         storage->id = ++objects.ids;
     }
@@ -100,10 +96,8 @@ const struct varve_storage *object_newest(void)
 
 uint64_t object_last_id(void)
 {
-    uint64_t id;
-
     pthread_mutex_lock(&objects.lock);
-    id = objects.ids;
+    uint64_t id = objects.ids;
     pthread_mutex_unlock(&objects.lock);
     return id;
 }
@@ -220,12 +214,10 @@ static void dispose(struct varve_storage *storage)
 
 int varve_storage_release(struct varve_storage *storage, struct varve_message *message)
 {
-    uint32_t count;
-
     if (storage == NULL) {
         return VARVE_OK;
     }
-    count = __atomic_load_n(&storage->strong, __ATOMIC_RELAXED);
+    uint32_t count = __atomic_load_n(&storage->strong, __ATOMIC_RELAXED);
     do {
         if (count == 0) {
             return varve_message_set(message, VARVE_ERROR_INVALID, "storage %" PRIu64 " has been released already",
@@ -361,7 +353,6 @@ static int corrupt(const struct varve_storage *storage, const char *what, struct
 int varve_storage_check(const struct varve_storage *storage, struct varve_message *message)
 {
     const struct varve_storage *base = storage->base;
-    struct varve_allocation_info info;
     int64_t first, end;
 
     varve_geometry_range(&storage->array.geometry, &first, &end);
@@ -377,6 +368,7 @@ int varve_storage_check(const struct varve_storage *storage, struct varve_messag
     if (base != NULL && (base->array.data != storage->array.data || base->bytes != storage->bytes)) {
         return corrupt(storage, "is a view of other bytes than its base", message);
     }
+    struct varve_allocation_info info;
     if (storage->piece.allocation.block != NULL &&
         (varve_alloc_describe(storage->memory->alloc, storage->piece.allocation, &info) != VARVE_OK ||
          info.block.bytes < storage->bytes)) {

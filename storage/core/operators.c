@@ -92,12 +92,11 @@ static int run_on_device(const struct call *call, struct varve_message *message)
 {
     struct varve_memory *memory = call->storages[0]->memory;
     int error = operation_check(&call->operation, message);
-    struct gpu *gpu;
 
     if (error != VARVE_OK || varve_geometry_count(&call->operation.out.geometry) == 0) {
         return error;
     }
-    gpu = memory_gpu(memory);
+    struct gpu *gpu = memory_gpu(memory);
     return gpu != NULL && gpu_operation_fits(&call->operation)
                ? gpu_operation(gpu, memory->alloc, &call->operation, call->stream, message)
                : run_by_host(call, message);

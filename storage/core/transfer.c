@@ -87,12 +87,12 @@ static struct staging *staging_open(struct varve_device *device)
 /* The memory's, made at the first need; NULL: there is no pinned memory for it. */
 static struct staging *staging_of(struct varve_memory *memory)
 {
-    struct staging *staging = __atomic_load_n(&memory->staging, __ATOMIC_ACQUIRE), *opened;
+    struct staging *staging = __atomic_load_n(&memory->staging, __ATOMIC_ACQUIRE);
 
     if (staging != NULL) {
         return staging;
     }
-    opened = staging_open(memory->device);
+    struct staging *opened = staging_open(memory->device);
     if (opened != NULL &&
         !__atomic_compare_exchange_n(&memory->staging, &staging, opened, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
         staging_close(opened); /* another thread came first */
@@ -137,9 +137,9 @@ static int piece_copy(const struct transfer *transfer, uint64_t number)
 static int send(const struct transfer *transfer)
 {
     struct staging *staging = transfer->staging;
-    int error = VARVE_OK;
 
     pthread_mutex_lock(&staging->mutex);
+    int error = VARVE_OK;
     for (uint64_t i = 0; error == VARVE_OK && i * PIECE_BYTES < transfer->bytes; i++) {
         struct piece *piece = &staging->pieces[i % PIECES];
 
@@ -160,16 +160,15 @@ int transfer_bytes(struct varve_memory *memory, uint64_t device_addr, void *host
 {
     struct varve_device *device = memory->device;
     uint64_t host_addr = (uint64_t)(uintptr_t)host;
-    struct staging *staging;
-    int error;
 
     if (device->ops->copy == NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "device '%s' can't copy", device->ops->name);
     }
-    staging = !is_fetch && bytes >= STAGED_MIN ? staging_of(memory) : NULL;
-    error = staging != NULL ? send(&(struct transfer){staging, device_addr, bytes, stream, host})
-            : is_fetch ? device->ops->copy(device, host_addr, device_addr, bytes, VARVE_COPY_DEVICE_TO_HOST, stream)
-                       : device->ops->copy(device, device_addr, host_addr, bytes, VARVE_COPY_HOST_TO_DEVICE, stream);
+    struct staging *staging = !is_fetch && bytes >= STAGED_MIN ? staging_of(memory) : NULL;
+    int error = staging != NULL ? send(&(struct transfer){staging, device_addr, bytes, stream, host})
+                : is_fetch
+                    ? device->ops->copy(device, host_addr, device_addr, bytes, VARVE_COPY_DEVICE_TO_HOST, stream)
+                    : device->ops->copy(device, device_addr, host_addr, bytes, VARVE_COPY_HOST_TO_DEVICE, stream);
     VARVE_THEN(error, device->ops->stream_synchronize(device, stream));
     return error == VARVE_OK ? VARVE_OK : gpu_device_error(device, error, "the device failed to copy", message);
 }

@@ -223,14 +223,14 @@ static int transpose(struct order *order, struct elements_loop *loop, unsigned r
 
 static int move(struct order *order, struct elements_loop *loop, unsigned bytes)
 {
-    unsigned unit = gpu_widen(loop, loop->operands, bytes, 0), row_axis;
+    unsigned unit = gpu_widen(loop, loop->operands, bytes, 0);
 
     if (unit == 0) {
         return varve_message_set(order->message, VARVE_ERROR_UNSUPPORTED,
                                  "elements at addresses that are no multiples of their size, in %u axes",
                                  VARVE_DIMS_MAX);
     }
-    row_axis = axis_of_source(loop, unit);
+    unsigned row_axis = axis_of_source(loop, unit);
     if (row_axis + 1 < loop->ndim && elements_loop_count(loop) < WALK_COUNT_MAX * TILE_AXIS_MIN) {
         return transpose(order, loop, row_axis, unit);
     }

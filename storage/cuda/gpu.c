@@ -78,9 +78,6 @@ void gpu_close(struct gpu *gpu)
 
 int gpu_open(struct varve_device *device, struct gpu **gpu_out, struct varve_message *message)
 {
-    struct gpu *gpu;
-    int error;
-
     if (device->ops->program_load == NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "device '%s' runs no programs", device->ops->name);
     }
@@ -88,13 +85,13 @@ int gpu_open(struct varve_device *device, struct gpu **gpu_out, struct varve_mes
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "this build has no kernels for GPUs: nvcc was missing");
     }
-    gpu = calloc(1, sizeof(*gpu));
+    struct gpu *gpu = calloc(1, sizeof(*gpu));
     if (gpu == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a device's kernels");
     }
     gpu->device = device;
     pthread_mutex_init(&gpu->mutex, NULL);
-    error = program_load(gpu, GPU_PROGRAM_COPY); /* does any of it run on this GPU? */
+    int error = program_load(gpu, GPU_PROGRAM_COPY); /* does any of it run on this GPU? */
     if (error != VARVE_OK) {
         gpu_device_error(gpu->device, error, "kernels", message);
         gpu_close(gpu);
@@ -106,15 +103,13 @@ int gpu_open(struct varve_device *device, struct gpu **gpu_out, struct varve_mes
 
 void *gpu_library(struct gpu *gpu, void *(*open)(struct varve_device *device), void (*close)(void *library))
 {
-    void *library;
-
     pthread_mutex_lock(&gpu->mutex);
     if (!gpu->is_library_known) {
         gpu->library = open(gpu->device);
         gpu->library_close = close;
         gpu->is_library_known = true;
     }
-    library = gpu->library;
+    void *library = gpu->library;
     pthread_mutex_unlock(&gpu->mutex);
     return library;
 }

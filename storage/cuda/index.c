@@ -250,13 +250,14 @@ static void sides_make(const struct index_plan *inner, struct varve_geometry *in
 {
     const struct index_positions *positions = &inner->positions;
     struct varve_geometry order;
-    unsigned at = inner->advanced_at, from = 0;
+    unsigned at = inner->advanced_at;
 
     (void)varve_geometry_contiguous(positions->ndim, positions->shape, &order, NULL);
     *indexed = inner->plan.result;
     *list = inner->plan.result;
     indexed->offset = 0;
     list->offset = 0;
+    unsigned from = 0;
     for (unsigned i = 0; i < inner->plan.result.ndim; i++) {
         bool is_listed = i >= at && i < at + positions->ndim;
 
@@ -268,20 +269,20 @@ static void sides_make(const struct index_plan *inner, struct varve_geometry *in
 static int list_run(struct order *order, const struct index_plan *inner, const struct gpu_kept *kept,
                     const struct varve_array *packed, void *indexed_data, int64_t indexed_offset)
 {
-    const struct varve_array *arrays[3];
     struct varve_array own = *packed, other = {.data = indexed_data}, list = {.data = (void *)(uintptr_t)kept->addr};
-    unsigned bytes = (unsigned)varve_dtype_bytes(inner->plan.dtype), unit;
-    struct elements_loop loop;
+    unsigned bytes = (unsigned)varve_dtype_bytes(inner->plan.dtype);
 
     list.dtype = inner->positions.is_wide ? VARVE_DTYPE_I64 : VARVE_DTYPE_I32;
     sides_make(inner, &other.geometry, &list.geometry);
     other.geometry.offset = indexed_offset;
     other.dtype = inner->plan.dtype;
+    const struct varve_array *arrays[3];
     arrays[0] = inner->is_number ? &other : &own;
     arrays[1] = &other;
     arrays[2] = &list;
+    struct elements_loop loop;
     elements_loop_init(&loop, 3, arrays);
-    unit = inner->is_number ? bytes : gpu_widen(&loop, 2, bytes, kept->positions);
+    unsigned unit = inner->is_number ? bytes : gpu_widen(&loop, 2, bytes, kept->positions);
     if (unit == 0 || (uint64_t)(uintptr_t)loop.data[1] % unit != 0) {
         return varve_message_set(order->message, VARVE_ERROR_UNSUPPORTED, "elements of %u bytes to be indexed at %p",
                                  bytes, (void *)loop.data[1]);

@@ -35,16 +35,16 @@ static int visit_whole(const struct elements_loop *loop, walk_visit *visit, void
 /* `axis` and those behind it, in parts of its sizes; those before it have size 1 by now. */
 static int visit_parts(struct elements_loop loop, unsigned axis, walk_visit *visit, void *context)
 {
-    int64_t size = loop.shape[axis], behind = 1, part;
-    int error = 0;
+    int64_t size = loop.shape[axis], behind = 1;
 
     for (unsigned i = axis + 1; i < loop.ndim; i++) {
         behind *= loop.shape[i];
     }
-    part = behind < (int64_t)WALK_COUNT_MAX ? ((int64_t)WALK_COUNT_MAX - 1) / behind : 0;
+    int64_t part = behind < (int64_t)WALK_COUNT_MAX ? ((int64_t)WALK_COUNT_MAX - 1) / behind : 0;
     if (part >= size) {
         return visit_whole(&loop, visit, context);
     }
+    int error = 0;
     for (int64_t begin = 0; begin < size && error >= 0; begin += part > 0 ? part : 1) {
         struct elements_loop some = loop;
 

@@ -9,12 +9,11 @@
 int elements_check_source(const struct varve_array *source, struct varve_message *message)
 {
     const struct varve_geometry *geometry = &source->geometry;
-    int error;
 
     if (varve_dtype_bytes(source->dtype) == 0) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%d is no type of elements", (int)source->dtype);
     }
-    error = varve_shape_check(geometry->ndim, geometry->shape, message);
+    int error = varve_shape_check(geometry->ndim, geometry->shape, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -48,14 +47,13 @@ int elements_check_target(const struct varve_array *target, struct varve_message
 {
     const struct varve_geometry *geometry = &target->geometry;
     int error = elements_check_source(target, message);
-    unsigned axes[VARVE_DIMS_MAX];
-    unsigned count;
-    int64_t reach = 0;
 
     if (error != 0 || varve_geometry_count(geometry) == 0) {
         return error;
     }
-    count = axes_by_stride(geometry, axes);
+    unsigned axes[VARVE_DIMS_MAX];
+    unsigned count = axes_by_stride(geometry, axes);
+    int64_t reach = 0;
     for (unsigned i = 0; i < count; i++) {
         int64_t stride = labs(geometry->strides[axes[i]]);
 
@@ -81,9 +79,10 @@ static void range_of(const struct varve_array *array, uintptr_t *first_out, uint
 
 bool elements_overlap(const struct varve_array *array, const struct varve_array *other)
 {
-    uintptr_t first, end, other_first, other_end;
+    uintptr_t first, end;
 
     range_of(array, &first, &end);
+    uintptr_t other_first, other_end;
     range_of(other, &other_first, &other_end);
     return first < other_end && other_first < end && first < end && other_first < other_end;
 }

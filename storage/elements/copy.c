@@ -201,10 +201,9 @@ void elements_copy(const struct varve_array *target, const struct varve_array *s
     struct copy copy = {.target_bytes = varve_dtype_bytes(target->dtype),
                         .source_bytes = varve_dtype_bytes(source->dtype)};
     struct elements_loop loop;
-    unsigned inner;
 
     elements_loop_init(&loop, 2, (const struct varve_array *const[]){target, source});
-    inner = loop_choose(&loop);
+    unsigned inner = loop_choose(&loop);
     if (target->dtype == source->dtype) {
         elements_loop_walk(&loop, inner, inner == 1 ? inner_move : inner_move_plane, &copy);
     } else {

@@ -160,13 +160,13 @@ void elements_loop_walk(const struct elements_loop *loop, unsigned inner_ndim, e
 {
     unsigned outer = loop->ndim > inner_ndim ? loop->ndim - inner_ndim : 0;
     int64_t index[VARVE_DIMS_MAX] = {0};
-    char *data[ELEMENTS_OPERANDS_MAX];
 
     for (unsigned axis = 0; axis < loop->ndim; axis++) {
         if (loop->shape[axis] == 0) {
             return;
         }
     }
+    char *data[ELEMENTS_OPERANDS_MAX];
     for (unsigned i = 0; i < loop->operands; i++) {
         data[i] = loop->data[i];
     }

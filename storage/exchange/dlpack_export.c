@@ -101,14 +101,12 @@ static int order_on_device(const struct varve_storage *storage, int64_t stream, 
 static int wait_for_elements(const struct varve_storage *storage, struct varve_message *message)
 {
     struct varve_alloc *alloc = varve_memory_alloc(varve_storage_memory(storage));
-    struct varve_device *device;
-    int error;
 
     if (alloc == NULL) {
         return VARVE_OK;
     }
-    device = varve_alloc_get_device(alloc);
-    error = device->ops->stream_synchronize(device, producer_stream(storage, alloc));
+    struct varve_device *device = varve_alloc_get_device(alloc);
+    int error = device->ops->stream_synchronize(device, producer_stream(storage, alloc));
     return error == VARVE_OK ? VARVE_OK : device_error(device, error, message);
 }
 
@@ -132,13 +130,13 @@ static int order(const struct varve_storage *storage, int64_t stream, struct var
 static int share(struct varve_storage *storage, int64_t stream, bool copies, struct varve_storage **shared_out,
                  struct varve_message *message)
 {
-    struct varve_array array;
     int error;
 
     if (copies) {
         error = wait_for_elements(storage, message);
         return error == VARVE_OK ? varve_storage_clone(storage, NULL, shared_out, message) : error;
     }
+    struct varve_array array;
     varve_storage_get_array(storage, &array);
     error = order(storage, stream, message);
     return error == VARVE_OK ? varve_storage_view(storage, &array.geometry, shared_out, message) : error;
@@ -149,14 +147,12 @@ static int export(struct varve_storage *storage, int64_t stream, bool copies, st
                   struct varve_dlpack_tensor *tensor_out, struct varve_message *message)
 {
     struct varve_dlpack_device device;
-    struct exported *exported;
-    struct varve_array array;
     int error = dlpack_device(varve_storage_memory(storage), &device, message);
 
     if (error != VARVE_OK) {
         return error;
     }
-    exported = calloc(1, sizeof(*exported));
+    struct exported *exported = calloc(1, sizeof(*exported));
     if (exported == NULL) {
         varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a tensor's description");
         return VARVE_ERROR_NO_MEMORY;
@@ -166,6 +162,7 @@ static int export(struct varve_storage *storage, int64_t stream, bool copies, st
         free(exported);
         return error;
     }
+    struct varve_array array;
     varve_storage_get_array(exported->shared, &array);
     memcpy(exported->shape, array.geometry.shape, array.geometry.ndim * sizeof(exported->shape[0]));
     memcpy(exported->strides, array.geometry.strides, array.geometry.ndim * sizeof(exported->strides[0]));
@@ -206,15 +203,13 @@ int varve_storage_to_dlpack(struct varve_storage *storage, int64_t stream, bool 
 int varve_storage_to_dlpack_unversioned(struct varve_storage *storage, int64_t stream, bool copies,
                                         struct varve_dlpack_managed **tensor_out, struct varve_message *message)
 {
-    struct varve_dlpack_tensor tensor;
-    struct exported *exported;
-    int error;
-
     if (varve_storage_is_read_only(storage) && !copies) {
         return varve_message_set(message, VARVE_ERROR_PERMISSION,
                                  "the storage may only be read, and a tensor of before DLPack 1.0 can't say so");
     }
-    error = export(storage, stream, copies, &exported, &tensor, message);
+    struct varve_dlpack_tensor tensor;
+    struct exported *exported;
+    int error = export(storage, stream, copies, &exported, &tensor, message);
     if (error != VARVE_OK) {
         return error;
     }

@@ -40,7 +40,6 @@ static int read_geometry(const struct varve_dlpack_tensor *tensor, struct varve_
                          struct varve_message *message)
 {
     int64_t none = 0;
-    int error;
 
     if (tensor->ndim < 0 || tensor->ndim > VARVE_DIMS_MAX) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%" PRId32 " dimensions; 0 to %d are possible",
@@ -49,7 +48,7 @@ static int read_geometry(const struct varve_dlpack_tensor *tensor, struct varve_
     if (tensor->ndim > 0 && tensor->shape == NULL) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "a tensor without a shape");
     }
-    error =
+    int error =
         varve_geometry_contiguous((unsigned)tensor->ndim, tensor->ndim > 0 ? tensor->shape : &none, geometry, message);
     if (error != VARVE_OK || tensor->strides == NULL || varve_geometry_count(geometry) == 0) {
         return error;
@@ -62,7 +61,7 @@ static int read_foreign(const struct varve_dlpack_tensor *tensor, enum varve_dty
                         struct varve_geometry *geometry, struct varve_foreign *foreign, struct varve_message *message)
 {
     size_t element = varve_dtype_bytes(dtype);
-    uint64_t addr = (uint64_t)(uintptr_t)tensor->data, first_byte;
+    uint64_t addr = (uint64_t)(uintptr_t)tensor->data;
     int64_t first, end;
 
     varve_geometry_range(geometry, &first, &end);
@@ -78,6 +77,7 @@ static int read_foreign(const struct varve_dlpack_tensor *tensor, enum varve_dty
         return varve_message_set(message, VARVE_ERROR_INVALID, "a tensor of elements at address 0");
     }
     foreign->bytes = (uint64_t)(end - first) * element;
+    uint64_t first_byte;
     if (__builtin_add_overflow(addr, tensor->byte_offset, &addr) ||
         __builtin_sub_overflow(addr, (uint64_t)-first * element, &first_byte) ||
         first_byte + foreign->bytes < first_byte) {
@@ -93,7 +93,6 @@ static int find_memory(struct varve_dlpack_device device, struct varve_memory *m
                        struct varve_message *message)
 {
     struct varve_dlpack_device own = {0, 0};
-    int error = VARVE_OK;
 
     if (device.type == VARVE_DLPACK_CPU || device.type == VARVE_DLPACK_CUDA_HOST ||
         device.type == VARVE_DLPACK_CUDA_MANAGED) {
@@ -106,6 +105,7 @@ static int find_memory(struct varve_dlpack_device device, struct varve_memory *m
                                  "), of which there is no memory here",
                                  device.type, device.id);
     }
+    int error = VARVE_OK;
     if (memory != NULL) {
         error = dlpack_device(memory, &own, message);
     }
@@ -128,7 +128,6 @@ static int find_memory(struct varve_dlpack_device device, struct varve_memory *m
 static int wrap(const struct varve_dlpack_tensor *tensor, struct varve_memory *memory, struct varve_foreign *foreign,
                 const char *name, struct varve_storage **storage_out, struct varve_message *message)
 {
-    struct varve_geometry geometry;
     enum varve_dtype dtype = VARVE_DTYPE_LIMIT;
     int error = find_memory(tensor->device, memory, &foreign->memory, message);
 
@@ -136,6 +135,7 @@ static int wrap(const struct varve_dlpack_tensor *tensor, struct varve_memory *m
     if (error != VARVE_OK) {
         return error;
     }
+    struct varve_geometry geometry;
     error = read_geometry(tensor, &geometry, message);
     if (error != VARVE_OK) {
         return error;

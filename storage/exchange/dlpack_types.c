@@ -58,13 +58,11 @@ int dlpack_dtype_find(struct varve_dlpack_dtype dlpack, enum varve_dtype *dtype_
 int dlpack_device(const struct varve_memory *memory, struct varve_dlpack_device *device_out,
                   struct varve_message *message)
 {
-    const struct varve_device *device;
-
     if (varve_memory_is_addressable(memory)) {
         *device_out = (struct varve_dlpack_device){VARVE_DLPACK_CPU, 0};
         return VARVE_OK;
     }
-    device = varve_alloc_get_device(varve_memory_alloc(memory));
+    const struct varve_device *device = varve_alloc_get_device(varve_memory_alloc(memory));
     if (strcmp(device->ops->name, "cuda") != 0) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "DLPack knows no memory of the device '%s'",
                                  device->ops->name);

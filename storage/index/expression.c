@@ -24,15 +24,14 @@ static bool is_integer(const struct varve_index *index)
 static int64_t integer_of(const struct varve_index *index)
 {
     const struct varve_array *array = &index->array;
-    const char *at;
-    int64_t whole = 0;
-    int32_t word = 0;
-    int16_t half = 0;
 
     if (index->kind == VARVE_INDEX_INTEGER) {
         return index->start;
     }
-    at = (const char *)array->data + array->geometry.offset * (int64_t)varve_dtype_bytes(array->dtype);
+    const char *at = (const char *)array->data + array->geometry.offset * (int64_t)varve_dtype_bytes(array->dtype);
+    int64_t whole = 0;
+    int32_t word = 0;
+    int16_t half = 0;
     switch (array->dtype) {
     case VARVE_DTYPE_I64:
         memcpy(&whole, at, sizeof(whole));
@@ -101,10 +100,9 @@ static int entries_check(const struct varve_geometry *source, const struct varve
                          unsigned *taken_out, struct varve_message *message)
 {
     unsigned taken = 0, ellipses = 0;
-    int error;
 
     for (unsigned i = 0; i < count; i++) {
-        error = entry_check(&indices[i], message);
+        int error = entry_check(&indices[i], message);
         if (error != VARVE_OK) {
             return error;
         }
@@ -250,7 +248,7 @@ int index_expression_read(const struct varve_geometry *source, const struct varv
                           struct index_expression *expression, struct varve_message *message)
 {
     enum { NONE_YET, INSIDE, BEHIND } group = NONE_YET; /* of the advanced indices */
-    unsigned axis = 0, taken = 0, untaken;
+    unsigned taken = 0;
     int error = entries_check(source, indices, count, &taken, message);
 
     VARVE_THEN(error, masks_check(source, indices, count, taken, message));
@@ -261,7 +259,8 @@ int index_expression_read(const struct varve_geometry *source, const struct varv
     expression->has_advanced = any_advanced(indices, count);
     expression->flag_size = -1;
     expression->advanced_count = 0;
-    untaken = source->ndim - taken;
+    unsigned untaken = source->ndim - taken;
+    unsigned axis = 0;
     for (unsigned i = 0; i < count && error == VARVE_OK; i++) {
         enum varve_index_kind kind = indices[i].kind;
 

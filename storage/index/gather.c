@@ -258,10 +258,10 @@ static ALWAYS_INLINE char *word_move_runs(const struct bits_run *run, char *pack
     bool is_dense = run->stride == (int64_t)bytes && run->step == (int64_t)bytes;
 
     while (word != 0) {
-        int skipped = __builtin_ctzll(word), count;
+        int skipped = __builtin_ctzll(word);
 
         word = ~(word >> skipped);
-        count = word == 0 ? 64 : __builtin_ctzll(word);
+        int count = word == 0 ? 64 : __builtin_ctzll(word);
         indexed += skipped * run->stride;
         if (is_dense) {
             block_move(packed, indexed, (size_t)count * bytes, is_put);
@@ -327,13 +327,12 @@ static void bits_move_blocks(const struct move *move, const struct bits_run *run
     bool is_dense = move->block_bytes != 0 && (int64_t)move->block_bytes == run->stride && run->step == run->stride;
 
     for (int64_t i = 0; i < run->count; i++, indexed += 64 * run->stride) {
-        int64_t list[64], count = 0;
-
         if (is_dense && run->words[i] == UINT64_MAX) {
             block_move(packed, indexed, 64 * move->block_bytes, move->is_put);
             packed += 64 * run->step;
             continue;
         }
+        int64_t list[64], count = 0;
         for (uint64_t word = run->words[i]; word != 0; word &= word - 1) {
             list[count++] = __builtin_ctzll(word) * run->stride;
         }
@@ -405,7 +404,6 @@ static void move_plan(const struct index_plan *plan, const struct varve_geometry
 void index_move(const struct index_plan *plan, const struct varve_array *packed, void *indexed_data,
                 int64_t indexed_offset, bool is_put)
 {
-    struct move move;
     int64_t bytes = (int64_t)varve_dtype_bytes(plan->plan.dtype);
     char *indexed = (char *)indexed_data + indexed_offset * bytes;
     char *at_packed = (char *)packed->data + packed->geometry.offset * bytes;
@@ -414,6 +412,7 @@ void index_move(const struct index_plan *plan, const struct varve_array *packed,
     if (plan->plan.element_count == 0) {
         return;
     }
+    struct move move;
     move.element_bytes = (size_t)bytes;
     move.is_put = is_put;
     move_plan(plan, &packed->geometry, &move);

@@ -140,7 +140,6 @@ static int target_check(const struct varve_array *target, struct varve_message *
 static int value_expand(const struct varve_geometry *value, const struct varve_geometry *result,
                         struct varve_geometry *expanded_out, struct varve_message *message)
 {
-    char from[VARVE_SHAPE_TEXT_BYTES], to[VARVE_SHAPE_TEXT_BYTES];
     struct varve_geometry expanded = {.offset = value->offset};
     unsigned first = 0;
 
@@ -150,6 +149,7 @@ static int value_expand(const struct varve_geometry *value, const struct varve_g
     expanded.ndim = value->ndim - first;
     memcpy(expanded.shape, value->shape + first, expanded.ndim * sizeof(*expanded.shape));
     memcpy(expanded.strides, value->strides + first, expanded.ndim * sizeof(*expanded.strides));
+    char from[VARVE_SHAPE_TEXT_BYTES], to[VARVE_SHAPE_TEXT_BYTES];
     if (varve_geometry_expand(&expanded, result->ndim, result->shape, NULL) != VARVE_OK) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "shape mismatch: value array of shape %s could not be broadcast to indexing "
@@ -165,7 +165,6 @@ int varve_index_plan_set(const struct varve_array *target, const struct varve_in
                          const struct varve_array *value, struct varve_index_plan **plan_out,
                          struct varve_message *message)
 {
-    struct varve_geometry expanded;
     struct index_plan *plan;
     int error = plan_alloc(&plan, message);
 
@@ -175,6 +174,7 @@ int varve_index_plan_set(const struct varve_array *target, const struct varve_in
     error = plan_make(plan, target, indices, count, VARVE_PLAN_COPY, VARVE_PLAN_SCATTER, message);
     VARVE_THEN(error, target_check(target, message));
     VARVE_THEN(error, source_check(value, message));
+    struct varve_geometry expanded;
     VARVE_THEN(error, value_expand(&value->geometry, &plan->plan.result, &expanded, message));
     if (error == VARVE_OK) {
         int64_t values = plan->plan.element_count == 0 ? 0 : varve_geometry_count(&value->geometry);
@@ -246,12 +246,11 @@ static int indexed_check(const struct varve_index_plan *plan, const struct varve
 static int packed_check(const struct varve_array *array, enum varve_dtype dtype, const struct varve_geometry *shape,
                         struct varve_message *message)
 {
-    char from[VARVE_SHAPE_TEXT_BYTES], to[VARVE_SHAPE_TEXT_BYTES];
-
     if (array->dtype != dtype) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the plan is for values of %s, not %s",
                                  varve_dtype_name(dtype), varve_dtype_name(array->dtype));
     }
+    char from[VARVE_SHAPE_TEXT_BYTES], to[VARVE_SHAPE_TEXT_BYTES];
     if (!varve_geometry_has_shape(&array->geometry, shape->ndim, shape->shape)) {
         unsigned ndim = array->geometry.ndim < VARVE_DIMS_MAX ? array->geometry.ndim : VARVE_DIMS_MAX;
 
@@ -280,14 +279,13 @@ static struct varve_array indexed_view(const struct varve_array *indexed, const 
 static bool arrays_overlap(const struct varve_array *one, const struct varve_array *two)
 {
     int64_t first, end;
-    uintptr_t one_first, one_end, two_first, two_end;
 
     varve_geometry_range(&one->geometry, &first, &end);
-    one_first = (uintptr_t)one->data + (uintptr_t)first * varve_dtype_bytes(one->dtype);
-    one_end = (uintptr_t)one->data + (uintptr_t)end * varve_dtype_bytes(one->dtype);
+    uintptr_t one_first = (uintptr_t)one->data + (uintptr_t)first * varve_dtype_bytes(one->dtype);
+    uintptr_t one_end = (uintptr_t)one->data + (uintptr_t)end * varve_dtype_bytes(one->dtype);
     varve_geometry_range(&two->geometry, &first, &end);
-    two_first = (uintptr_t)two->data + (uintptr_t)first * varve_dtype_bytes(two->dtype);
-    two_end = (uintptr_t)two->data + (uintptr_t)end * varve_dtype_bytes(two->dtype);
+    uintptr_t two_first = (uintptr_t)two->data + (uintptr_t)first * varve_dtype_bytes(two->dtype);
+    uintptr_t two_end = (uintptr_t)two->data + (uintptr_t)end * varve_dtype_bytes(two->dtype);
     return one_first < two_end && two_first < one_end;
 }
 
@@ -310,7 +308,6 @@ static int run_gather(const struct index_runner *runner, const struct index_plan
                       const struct varve_array *target, const struct varve_array *source, struct varve_message *message)
 {
     int64_t offset = offset_in(source, &plan->plan, &plan->rest);
-    struct varve_array aside;
     int error = target_check(target, message);
 
     if (error != VARVE_OK) {
@@ -319,6 +316,7 @@ static int run_gather(const struct index_runner *runner, const struct index_plan
     if (!arrays_overlap(target, source)) {
         return runner->move(runner, plan, target, source->data, offset, message);
     }
+    struct varve_array aside;
     error = array_make(runner, &target->geometry, target->dtype, &aside, message);
     if (error != VARVE_OK) {
         return error;
@@ -381,14 +379,13 @@ static int run_view_set(const struct index_runner *runner, const struct index_pl
                         const struct varve_array *target, const struct varve_array *source,
                         struct varve_message *message)
 {
-    struct varve_array view = indexed_view(target, &plan->plan), values;
-    int error;
+    struct varve_array view = indexed_view(target, &plan->plan);
 
     if (source == NULL) {
         return runner->fill(runner, &view, plan->scalar, message);
     }
-    values = *source;
-    error = value_expand(&source->geometry, &view.geometry, &values.geometry, message);
+    struct varve_array values = *source;
+    int error = value_expand(&source->geometry, &view.geometry, &values.geometry, message);
     return error == VARVE_OK ? runner->copy(runner, &view, &values, message) : error;
 }
 
@@ -399,13 +396,12 @@ int index_plan_run(const struct index_runner *runner, const struct varve_index_p
     enum varve_plan_kind kind = plan->kind;
     bool is_get = kind == VARVE_PLAN_VIEW || kind == VARVE_PLAN_GATHER;
     const struct varve_array *values = whole->is_number ? NULL : source;
-    int error;
 
     if ((is_get || !whole->is_number) && source == NULL) {
         varve_message_set(message, VARVE_ERROR_INVALID, "the plan needs an array to read from");
         return VARVE_ERROR_INVALID;
     }
-    error = indexed_check(plan, is_get ? source : target, message);
+    int error = indexed_check(plan, is_get ? source : target, message);
     if (error == VARVE_OK && is_get) {
         error = packed_check(target, plan->dtype, &plan->result, message);
     } else if (error == VARVE_OK && values != NULL) {

@@ -112,9 +112,10 @@ static ALWAYS_INLINE bool row_list_fours_of(struct index_row *row, bool is_long,
         four_words low, negative;
 
         if (is_long) {
-            four_words pair, other;
+            four_words pair;
 
             memcpy(&pair, data + 8 * i, sizeof(pair));
+            four_words other;
             memcpy(&other, data + 8 * i + 16, sizeof(other));
             low = __builtin_shufflevector(pair, other, 0, 2, 4, 6);
             negative = (four_words)((four_integers)low < 0);
@@ -225,7 +226,6 @@ static int array_read(struct array_reading *reading, struct varve_message *messa
     const struct varve_geometry *geometry = &array->geometry;
     int64_t bytes = (int64_t)varve_dtype_bytes(array->dtype);
     const char *data = (const char *)array->data + geometry->offset * bytes;
-    int64_t at[VARVE_DIMS_MAX] = {0};
     unsigned last = geometry->ndim - 1;
 
     reading->row.data = data;
@@ -236,12 +236,12 @@ static int array_read(struct array_reading *reading, struct varve_message *messa
     }
     reading->row.step = geometry->strides[last] * bytes;
     reading->row.count = geometry->shape[last];
+    int64_t at[VARVE_DIMS_MAX] = {0};
     for (;;) {
         unsigned axis = last;
-        int error;
 
         reading->row.data = data;
-        error = row_read(reading, message);
+        int error = row_read(reading, message);
         if (error != VARVE_OK) {
             return error;
         }
@@ -391,9 +391,6 @@ static int components_refuse(const struct component *components, unsigned count,
 static int components_broadcast(const struct component *components, unsigned count, struct index_positions *positions,
                                 struct varve_message *message)
 {
-    struct varve_geometry all;
-    int error;
-
     positions->ndim = 0;
     for (unsigned i = 0; i < count; i++) {
         if (varve_shape_broadcast(positions->ndim, positions->shape, components[i].geometry.ndim,
@@ -401,7 +398,8 @@ static int components_broadcast(const struct component *components, unsigned cou
             return components_refuse(components, count, message);
         }
     }
-    error = varve_geometry_contiguous(positions->ndim, positions->shape, &all, message);
+    struct varve_geometry all;
+    int error = varve_geometry_contiguous(positions->ndim, positions->shape, &all, message);
     if (error == VARVE_OK) {
         positions->count = varve_geometry_count(&all);
     }
@@ -429,12 +427,12 @@ static int components_make(const struct index_expression *expression, struct com
                            struct varve_message *message)
 {
     unsigned count = 0;
-    int error = VARVE_OK;
 
     if (expression->flag_size >= 0) {
         components[count] = (struct component){0};
         (void)varve_geometry_contiguous(1, &expression->flag_size, &components[count++].geometry, NULL);
     }
+    int error = VARVE_OK;
     for (unsigned i = 0; i < expression->advanced_count && error == VARVE_OK; i++) {
         error = component_make(&expression->advanced[i], &components[count++], message);
     }

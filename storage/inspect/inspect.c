@@ -48,11 +48,10 @@ static __attribute__((format(printf, 2, 3))) void put(struct writer *writer, con
 {
     bool has_room = writer->used < writer->bytes;
     va_list arguments;
-    int length;
 
     va_start(arguments, format);
-    length = vsnprintf(has_room ? writer->text + writer->used : NULL, has_room ? writer->bytes - writer->used : 0,
-                       format, arguments);
+    int length = vsnprintf(has_room ? writer->text + writer->used : NULL, has_room ? writer->bytes - writer->used : 0,
+                           format, arguments);
     va_end(arguments);
     writer->used += length > 0 ? (size_t)length : 0;
 }

@@ -268,8 +268,6 @@ static int elementwise_run(enum varve_operator operation, const struct varve_arr
     enum varve_dtype dtype = out->dtype;
     enum varve_dtype computed = dtype_computed(dtype);
     struct elementwise elementwise = {.bytes = (ptrdiff_t)varve_dtype_bytes(dtype), .inputs = count};
-    struct operands operands;
-    struct elements_loop loop;
     int error = elementwise_check(operation, out, inputs, count, message);
 
     if (error != 0) {
@@ -280,7 +278,9 @@ static int elementwise_run(enum varve_operator operation, const struct varve_arr
         elementwise.read = elements_cast_find(computed, dtype);
         elementwise.write = elements_cast_find(dtype, computed);
     }
+    struct operands operands;
     error = operands_prepare(&operands, out, inputs, count, message);
+    struct elements_loop loop;
     if (error == 0) {
         elements_loop_init(&loop, count + 1,
                            (const struct varve_array *const[]){out, &operands.inputs[0], &operands.inputs[1]});

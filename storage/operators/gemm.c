@@ -32,12 +32,11 @@ static pthread_once_t blas_once = PTHREAD_ONCE_INIT;
 static void blas_open(void)
 {
     const char *name = getenv("VARVE_BLAS");
-    void *library;
 
     if (name != NULL && strcmp(name, "none") == 0) {
         return;
     }
-    library = dlopen(name != NULL && name[0] != '\0' ? name : BLAS_NAME, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(name != NULL && name[0] != '\0' ? name : BLAS_NAME, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         return;
     }

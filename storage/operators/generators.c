@@ -48,13 +48,12 @@ static int generator_run(const struct generator *generator, const struct varve_a
 {
     int64_t count = varve_geometry_count(&out->geometry);
     struct varve_array whole = *out;
-    int error;
 
     if (varve_geometry_is_contiguous(&out->geometry)) {
         generate_run(generator, elements_begin(out), out->dtype, count);
         return VARVE_OK;
     }
-    error = varve_geometry_contiguous(out->geometry.ndim, out->geometry.shape, &whole.geometry, message);
+    int error = varve_geometry_contiguous(out->geometry.ndim, out->geometry.shape, &whole.geometry, message);
     if (error != 0) {
         return error;
     }

@@ -39,7 +39,6 @@ static int input_prepare(struct product *product, unsigned number, const struct 
     struct gemm *gemm = &product->gemm;
     struct varve_array *prepared = &product->inputs[number];
     unsigned last = input->geometry.ndim - 1;
-    int error;
 
     *prepared = *input;
     if (input->dtype == gemm->dtype && is_aligned(input)) {
@@ -52,7 +51,7 @@ static int input_prepare(struct product *product, unsigned number, const struct 
             return VARVE_OK;
         }
     }
-    error = elements_set_aside(input, gemm->dtype, prepared, message);
+    int error = elements_set_aside(input, gemm->dtype, prepared, message);
     if (error == 0) {
         product->memory[number] = prepared->data;
         gemm_is_dense(&prepared->geometry, last - 1, last, &gemm->lead[number]);
@@ -66,7 +65,6 @@ static int output_prepare(struct product *product, const struct varve_array *out
     struct gemm *gemm = &product->gemm;
     unsigned last = out->geometry.ndim - 1;
     size_t bytes = (size_t)varve_geometry_count(&out->geometry) * varve_dtype_bytes(gemm->dtype);
-    int error;
 
     product->out = *out;
     if (out->dtype == gemm->dtype && is_aligned(out) && !elements_overlap(out, a) && !elements_overlap(out, b) &&
@@ -74,7 +72,7 @@ static int output_prepare(struct product *product, const struct varve_array *out
         return VARVE_OK;
     }
     product->out.dtype = gemm->dtype;
-    error = varve_geometry_contiguous(last + 1, out->geometry.shape, &product->out.geometry, message);
+    int error = varve_geometry_contiguous(last + 1, out->geometry.shape, &product->out.geometry, message);
     if (error != 0) {
         return error;
     }
@@ -105,12 +103,13 @@ static int batch_of(struct varve_array *batch, const struct varve_array *array, 
 static int product_run(struct product *product, struct varve_message *message)
 {
     const struct varve_geometry *shape = &product->out.geometry;
-    struct varve_array out, a, b;
-    struct elements_loop loop;
+    struct varve_array out, a;
     int error = batch_of(&out, &product->out, shape, message);
 
     VARVE_THEN(error, batch_of(&a, &product->inputs[0], shape, message));
+    struct varve_array b;
     VARVE_THEN(error, batch_of(&b, &product->inputs[1], shape, message));
+    struct elements_loop loop;
     if (error == 0) {
         elements_loop_init(&loop, 3, (const struct varve_array *const[]){&out, &a, &b});
         elements_loop_walk(&loop, 0, inner_gemm, &product->gemm);
@@ -122,7 +121,6 @@ static int product_of(struct product *product, const struct varve_array *out, co
                       const struct varve_array *b, struct varve_message *message)
 {
     unsigned last = out->geometry.ndim - 1;
-    int error;
 
     *product = (struct product){.gemm = {.dtype = out->dtype == VARVE_DTYPE_F64 ? VARVE_DTYPE_F64
                                                   : dtype_is_float(out->dtype)  ? VARVE_DTYPE_F32
@@ -130,7 +128,7 @@ static int product_of(struct product *product, const struct varve_array *out, co
                                          .rows = out->geometry.shape[last - 1],
                                          .columns = out->geometry.shape[last],
                                          .depth = a->geometry.shape[a->geometry.ndim - 1]}};
-    error = input_prepare(product, 0, a, message);
+    int error = input_prepare(product, 0, a, message);
     VARVE_THEN(error, input_prepare(product, 1, b, message));
     VARVE_THEN(error, output_prepare(product, out, a, b, message));
     VARVE_THEN(error, product_run(product, message));

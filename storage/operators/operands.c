@@ -71,11 +71,10 @@ static int input_prepare(struct operands *operands, unsigned number, const struc
 {
     struct varve_array *prepared = &operands->inputs[number];
     const struct varve_geometry *shape = &out->geometry;
-    int error;
 
     *prepared = *input;
     if (elements_overlap(out, input) && !elements_are_same(out, input)) {
-        error = elements_set_aside(input, input->dtype, prepared, message);
+        int error = elements_set_aside(input, input->dtype, prepared, message);
         if (error != 0) {
             return error;
         }
@@ -113,8 +112,6 @@ static int matmul_shape(const struct varve_array *a, const struct varve_array *b
     const struct varve_geometry *right = &b->geometry;
     char text[VARVE_SHAPE_TEXT_BYTES];
     char other[VARVE_SHAPE_TEXT_BYTES];
-    unsigned ndim;
-    int error;
 
     if (left->ndim < 2 || right->ndim < 2 || left->shape[left->ndim - 1] != right->shape[right->ndim - 2]) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
@@ -122,7 +119,8 @@ static int matmul_shape(const struct varve_array *a, const struct varve_array *b
                                  varve_shape_text(left->ndim, left->shape, text, sizeof(text)),
                                  varve_shape_text(right->ndim, right->shape, other, sizeof(other)));
     }
-    error =
+    unsigned ndim;
+    int error =
         varve_shape_broadcast(left->ndim - 2, left->shape, right->ndim - 2, right->shape, &ndim, shape_out, message);
     if (error == 0) {
         shape_out[ndim] = left->shape[left->ndim - 2];

@@ -435,7 +435,6 @@ static int reduction_run(enum varve_operator operation, const struct varve_array
                          int axis, struct varve_message *message)
 {
     struct varve_array accumulators = {.dtype = dtype_is_float(a->dtype) ? VARVE_DTYPE_F64 : VARVE_DTYPE_I64};
-    int64_t count;
     struct reduction_axes axes;
     int error = reduction_check(operation, out, a, axis, &axes, message);
 
@@ -443,7 +442,7 @@ static int reduction_run(enum varve_operator operation, const struct varve_array
     if (error != 0) {
         return error;
     }
-    count = varve_geometry_count(&accumulators.geometry);
+    int64_t count = varve_geometry_count(&accumulators.geometry);
     accumulators.data = malloc((size_t)count * 16 + 1);
     if (accumulators.data == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for %" PRId64 " accumulators", count);

@@ -126,7 +126,7 @@ void banish_unlock_inputs(struct varve_remat *remat, uint32_t op)
     /* V1 takes a banished input out of the list that it is going through, so the one behind it is passed over,
      * locked as it is. */
     for (uint32_t i = 0; i < left.count; i++) {
-        uint32_t number = graph->tensors[left.numbers[i]].storage, kept = 0;
+        uint32_t number = graph->tensors[left.numbers[i]].storage;
         struct remat_storage *storage = &graph->storages[number];
 
         if (storage->locks > 0) {
@@ -136,6 +136,7 @@ void banish_unlock_inputs(struct varve_remat *remat, uint32_t op)
             number_list_remove(&storage->dependents, defined->numbers[j]);
         }
         banish_try(remat, number);
+        uint32_t kept = 0;
         for (uint32_t j = 0; storage->is_banished && j < left.count; j++) {
             if (graph->tensors[left.numbers[j]].storage != number) {
                 left.numbers[kept++] = left.numbers[j];

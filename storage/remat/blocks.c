@@ -92,13 +92,13 @@ static int run(void *context, struct varve_remat_run *run, struct varve_message 
 {
     struct varve_remat_blocks *blocks = context;
     const struct remat_graph *graph = &blocks->remat->graph;
-    unsigned made = 0;
-    int error = VARVE_OK;
 
     if (!growth_reserve(&blocks->of, &blocks->of_capacity, graph->storage_count, sizeof(*blocks->of)) ||
         !growth_reserve(&blocks->second, &blocks->second_capacity, run->output_count, sizeof(*blocks->second))) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a table of blocks");
     }
+    unsigned made = 0;
+    int error = VARVE_OK;
     for (; made < run->output_count && error == VARVE_OK; made++) {
         uint32_t output = run->outputs[made];
 
@@ -179,14 +179,14 @@ static bool add_pieces(struct varve_remat_blocks *blocks, const struct varve_all
 /* Pieces of the segments that serve requests of that size; all segments for `bytes` of 0. */
 static bool find_pieces(struct varve_remat_blocks *blocks, uint64_t bytes)
 {
-    struct varve_alloc_snapshot snapshot;
-    bool is_small, is_done = true;
-
     blocks->piece_count = 0;
+    bool is_small;
     (void)varve_alloc_rounded_size(blocks->alloc, bytes, &is_small);
+    struct varve_alloc_snapshot snapshot;
     if (varve_alloc_snapshot(blocks->alloc, &snapshot) != VARVE_OK) {
         return false;
     }
+    bool is_done = true;
     for (size_t i = 0; i < snapshot.segment_count && is_done; i++) {
         if (bytes == 0 || snapshot.segments[i].is_small == is_small) {
             is_done = add_pieces(blocks, &snapshot, &snapshot.segments[i]);
@@ -210,14 +210,12 @@ static size_t layout(void *context, uint64_t bytes, const struct varve_remat_pie
 
 static void find_free_beside(struct varve_remat_blocks *blocks)
 {
-    const struct varve_remat_piece *pieces;
-
     if (!growth_reserve(&blocks->free_beside, &blocks->free_capacity, blocks->of_capacity,
                         sizeof(*blocks->free_beside)) ||
         !find_pieces(blocks, 0)) {
         return;
     }
-    pieces = blocks->pieces;
+    const struct varve_remat_piece *pieces = blocks->pieces;
     for (uint32_t i = 0; i < blocks->piece_count; i++) {
         bool has_left = i > 0 && !pieces[i].begins_segment && pieces[i - 1].is_free;
         bool has_right = i + 1 < blocks->piece_count && !pieces[i + 1].begins_segment && pieces[i + 1].is_free;

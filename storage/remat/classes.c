@@ -87,21 +87,19 @@ bool classes_add(struct remat_classes *classes, struct remat_storage *storage, i
 bool classes_evict(struct remat_classes *classes, struct remat_graph *graph, uint32_t number)
 {
     struct remat_storage *storage = &graph->storages[number];
-    uint32_t own;
 
     if (!classes_add(classes, storage, storage->compute)) {
         return false;
     }
-    own = storage->class_node;
+    uint32_t own = storage->class_node;
     classes->accesses += graph_visits(storage);
     for (uint32_t i = 0; i < storage->neighbours.count; i++) {
         const struct remat_storage *neighbour = &graph->storages[storage->neighbours.numbers[i]];
-        uint32_t root;
 
         if (!remat_storage_is_evicted(neighbour) || neighbour->class_node == VARVE_REMAT_NONE) {
             continue;
         }
-        root = find_root(classes, neighbour->class_node);
+        uint32_t root = find_root(classes, neighbour->class_node);
         classes->accesses++; /* the storage's node, a root */
         if (root != own) {
             classes->nodes[root].parent = own;
@@ -114,12 +112,10 @@ bool classes_evict(struct remat_classes *classes, struct remat_graph *graph, uin
 
 void classes_leave(struct remat_classes *classes, struct remat_storage *storage)
 {
-    uint32_t root;
-
     if (storage->class_node == VARVE_REMAT_NONE) {
         return;
     }
-    root = find_root(classes, storage->class_node);
+    uint32_t root = find_root(classes, storage->class_node);
     classes->accesses += root == storage->class_node ? 1 : 2; /* the simulator looks it up again to write it */
     classes->nodes[root].cost -= storage->compute;
     drop_use(classes, storage->class_node);
@@ -137,17 +133,16 @@ int64_t classes_cost(struct remat_classes *classes, const struct remat_graph *gr
                      const struct remat_storage *storage)
 {
     uint64_t stamp = ++classes->stamp;
-    int64_t cost = 0;
 
     classes->accesses += graph_visits(storage);
+    int64_t cost = 0;
     for (uint32_t i = 0; i < storage->neighbours.count; i++) {
         const struct remat_storage *neighbour = &graph->storages[storage->neighbours.numbers[i]];
-        uint32_t root;
 
         if (neighbour->is_resident || neighbour->class_node == VARVE_REMAT_NONE) {
             continue;
         }
-        root = find_root(classes, neighbour->class_node);
+        uint32_t root = find_root(classes, neighbour->class_node);
         if (classes->nodes[root].stamp != stamp) {
             classes->nodes[root].stamp = stamp;
             cost += classes->nodes[root].cost;
@@ -160,7 +155,6 @@ static int check_costs(const struct remat_classes *classes, const struct remat_g
                        struct varve_message *message)
 {
     int64_t *costs = calloc(classes->count > 0 ? classes->count : 1, sizeof(*costs));
-    int error = 0;
 
     if (costs == NULL) {
         return VARVE_ERROR_NO_MEMORY;
@@ -175,6 +169,7 @@ static int check_costs(const struct remat_classes *classes, const struct remat_g
             costs[node] += graph->storages[i].compute;
         }
     }
+    int error = 0;
     for (uint32_t i = 0; i < graph->storage_count && error == 0; i++) {
         uint32_t node = graph->storages[i].is_known ? graph->storages[i].class_node : VARVE_REMAT_NONE;
 
@@ -193,16 +188,16 @@ int classes_check(const struct remat_classes *classes, const struct remat_graph 
                   struct varve_message *message)
 {
     uint32_t *uses = calloc(classes->count > 0 ? classes->count : 1, sizeof(*uses));
-    uint32_t unused = 0;
-    int error = 0;
 
     if (uses == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
+    uint32_t unused = 0;
     for (uint32_t i = classes->unused; i != VARVE_REMAT_NONE && unused <= classes->count; unused++) {
         uses[i] = UINT32_MAX;
         i = classes->nodes[i].parent;
     }
+    int error = 0;
     for (uint32_t i = 0; i < graph->storage_count; i++) {
         uint32_t node = graph->storages[i].is_known ? graph->storages[i].class_node : VARVE_REMAT_NONE;
 

@@ -120,11 +120,11 @@ static uint64_t evict_window(struct varve_remat *remat, uint64_t bytes, enum var
 {
     const struct varve_remat_piece *pieces;
     size_t first, end;
-    uint64_t freed = 0;
 
     if (!search_window(remat, bytes, &pieces, &first, &end)) {
         return 0;
     }
+    uint64_t freed = 0;
     /* Evictions ask the driver for nothing of the layout, so the array stays. */
     for (size_t i = first; i < end; i++) {
         if (pieces[i].storage != VARVE_REMAT_NONE) {
@@ -154,12 +154,13 @@ static uint64_t evict_one(struct varve_remat *remat, enum varve_remat_cause caus
 
 uint64_t evict_for(struct varve_remat *remat, uint64_t bytes, enum varve_remat_cause cause)
 {
-    uint64_t begin_ns = now_ns(remat), freed = 0;
+    uint64_t begin_ns = now_ns(remat);
 
     if (remat->pool.count == 0 || remat->is_broken) {
         return 0;
     }
     remat->counters.searches++;
+    uint64_t freed = 0;
     if (remat->heuristic->is_window) {
         freed = evict_window(remat, bytes, cause);
     }

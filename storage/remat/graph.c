@@ -154,14 +154,13 @@ int graph_add(struct remat_graph *graph, const struct varve_remat_op *op, uint32
 {
     size_t most = 2 * ((size_t)op->input_count + op->output_count);
     uint32_t *lists = malloc(most * sizeof(*lists));
-    struct remat_op *added;
 
     if (lists == NULL || !reserve(graph, op)) {
         free(lists);
         return VARVE_ERROR_NO_MEMORY;
     }
     *op_out = new_number(&graph->free_ops, &graph->op_count);
-    added = &graph->ops[*op_out];
+    struct remat_op *added = &graph->ops[*op_out];
     *added = (struct remat_op){.cost_ns = op->cost_ns,
                                .user = op->user,
                                .inputs = lists,

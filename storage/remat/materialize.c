@@ -156,13 +156,14 @@ static void report_blocked(struct varve_remat *remat, uint32_t op, uint64_t need
 /* Room for the operator below the budget. */
 static int make_room(struct varve_remat *remat, uint32_t op, struct varve_message *message)
 {
-    uint64_t needed = planner_needed(remat, op), budget = remat->options.budget, evicted = 0, missing;
+    uint64_t needed = planner_needed(remat, op), budget = remat->options.budget;
     uint64_t used = planner_used(remat);
 
     if (used + needed <= budget) {
         return 0;
     }
-    missing = used + needed - budget;
+    uint64_t missing = used + needed - budget;
+    uint64_t evicted = 0;
     do {
         /* Where what can't be evicted leaves no room it is no use to evict the rest. */
         while ((!remat->options.is_live || planner_kept(remat) + needed <= budget) &&
@@ -214,12 +215,12 @@ static int drive(struct varve_remat *remat, const struct remat_frame *frame, uin
                                   .output_count = op->output_count,
                                   .is_remat = frame->is_remat,
                                   .cost_ns = op->cost_ns};
-    int error = 0;
 
     *cost_out = op->cost_ns;
     if (op->cost_ns >= left) {
         return varve_message_set(message, VARVE_ERROR_FULL, "costs exceed 2^62 ns in sum");
     }
+    int error = 0;
     if (remat->options.driver.run != NULL) {
         error = remat->options.driver.run(remat->options.driver.context, &run, message);
         op = &graph->ops[number];
@@ -337,14 +338,13 @@ static void update_neighbourhoods(struct varve_remat *remat)
 static int run(struct varve_remat *remat, const struct remat_frame *frame, struct varve_message *message)
 {
     struct remat_graph *graph = &remat->graph;
-    uint64_t cost, made_bytes = 0;
-    const struct remat_op *op;
+    uint64_t cost;
     int error = drive(remat, frame, &cost, message);
 
     if (error != 0) {
         return error;
     }
-    op = &graph->ops[graph->tensors[frame->tensor].op];
+    const struct remat_op *op = &graph->ops[graph->tensors[frame->tensor].op];
     remat->fresh.count = 0;
     for (uint32_t i = 0; i < op->output_count; i++) {
         uint32_t output = remat_op_outputs(op)[i];
@@ -354,6 +354,7 @@ static int run(struct varve_remat *remat, const struct remat_frame *frame, struc
         }
     }
     add_fresh(remat, frame->tensor);
+    uint64_t made_bytes = 0;
     for (uint32_t i = 0; i < remat->fresh.count; i++) {
         made_bytes += graph->storages[remat->fresh.numbers[i]].size;
     }
@@ -430,13 +431,10 @@ static void unwind(struct varve_remat *remat)
 
 int materialize(struct varve_remat *remat, uint32_t tensor, bool is_remat, struct varve_message *message)
 {
-    int error;
-
     remat->unlock_count = 0;
-    error = push(remat, tensor, is_remat);
+    int error = push(remat, tensor, is_remat);
     while (error == 0 && remat->frame_count > 0) {
         struct remat_frame *frame = &remat->frames[remat->frame_count - 1];
-        uint32_t input;
 
         if (frame->is_unlocked) {
             begin_frame(remat, frame);
@@ -445,7 +443,7 @@ int materialize(struct varve_remat *remat, uint32_t tensor, bool is_remat, struc
             error = finish(remat, message);
             continue;
         }
-        input = remat->missing.numbers[frame->missing_next];
+        uint32_t input = remat->missing.numbers[frame->missing_next];
         if (!remat->graph.tensors[input].is_defined) {
             error = push(remat, input, true);
         } else {

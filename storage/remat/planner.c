@@ -48,14 +48,13 @@ int varve_remat_open(const struct varve_remat_options *options, struct varve_rem
 {
     const struct varve_remat_heuristic *heuristic =
         options->heuristic != NULL ? options->heuristic : varve_remat_heuristic_find("dtr");
-    struct varve_remat *remat;
     int error = check_options(options, heuristic, message);
 
     *remat_out = NULL;
     if (error != 0) {
         return error;
     }
-    remat = calloc(1, sizeof(*remat));
+    struct varve_remat *remat = calloc(1, sizeof(*remat));
     if (remat == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a planner");
     }
@@ -189,9 +188,9 @@ static int check_op(const struct varve_remat *remat, const struct varve_remat_op
 static bool prepare(struct varve_remat *remat, uint32_t number)
 {
     const struct remat_op *op = &remat->graph.ops[number];
-    bool is_done = true;
 
     remat->cost_sum += op->cost_ns * op->output_count;
+    bool is_done = true;
     if (remat->walks_regions) {
         is_done &= regions_reserve(&remat->regions, &remat->graph);
     }

@@ -237,9 +237,8 @@ static void add_groups(struct reach *reach, const struct remat_graph *graph, con
 static bool take_groups(struct reach *reach, const struct remat_graph *graph, struct reach_marks *marks,
                         enum reach_direction direction)
 {
-    bool is_done = true;
-
     reach->group_count = 0;
+    bool is_done = true;
     for (uint32_t word = marks->begin; word < marks->end; word++) {
         if (marks->any[word] == 0) {
             continue;
@@ -259,12 +258,11 @@ static bool take_groups(struct reach *reach, const struct remat_graph *graph, st
 static bool put_groups(const struct reach *reach, unsigned lane, uint32_t words, struct reach_set *set, int64_t *cost,
                        uint64_t *bytes, uint64_t *visits)
 {
-    uint32_t begin = 0, end = 0;
-
     set->begin = set->end = 0;
     if (!reserve(set, words, bytes)) {
         return false;
     }
+    uint32_t begin = 0, end = 0;
     for (uint32_t i = 0; i < reach->group_count; i++) {
         const struct reach_group *group = &reach->groups[i];
 
@@ -313,8 +311,6 @@ static bool collect(struct reach *reach, const struct remat_graph *graph, unsign
 bool reach_walk(struct reach *reach, const struct remat_graph *graph, const uint32_t *bases, unsigned count,
                 enum reach_direction direction, struct reach_found *found, uint64_t *bytes, uint64_t *visits)
 {
-    bool is_done;
-
     reach->inside.begin = reach->ends.begin = UINT32_MAX;
     for (unsigned lane = 0; lane < count; lane++) {
         const struct remat_storage *base = &graph->storages[bases[lane]];
@@ -332,7 +328,7 @@ bool reach_walk(struct reach *reach, const struct remat_graph *graph, const uint
         reach->op_lanes[reach->ops.numbers[i]] = 0;
     }
     reach->ops.count = 0;
-    is_done = collect(reach, graph, count, direction, found, bytes, visits);
+    bool is_done = collect(reach, graph, count, direction, found, bytes, visits);
     for (unsigned lane = 0; lane < count; lane++) {
         reach_set_remove(found[lane].frontier, bases[lane]);
     }

@@ -82,9 +82,9 @@ void regions_set_resident(struct remat_regions *regions, uint32_t storage, bool 
 bool regions_evict(struct remat_regions *regions, const struct remat_graph *graph, uint32_t storage)
 {
     struct region *own = regions->of[storage];
-    bool is_done = true;
 
     reach_set_resident(&regions->reach, storage, false);
+    bool is_done = true;
     for (unsigned d = 0; d < REACH_DIRECTIONS; d++) {
         const struct reach_set *ends = &own[REACH_DIRECTIONS - 1 - d].frontier;
 
@@ -111,14 +111,13 @@ static bool rebuild(struct remat_regions *regions, const struct remat_graph *gra
                     unsigned count, enum reach_direction direction)
 {
     struct reach_found found[REACH_LANES];
-    bool is_done;
 
     for (unsigned i = 0; i < count; i++) {
         struct region *region = &regions->of[storages[i]][direction];
 
         found[i] = (struct reach_found){.interior = &region->interior, .frontier = &region->frontier};
     }
-    is_done =
+    bool is_done =
         reach_walk(&regions->reach, graph, storages, count, direction, found, &regions->bytes, &regions->accesses);
     for (unsigned i = 0; i < count; i++) {
         regions->of[storages[i]][direction].cost = found[i].cost;
@@ -161,7 +160,6 @@ static bool extend_down(struct remat_regions *regions, const struct remat_graph 
                         const uint32_t *made, uint32_t count)
 {
     struct region *region = &regions->of[owner][REACH_DOWN];
-    bool is_done = true;
 
     region->cost = 0;
     regions->accesses += graph->storages[owner].child_visits;
@@ -170,6 +168,7 @@ static bool extend_down(struct remat_regions *regions, const struct remat_graph 
         region->cost += graph->storages[number].compute;
         regions->accesses += graph->storages[number].child_visits;
     }
+    bool is_done = true;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t word = made[i] / 64;
 
@@ -205,11 +204,10 @@ static bool rebuild_inputs(struct remat_regions *regions, const struct remat_gra
 bool regions_made(struct remat_regions *regions, const struct remat_graph *graph, const uint32_t *storages,
                   uint32_t count)
 {
-    bool is_done = true;
-
     for (uint32_t i = 0; i < count; i++) {
         reach_set_resident(&regions->reach, storages[i], true);
     }
+    bool is_done = true;
     for (unsigned d = 0; d < REACH_DIRECTIONS; d++) {
         regions->ends[d].begin = regions->ends[d].end = 0;
         for (uint32_t i = 0; i < count; i += REACH_LANES) {
@@ -227,11 +225,10 @@ bool regions_made(struct remat_regions *regions, const struct remat_graph *graph
 bool regions_unlinked(struct remat_regions *regions, const struct remat_graph *graph, uint32_t storage)
 {
     struct reach_set *ends = &regions->ends[REACH_UP];
-    bool is_done;
 
     ends->begin = ends->end = 0;
     regions->ends[REACH_DOWN].begin = regions->ends[REACH_DOWN].end = 0;
-    is_done = reach_set_add(ends, &regions->of[storage][REACH_UP].frontier, &regions->bytes);
+    bool is_done = reach_set_add(ends, &regions->of[storage][REACH_UP].frontier, &regions->bytes);
     is_done &= rebuild(regions, graph, &storage, 1, REACH_UP);
     return is_done && rebuild_set(regions, graph, ends, REACH_DOWN);
 }

@@ -107,7 +107,6 @@ static double divide(uint64_t num, score_wide den)
 {
     score_wide rest = num;
     int exponent = width(num) - width(den);
-    uint64_t quotient = 0;
 
     if (exponent < 0) {
         rest <<= -exponent;
@@ -118,6 +117,7 @@ static double divide(uint64_t num, score_wide den)
         rest <<= 1;
         exponent--;
     }
+    uint64_t quotient = 0;
     for (int i = 0; i < MANTISSA + 3; i++) {
         quotient <<= 1;
         if (rest >= den) {
@@ -132,7 +132,6 @@ static double divide(uint64_t num, score_wide den)
 double score_round(struct score score)
 {
     uint64_t size = score.num < 0 ? -(uint64_t)score.num : (uint64_t)score.num;
-    double quotient;
 
     if (score.den == 0) {
         return INFINITY;
@@ -140,6 +139,6 @@ double score_round(struct score score)
     if (size <= EXACT && score.den <= EXACT) {
         return (double)score.num / (double)score.den;
     }
-    quotient = divide(size, score.den);
+    double quotient = divide(size, score.den);
     return score.num < 0 ? -quotient : quotient;
 }

@@ -79,12 +79,11 @@ static uint32_t scan_numbers(struct varve_remat *remat, double *score_out)
 
     for (uint32_t i = 0; i < remat->pool.used; i++) {
         uint32_t number = remat->pool.slots[i];
-        int64_t score;
 
         if (number == VARVE_REMAT_NONE) {
             continue;
         }
-        score = score_of(remat, number).num;
+        int64_t score = score_of(remat, number).num;
         score = is_time ? remat->graph.storages[number].last_access : score;
         if (score <= best) {
             best = score;
@@ -106,14 +105,12 @@ static uint32_t scan_quotients(struct varve_remat *remat, uint32_t step, double 
 
     for (uint32_t i = 0; i < remat->pool.used; i += step == 0 ? 1 : 1 + twister_below(&remat->random, step)) {
         uint32_t number = remat->pool.slots[i];
-        struct score score;
-        double value;
 
         if (number == VARVE_REMAT_NONE) {
             continue;
         }
-        score = score_of(remat, number);
-        value = score.den == 0 ? INFINITY : score_estimate(score);
+        struct score score = score_of(remat, number);
+        double value = score.den == 0 ? INFINITY : score_estimate(score);
         if (value - fabs(value) * ESTIMATE_ERROR > best) {
             continue;
         }
@@ -132,10 +129,8 @@ static uint32_t scan_quotients(struct varve_remat *remat, uint32_t step, double 
 
 static uint32_t sample(struct varve_remat *remat, double *score_out)
 {
-    uint32_t victim;
-
     pool_compact(&remat->pool, &remat->graph);
-    victim = scan_quotients(remat, (uint32_t)sqrt((double)remat->pool.count), score_out);
+    uint32_t victim = scan_quotients(remat, (uint32_t)sqrt((double)remat->pool.count), score_out);
     return victim != VARVE_REMAT_NONE ? victim : remat->pool.slots[remat->pool.used - 1];
 }
 
@@ -154,15 +149,14 @@ static struct tournament_entry entry_of(struct varve_remat *remat, uint32_t numb
     const struct varve_remat_heuristic *heuristic = remat->heuristic;
     const struct remat_storage *storage = &remat->graph.storages[number];
     int64_t last_access = storage->last_access;
-    double cost, size;
 
     if (heuristic->score == VARVE_REMAT_SCORE_LAST_ACCESS) {
         return (struct tournament_entry){.rate = 1, .since = (double)last_access};
     }
     remat->counters.heuristic_evals++;
     remat->counters.heuristic_accesses++;
-    cost = (double)cost_of(remat, number, &last_access);
-    size = heuristic->has_size ? (double)size_of(remat, number) : 1;
+    double cost = (double)cost_of(remat, number, &last_access);
+    double size = heuristic->has_size ? (double)size_of(remat, number) : 1;
     /* What costs nothing comes before all others; it has no rate to speak of. */
     if (heuristic->has_staleness) {
         return (struct tournament_entry){.rate = cost > 0 ? size / cost : size * 0x1p62, .since = (double)last_access};

@@ -68,17 +68,15 @@ static void decide_above(struct remat_tournament *tournament, uint32_t number, d
 static bool grow(struct remat_tournament *tournament, uint32_t number, double now)
 {
     uint32_t leaves = tournament->leaves > 0 ? tournament->leaves : LEAVES_LEAST, old = tournament->leaves;
-    struct tournament_entry *entries;
-    struct tournament_node *nodes;
 
     while (leaves <= number) {
         leaves *= 2;
     }
-    entries = realloc(tournament->entries, leaves * sizeof(*entries));
+    struct tournament_entry *entries = realloc(tournament->entries, leaves * sizeof(*entries));
     if (entries != NULL) {
         tournament->entries = entries;
     }
-    nodes = malloc(2 * (size_t)leaves * sizeof(*nodes));
+    struct tournament_node *nodes = malloc(2 * (size_t)leaves * sizeof(*nodes));
     if (entries == NULL || nodes == NULL) {
         free(nodes);
         return false;

@@ -19,10 +19,11 @@ static void init(struct twister *twister, uint32_t seed)
 void twister_seed(struct twister *twister, uint64_t seed)
 {
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    uint32_t length = key[1] != 0 ? 2 : 1, i = 1, j = 0;
+    uint32_t length = key[1] != 0 ? 2 : 1;
     uint32_t *state = twister->state;
 
     init(twister, UINT32_C(19650218));
+    uint32_t i = 1, j = 0;
     for (uint32_t k = TWISTER_WORDS; k > 0; k--) {
         state[i] = (state[i] ^ (state[i - 1] ^ state[i - 1] >> 30) * UINT32_C(1664525)) + key[j] + j;
         j = (j + 1) % length;
@@ -55,12 +56,10 @@ static void refill(struct twister *twister)
 
 static uint32_t draw(struct twister *twister)
 {
-    uint32_t y;
-
     if (twister->next >= TWISTER_WORDS) {
         refill(twister);
     }
-    y = twister->state[twister->next++];
+    uint32_t y = twister->state[twister->next++];
     y ^= y >> 11;
     y ^= y << 7 & UINT32_C(0x9d2c5680);
     y ^= y << 15 & UINT32_C(0xefc60000);

@@ -33,8 +33,6 @@ static uint64_t known_cost(const struct varve_runtime *runtime, uint64_t signatu
 /* Returns the cost to go by. Without memory for it the next one is measured again. */
 static uint64_t keep_cost(struct varve_runtime *runtime, uint64_t signature, uint64_t ns)
 {
-    struct cost_entry *entry;
-
     if (runtime->cost_count * 2 >= runtime->cost_capacity) {
         size_t capacity = runtime->cost_capacity > 0 ? runtime->cost_capacity * 2 : 256;
         struct varve_runtime grown = {.costs = calloc(capacity, sizeof(*grown.costs)), .cost_capacity = capacity};
@@ -51,7 +49,7 @@ static uint64_t keep_cost(struct varve_runtime *runtime, uint64_t signature, uin
         runtime->costs = grown.costs;
         runtime->cost_capacity = capacity;
     }
-    entry = find_cost(runtime, signature);
+    struct cost_entry *entry = find_cost(runtime, signature);
     runtime->cost_count += entry->ns == 0;
     if (entry->ns == 0 || ns < entry->ns) {
         entry->ns = ns > 0 ? ns : 1;
@@ -131,7 +129,6 @@ static int call_function(struct varve_runtime *runtime, const struct recipe *rec
 {
     uint64_t allocated = (uint64_t)varve_alloc_memory_allocated(runtime->alloc);
     uint64_t workspace = varve_alloc_rounded_size(runtime->alloc, recipe->call.workspace_bytes, NULL);
-    int error;
 
     if (recipe->is_ours) {
         return recipe->call.run(recipe->call.arguments, inputs, outputs, runtime->stream, message);
@@ -140,7 +137,7 @@ static int call_function(struct varve_runtime *runtime, const struct recipe *rec
     runtime->has_exceeded = false;
     runtime->function_limit = allocated + workspace > 0 ? allocated + workspace : 1; /* 0 would be none */
     varve_alloc_set_allocated_limit(runtime->alloc, runtime->function_limit);
-    error = recipe->call.run(recipe->call.arguments, inputs, outputs, runtime->stream, message);
+    int error = recipe->call.run(recipe->call.arguments, inputs, outputs, runtime->stream, message);
     varve_alloc_set_allocated_limit(runtime->alloc, runtime->budget);
     runtime->is_in_function = false;
     if (runtime->has_exceeded) {
@@ -176,11 +173,11 @@ static int run_operator(struct varve_runtime *runtime, struct recipe *recipe, st
                         struct varve_message *message)
 {
     struct varve_storage *inputs[VARVE_RECIPE_INPUTS_MAX] = {NULL}, *outputs[VARVE_RECIPE_OUTPUTS_MAX] = {NULL};
-    int error = VARVE_OK;
 
     for (unsigned i = 0; i < run->input_count; i++) {
         inputs[i] = runtime->values[run->inputs[i]];
     }
+    int error = VARVE_OK;
     for (unsigned i = 0; i < run->output_count && error == VARVE_OK; i++) {
         error = make_output(runtime, &recipe->outputs[i], &outputs[i], message);
     }
@@ -206,7 +203,6 @@ static int run_operator(struct varve_runtime *runtime, struct recipe *recipe, st
 static bool reserve_values(struct varve_runtime *runtime, const struct varve_remat_run *run)
 {
     uint32_t wanted = 0, capacity = runtime->value_capacity > 0 ? runtime->value_capacity : 64;
-    struct varve_storage **values;
 
     for (unsigned i = 0; i < run->output_count; i++) {
         if (run->outputs[i] != VARVE_REMAT_NONE && run->outputs[i] >= wanted) {
@@ -219,7 +215,7 @@ static bool reserve_values(struct varve_runtime *runtime, const struct varve_rem
     while (capacity < wanted) {
         capacity *= 2;
     }
-    values = realloc(runtime->values, capacity * sizeof(*values));
+    struct varve_storage **values = realloc(runtime->values, capacity * sizeof(*values));
     if (values == NULL) {
         return false;
     }
@@ -234,7 +230,6 @@ static int run(void *context, struct varve_remat_run *run, struct varve_message 
     struct varve_runtime *runtime = context;
     struct recipe *recipe = varve_remat_user(runtime->remat, run->op);
     struct varve_message reason = {.text = ""};
-    int error;
 
     if (!reserve_values(runtime, run)) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a table of tensors");
@@ -249,7 +244,7 @@ static int run(void *context, struct varve_remat_run *run, struct varve_message 
     case RECIPE_OPERATOR:
         break;
     }
-    error = run_operator(runtime, recipe, run, &reason);
+    int error = run_operator(runtime, recipe, run, &reason);
     if (error == VARVE_OK) {
         return VARVE_OK;
     }

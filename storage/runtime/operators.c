@@ -85,12 +85,12 @@ static int apply_REDUCTION(struct arguments arguments, struct varve_tensor *a, i
 {
     struct varve_geometry geometry = a->geometry;
     struct varve_tensor_type type = {.dtype = a->dtype, .shape = geometry.shape};
-    int error = VARVE_OK;
 
     arguments.axis = axis;
     if (arguments.operation == VARVE_OPERATOR_SUM) {
         type.dtype = sum_type(a->dtype);
     }
+    int error = VARVE_OK;
     if (axis != VARVE_OP_ALL_AXES) {
         error = varve_geometry_select(&geometry, axis, 0, message);
         type.ndim = geometry.ndim;

@@ -20,13 +20,12 @@ struct recipe *recipe_new(struct varve_runtime *runtime, const struct varve_reci
     size_t head = aligned(sizeof(struct recipe)), outputs = aligned(call->output_count * sizeof(struct recipe_output));
     size_t name_bytes = strlen(call->name) + 1;
     char *piece = NULL;
-    struct recipe *recipe;
 
     if (posix_memalign((void **)&piece, ARGUMENT_ALIGNMENT,
                        head + outputs + aligned(call->argument_bytes) + name_bytes) != 0) {
         return NULL;
     }
-    recipe = (struct recipe *)piece;
+    struct recipe *recipe = (struct recipe *)piece;
     *recipe = (struct recipe){.kind = kind, .call = *call, .outputs = (struct recipe_output *)(piece + head)};
     memset(recipe->outputs, 0, outputs);
     recipe->call.arguments = piece + head + outputs;
@@ -63,11 +62,11 @@ void recipe_free(struct varve_runtime *runtime, struct recipe *recipe)
 uint64_t recipe_output_bytes(const struct varve_runtime *runtime, const struct recipe *recipe, unsigned output)
 {
     const struct recipe_output *of = &recipe->outputs[output];
-    struct varve_allocation_info info;
 
     if (recipe->kind == RECIPE_VIEW) {
         return 0;
     }
+    struct varve_allocation_info info;
     if (recipe->kind == RECIPE_CONSTANT) { /* memory that is not the allocator's does not count */
         return varve_alloc_describe(runtime->alloc, varve_storage_allocation(recipe->constant), &info) == VARVE_OK
                    ? info.block.bytes
@@ -89,14 +88,13 @@ int recipe_compute(struct varve_runtime *runtime, struct recipe *recipe, const u
                                       .output_count = recipe->call.output_count,
                                       .cost_ns = recipe->call.cost_ns,
                                       .user = recipe};
-    int error;
 
     for (unsigned i = 0; i < recipe->call.output_count; i++) {
         sizes[i] = recipe_output_bytes(runtime, recipe, i);
         aliases[i] = recipe->kind == RECIPE_VIEW ? 0 : -1;
     }
     runtime->pending = recipe;
-    error = runtime_result(runtime, varve_remat_compute(runtime->remat, &op, outputs_out, message), message);
+    int error = runtime_result(runtime, varve_remat_compute(runtime->remat, &op, outputs_out, message), message);
     if (error != VARVE_OK && runtime->pending != NULL) {
         recipe_free(runtime, recipe); /* the planner did not take it */
     }
@@ -205,14 +203,12 @@ static int make_handles(struct varve_runtime *runtime, const struct recipe *reci
 int recipe_run(struct varve_runtime *runtime, const struct varve_recipe *call, bool is_ours,
                struct varve_tensor *const *inputs, struct varve_tensor **outputs, struct varve_message *message)
 {
-    uint32_t numbers[VARVE_RECIPE_INPUTS_MAX], made[VARVE_RECIPE_OUTPUTS_MAX];
     int error = check_call(runtime, call, inputs, message);
-    struct recipe *recipe;
 
     if (error != VARVE_OK) {
         return error;
     }
-    recipe = recipe_new(runtime, call, RECIPE_OPERATOR);
+    struct recipe *recipe = recipe_new(runtime, call, RECIPE_OPERATOR);
     if (recipe == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a recipe");
     }
@@ -223,9 +219,11 @@ int recipe_run(struct varve_runtime *runtime, const struct varve_recipe *call, b
         return error;
     }
     recipe->signature = signature_of(recipe, inputs);
+    uint32_t numbers[VARVE_RECIPE_INPUTS_MAX];
     for (unsigned i = 0; i < call->input_count; i++) {
         numbers[i] = inputs[i]->number;
     }
+    uint32_t made[VARVE_RECIPE_OUTPUTS_MAX];
     error = recipe_compute(runtime, recipe, numbers, made, message);
     VARVE_THEN(error, make_handles(runtime, recipe, made, outputs, message));
     if (error == VARVE_OK) {

@@ -63,15 +63,13 @@ int varve_runtime_open(const struct varve_runtime_options *options, struct varve
                        struct varve_message *message)
 {
     struct varve_alloc *alloc = options->memory != NULL ? varve_memory_alloc(options->memory) : NULL;
-    struct varve_runtime *runtime;
-    int error;
 
     *runtime_out = NULL;
     if (alloc == NULL) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "a runtime needs memory of an allocator: varve_memory_open");
     }
-    runtime = calloc(1, sizeof(*runtime));
+    struct varve_runtime *runtime = calloc(1, sizeof(*runtime));
     if (runtime == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a runtime");
     }
@@ -80,7 +78,7 @@ int varve_runtime_open(const struct varve_runtime_options *options, struct varve
     runtime->stream = options->stream;
     runtime->budget = options->budget;
     runtime->checks_values = options->checks_values;
-    error = open_planner(runtime, options, message);
+    int error = open_planner(runtime, options, message);
     if (error == VARVE_OK && (varve_alloc_add_miss_callback(alloc, drive_on_miss, runtime) != VARVE_OK ||
                               varve_alloc_add_last_resort(alloc, drive_on_last_resort, runtime) != VARVE_OK)) {
         error = varve_message_set(message, VARVE_ERROR_FULL, "the allocator has no room for another callback");
@@ -123,12 +121,10 @@ int runtime_result(struct varve_runtime *runtime, int error, struct varve_messag
 
 int varve_runtime_set_memory_budget(struct varve_runtime *runtime, uint64_t bytes, struct varve_message *message)
 {
-    int error;
-
     while (bytes != 0 && (uint64_t)varve_alloc_memory_allocated(runtime->alloc) > bytes &&
            varve_remat_make_room(runtime->remat, (uint64_t)varve_alloc_memory_allocated(runtime->alloc) - bytes) > 0) {
     }
-    error = limit_allocator(runtime, bytes, message);
+    int error = limit_allocator(runtime, bytes, message);
     if (error == VARVE_OK) {
         runtime->budget = bytes;
         varve_remat_set_budget(runtime->remat, bytes != 0 ? bytes : VARVE_REMAT_UNLIMITED);

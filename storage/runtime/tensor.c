@@ -39,18 +39,17 @@ int varve_runtime_checkpoint(struct varve_runtime *runtime, struct varve_storage
     struct recipe *recipe = recipe_new(runtime, &call, RECIPE_CONSTANT);
     struct varve_storage *base = varve_storage_base(storage);
     struct recipe_output output;
-    struct varve_array array;
-    uint32_t number;
-    int error;
 
     if (recipe == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a recipe");
     }
+    struct varve_array array;
     varve_storage_get_array(storage, &array);
     output = (struct recipe_output){.dtype = array.dtype, .geometry = array.geometry};
     recipe->outputs[0] = output;
     recipe->constant = varve_storage_retain(storage);
-    error = recipe_compute(runtime, recipe, NULL, &number, message);
+    uint32_t number;
+    int error = recipe_compute(runtime, recipe, NULL, &number, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -66,10 +65,9 @@ int varve_runtime_checkpoint(struct varve_runtime *runtime, struct varve_storage
 int varve_tensor_copy(struct varve_tensor *tensor, struct varve_tensor **copy_out, struct varve_message *message)
 {
     const struct recipe_output output = {.dtype = tensor->dtype, .geometry = tensor->geometry};
-    int error;
 
     varve_remat_retain(tensor->runtime->remat, tensor->number);
-    error = finish(tensor->runtime, tensor->number, &output, copy_out, message);
+    int error = finish(tensor->runtime, tensor->number, &output, copy_out, message);
     if (error == VARVE_OK) {
         (*copy_out)->is_pinned = tensor->is_pinned;
         log_copy(*copy_out, tensor);
@@ -188,14 +186,13 @@ int varve_tensor_view(struct varve_tensor *tensor, const struct varve_geometry *
     const struct varve_recipe call = {.name = "view", .input_count = 1, .output_count = 1, .cost_ns = 1};
     const struct recipe_output output = {.dtype = tensor->dtype, .geometry = *geometry};
     struct recipe *recipe = recipe_new(tensor->runtime, &call, RECIPE_VIEW);
-    uint32_t number;
-    int error;
 
     if (recipe == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a recipe");
     }
     recipe->outputs[0] = output;
-    error = recipe_compute(tensor->runtime, recipe, &tensor->number, &number, message);
+    uint32_t number;
+    int error = recipe_compute(tensor->runtime, recipe, &tensor->number, &number, message);
     VARVE_THEN(error, finish(tensor->runtime, number, &output, view_out, message));
     if (error == VARVE_OK) {
         log_call(tensor->runtime, recipe, &tensor, view_out, call.cost_ns);

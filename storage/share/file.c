@@ -88,10 +88,7 @@ static int map_file(int fd, const struct varve_file *file, const struct mode *mo
                     unsigned ndim, const int64_t *shape, struct varve_storage **storage_out,
                     struct varve_message *message)
 {
-    struct varve_geometry geometry;
     struct stat status;
-    uint64_t needed;
-    int error;
 
     if (fstat(fd, &status) != 0) {
         return mapping_error(file->path, "can't be examined", message);
@@ -99,11 +96,12 @@ static int map_file(int fd, const struct varve_file *file, const struct mode *mo
     if (!S_ISREG(status.st_mode)) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: is no regular file", file->path);
     }
-    error = geometry_of_file(file, (uint64_t)status.st_size, dtype, ndim, shape, &geometry, message);
+    struct varve_geometry geometry;
+    int error = geometry_of_file(file, (uint64_t)status.st_size, dtype, ndim, shape, &geometry, message);
     if (error != VARVE_OK) {
         return error;
     }
-    needed = (uint64_t)varve_geometry_count(&geometry) * varve_dtype_bytes(dtype);
+    uint64_t needed = (uint64_t)varve_geometry_count(&geometry) * varve_dtype_bytes(dtype);
     if (file->offset > (uint64_t)INT64_MAX - needed) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: offset %" PRIu64 " is beyond any file", file->path,
                                  file->offset);
@@ -118,7 +116,6 @@ int varve_storage_map(const struct varve_file *file, enum varve_dtype dtype, uns
                       struct varve_storage **storage_out, struct varve_message *message)
 {
     const struct mode *mode = mode_find(file->mode != NULL ? file->mode : "r+");
-    int fd, error;
 
     if (mode == NULL) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "'%s' is no mode; there are r, r+, w+ and c",
@@ -127,11 +124,11 @@ int varve_storage_map(const struct varve_file *file, enum varve_dtype dtype, uns
     if (varve_dtype_bytes(dtype) == 0) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%d is no type of elements", (int)dtype);
     }
-    fd = open(file->path, mode->flags | O_CLOEXEC | O_NONBLOCK, 0666);
+    int fd = open(file->path, mode->flags | O_CLOEXEC | O_NONBLOCK, 0666);
     if (fd < 0) {
         return mapping_error(file->path, "can't be opened", message);
     }
-    error = map_file(fd, file, mode, dtype, ndim, shape, storage_out, message);
+    int error = map_file(fd, file, mode, dtype, ndim, shape, storage_out, message);
     close(fd);
     return object_created(error, storage_out, __builtin_return_address(0));
 }

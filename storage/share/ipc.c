@@ -13,12 +13,11 @@ int varve_storage_ipc_export(const struct varve_storage *storage, struct varve_s
     struct varve_allocation allocation = varve_storage_allocation(storage);
     struct varve_storage_ipc ipc = {
         .geometry = storage->array.geometry, .dtype = storage->array.dtype, .bytes = storage->bytes};
-    int error;
 
     if (allocation.block == NULL) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the storage has no memory of a pool");
     }
-    error = varve_alloc_ipc_export(storage->memory->alloc, varve_allocation_addr(allocation), &ipc.block);
+    int error = varve_alloc_ipc_export(storage->memory->alloc, varve_allocation_addr(allocation), &ipc.block);
     if (error != VARVE_OK) {
         return varve_message_set(message, error, "the device can't share the block: %s", varve_strerror(error));
     }
@@ -47,7 +46,6 @@ int varve_storage_ipc_open(struct varve_memory *memory, const struct varve_stora
     struct imported *imported = malloc(sizeof(*imported));
     struct varve_foreign foreign = {
         .bytes = ipc->bytes, .release = imported_release, .context = imported, .memory = memory};
-    int error;
 
     if (imported == NULL || memory->alloc == NULL) {
         free(imported);
@@ -55,7 +53,7 @@ int varve_storage_ipc_open(struct varve_memory *memory, const struct varve_stora
                                  "blocks of a pool are opened in the memory of a pool, which needs memory itself");
     }
     imported->alloc = memory->alloc;
-    error = varve_alloc_ipc_open(memory->alloc, &ipc->block, &imported->addr, message);
+    int error = varve_alloc_ipc_open(memory->alloc, &ipc->block, &imported->addr, message);
     if (error != VARVE_OK) {
         free(imported);
         return error;

@@ -91,12 +91,11 @@ int mapping_storage(int fd, const char *what, uint64_t offset, enum mapping_acce
     struct mapping *mapping = malloc(sizeof(*mapping));
     struct varve_foreign foreign = {
         .bytes = bytes, .release = mapping_release, .context = mapping, .is_read_only = access == MAPPING_READ};
-    int error;
 
     if (mapping == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "%s: no memory to map it", what);
     }
-    error = map(fd, what, offset, bytes, access, mapping, message);
+    int error = map(fd, what, offset, bytes, access, mapping, message);
     if (error != VARVE_OK) {
         free(mapping);
         return error;

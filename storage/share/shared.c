@@ -54,9 +54,9 @@ static int write_header(int fd, const char *name, enum varve_dtype dtype, const 
                         struct varve_message *message)
 {
     struct shared_header header = {.version = SHARED_VERSION, .dtype = (uint32_t)dtype, .ndim = geometry->ndim};
-    const uint64_t magic = SHARED_MAGIC;
 
     memcpy(header.shape, geometry->shape, geometry->ndim * sizeof(header.shape[0]));
+    const uint64_t magic = SHARED_MAGIC;
     if (pwrite(fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header) ||
         pwrite(fd, &magic, sizeof(magic), 0) != (ssize_t)sizeof(magic)) {
         return mapping_error(name, "can't be written", message);
@@ -93,7 +93,7 @@ int varve_storage_shared_create(const char *name, enum varve_dtype dtype, unsign
     struct varve_geometry geometry;
     struct varve_storage *storage = NULL;
     char complete[NAME_BYTES];
-    int fd, error = name_complete(name, complete, message);
+    int error = name_complete(name, complete, message);
 
     if (error == VARVE_OK && varve_dtype_bytes(dtype) == 0) {
         error = varve_message_set(message, VARVE_ERROR_INVALID, "%d is no type of elements", (int)dtype);
@@ -102,7 +102,7 @@ int varve_storage_shared_create(const char *name, enum varve_dtype dtype, unsign
     if (error != VARVE_OK) {
         return error;
     }
-    fd = shm_open(complete, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = shm_open(complete, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) {
         return mapping_error(complete, "can't be created", message);
     }
@@ -125,7 +125,6 @@ static int read_header(int fd, const char *name, struct shared_header *header, s
                        struct varve_message *message)
 {
     struct stat status;
-    int error;
 
     if (fstat(fd, &status) != 0) {
         return mapping_error(name, "can't be examined", message);
@@ -139,7 +138,7 @@ static int read_header(int fd, const char *name, struct shared_header *header, s
     if (header->ndim > VARVE_DIMS_MAX || varve_dtype_bytes((enum varve_dtype)header->dtype) == 0) {
         return refuse_segment(name, "says nothing sensible about its elements", message);
     }
-    error = varve_geometry_contiguous(header->ndim, header->shape, geometry, NULL);
+    int error = varve_geometry_contiguous(header->ndim, header->shape, geometry, NULL);
     if (error != VARVE_OK ||
         (uint64_t)status.st_size < SHARED_DATA + (uint64_t)varve_geometry_count(geometry) *
                                                      varve_dtype_bytes((enum varve_dtype)header->dtype)) {
@@ -154,12 +153,12 @@ int varve_storage_shared_attach(const char *name, bool is_read_only, struct varv
     struct varve_geometry geometry = {.ndim = 0};
     struct shared_header header = {.magic = 0};
     char complete[NAME_BYTES];
-    int fd, error = name_complete(name, complete, message);
+    int error = name_complete(name, complete, message);
 
     if (error != VARVE_OK) {
         return error;
     }
-    fd = shm_open(complete, (is_read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC, 0);
+    int fd = shm_open(complete, (is_read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC, 0);
     if (fd < 0) {
         return mapping_error(complete, "can't be opened", message);
     }

@@ -95,10 +95,8 @@ static void reach_all(struct living *living, struct living_entry **waiting)
 
 int living_open(struct living *living, struct varve_message *message)
 {
-    struct living_entry **waiting = NULL;
-    bool has_memory = true;
-
     *living = (struct living){NULL, 0, 0};
+    bool has_memory = true;
     for (const struct varve_storage *each = object_newest(); each != NULL && has_memory; each = each->next_made) {
         struct varve_storage *storage = varve_storage_weak_lock((struct varve_storage_weak *)(uintptr_t)each);
 
@@ -107,6 +105,7 @@ int living_open(struct living *living, struct varve_message *message)
             has_memory = false;
         }
     }
+    struct living_entry **waiting = NULL;
     if (has_memory && living->count > 0) {
         waiting = malloc(living->count * sizeof(struct living_entry *));
         has_memory = waiting != NULL;

@@ -147,12 +147,11 @@ static void find_cycles(struct search *search)
     for (size_t i = 0; i < search->living.count; i++) {
         const struct living_entry *entry = &search->living.entries[i];
         struct varve_tracked tracked = describe(entry, search->now_ns);
-        struct varve_leak *leak;
 
         if (entry->is_reached || entry->storage->base != NULL || !is_old_enough(search, &tracked)) {
             continue;
         }
-        leak = accuse(search, i, &tracked, VARVE_LEAK_CYCLE, 1);
+        struct varve_leak *leak = accuse(search, i, &tracked, VARVE_LEAK_CYCLE, 1);
         snprintf(leak->evidence, sizeof(leak->evidence),
                  "storage %" PRIu64
                  " (%s) is kept alive only by storages that the program has no reference to (%" PRIu32 " references)",
@@ -179,13 +178,13 @@ static void find_held(struct search *search)
         const struct living_entry *entry = &search->living.entries[i];
         struct varve_tracked tracked = describe(entry, search->now_ns);
         uint32_t views = __atomic_load_n(&entry->storage->views, __ATOMIC_RELAXED);
-        struct varve_leak *leak;
 
         if (search->accused[i] || entry->storage->base != NULL || views == 0 || entry->references != views ||
             search->shown[i] * 2 >= tracked.bytes || !is_old_enough(search, &tracked)) {
             continue;
         }
-        leak = accuse(search, i, &tracked, VARVE_LEAK_HELD, 1 - (double)search->shown[i] / (double)tracked.bytes);
+        struct varve_leak *leak =
+            accuse(search, i, &tracked, VARVE_LEAK_HELD, 1 - (double)search->shown[i] / (double)tracked.bytes);
         snprintf(leak->evidence, sizeof(leak->evidence),
                  "storage %" PRIu64 " (%s) of %" PRIu64 " bytes is held by %" PRIu32
                  " views alone, which show %" PRIu64,
@@ -238,12 +237,12 @@ static int find_growth(struct search *search, struct varve_message *message)
 {
     uint64_t least = search->options.min_growth != 0 ? search->options.min_growth : GROWTH_USUAL;
     struct origin *origins = malloc((search->living.count + 1) * sizeof(*origins));
-    size_t count = 0;
 
     if (origins == NULL) {
         varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to search for leaks");
         return VARVE_ERROR_NO_MEMORY;
     }
+    size_t count = 0;
     for (size_t i = 0; i < search->living.count; i++) {
         struct varve_tracked tracked = describe(&search->living.entries[i], search->now_ns);
 
@@ -273,13 +272,12 @@ static void find_untouched(struct search *search)
     for (size_t i = 0; i < search->living.count; i++) {
         const struct living_entry *entry = &search->living.entries[i];
         struct varve_tracked tracked = describe(entry, search->now_ns);
-        struct varve_leak *leak;
 
         if (search->accused[i] || tracked.base_id != 0 || tracked.is_touched || tracked.bytes == 0 ||
             !is_old_enough(search, &tracked)) {
             continue;
         }
-        leak = accuse(search, i, &tracked, VARVE_LEAK_UNTOUCHED, 0.5);
+        struct varve_leak *leak = accuse(search, i, &tracked, VARVE_LEAK_UNTOUCHED, 0.5);
         snprintf(leak->evidence, sizeof(leak->evidence),
                  "nobody has looked at storage %" PRIu64 " (%s) since it was created, %.3f s ago", tracked.id,
                  name_of(entry->storage), (double)tracked.age_ns * 1e-9);
@@ -291,12 +289,11 @@ static void find_alive(struct search *search)
     for (size_t i = 0; i < search->living.count; i++) {
         const struct living_entry *entry = &search->living.entries[i];
         struct varve_tracked tracked = describe(entry, search->now_ns);
-        struct varve_leak *leak;
 
         if (search->accused[i] || tracked.base_id != 0 || tracked.id <= search->options.after) {
             continue;
         }
-        leak = accuse(search, i, &tracked, VARVE_LEAK_ALIVE, 0.9);
+        struct varve_leak *leak = accuse(search, i, &tracked, VARVE_LEAK_ALIVE, 0.9);
         snprintf(leak->evidence, sizeof(leak->evidence),
                  "storage %" PRIu64 " (%s) was not released: the program has %" PRIu32
                  " references to it, views %" PRIu32,
@@ -315,11 +312,11 @@ static int compare_leaks(const void *left, const void *right)
 static int search_all(struct search *search, struct varve_message *message)
 {
     size_t count = search->living.count + 1;
-    int error = VARVE_ERROR_NO_MEMORY;
 
     search->shown = calloc(count, sizeof(*search->shown));
     search->accused = calloc(count, sizeof(*search->accused));
     search->leaks = calloc(count, sizeof(*search->leaks));
+    int error = VARVE_ERROR_NO_MEMORY;
     if (search->shown != NULL && search->accused != NULL && search->leaks != NULL) {
         find_cycles(search);
         find_held(search);

@@ -12,7 +12,6 @@
 bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_bytes)
 {
     size_t grown = *capacity > 0 ? *capacity : 16;
-    void *moved;
 
     if (needed <= *capacity) {
         return true;
@@ -23,7 +22,7 @@ bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_by
     while (grown < needed) {
         grown *= 2;
     }
-    moved = reallocarray(*array, grown, element_bytes);
+    void *moved = reallocarray(*array, grown, element_bytes);
     if (moved == NULL) {
         return false;
     }

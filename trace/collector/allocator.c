@@ -143,13 +143,13 @@ static bool is_go(const struct file *file)
 const char *collect_allocator_of(const char *path)
 {
     struct file *file = malloc(sizeof(*file));
-    size_t best = KNOWN;
-    bool has_go = false;
 
     if (file == NULL) {
         return NULL;
     }
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    size_t best = KNOWN;
+    bool has_go = false;
     if (file->fd >= 0 && read_sections(file)) {
         has_go = is_go(file);
         for (unsigned i = 0; i < file->section_count; i++) {
@@ -183,9 +183,8 @@ static const char *remembered(struct collector *collector, const char *path)
 
 static int report(struct collector *collector, uint32_t process_id, const char *allocator, const char *path)
 {
-    char source[1200];
-
     collector->own_allocators++;
+    char source[1200];
     snprintf(source, sizeof(source), "%s, linked into %.1024s", allocator, path);
     return collector->is_unstored
                ? VARVE_OK
@@ -204,14 +203,12 @@ int collect_allocator_launched(struct collector *collector, const char *path)
 
 int collect_allocator_row(struct collector *collector, const struct traced_process *process)
 {
-    char executable[sizeof(process->control->executable)];
-    const char *allocator;
-
     if ((collector->directory.control->records & VARVE_RECORDS_HEAP) == 0) {
         return VARVE_OK;
     }
+    char executable[sizeof(process->control->executable)];
     snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1, process->control->executable);
-    allocator = remembered(collector, executable);
+    const char *allocator = remembered(collector, executable);
     if (allocator == NULL && process->control->malloc_is_unhooked != 0) {
         allocator = "a malloc";
     }

@@ -58,16 +58,14 @@ static void open_life(struct collector *collector)
 
 int collector_open(struct collector *collector, enum store_mode mode, struct varve_message *message)
 {
-    char path[DIRECTORY_PATH_BYTES + 16];
-    int error;
-
     collector->program_start_ns = collector->program_end_ns = -1;
     open_life(collector);
-    error = collect_execs_open(collector);
+    int error = collect_execs_open(collector);
     if (error != VARVE_OK) {
         return error;
     }
 
+    char path[DIRECTORY_PATH_BYTES + 16];
     snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
     error = collector->is_unstored ? VARVE_OK : store_open(path, mode, &collector->store, message);
     if (error == VARVE_OK) {
@@ -169,21 +167,19 @@ static bool commit_is_due(const struct collector *collector, bool is_tight, uint
 int collector_round(struct collector *collector, bool drain, uint64_t *moved_out, struct varve_message *message)
 {
     uint64_t now_ns = collect_monotonic_ns();
-    uint64_t bound = UINT64_MAX;
-    bool is_tight;
-    int error;
 
     *moved_out = 0;
     collector->is_draining = drain;
     keep_house(collector, now_ns);
     advance_round_ticks(collector, now_ns);
-    error = collect_processes_discover(collector, &bound);
+    uint64_t bound = UINT64_MAX;
+    int error = collect_processes_discover(collector, &bound);
     if (error != VARVE_OK) {
         return varve_message_set(message, error, "cannot follow a process or ring: %s", varve_strerror(error));
     }
     collect_execs_take(collector);
     collect_sink_round(collector);
-    is_tight = refresh_readers(collector, &bound) || collect_execs_are_tight(collector);
+    bool is_tight = refresh_readers(collector, &bound) || collect_execs_are_tight(collector);
     collector->watermark = bound < collector->round_ticks ? bound : collector->round_ticks;
     if (drain) {
         collector->watermark = UINT64_MAX;
@@ -259,19 +255,15 @@ uint64_t collector_pending(const struct collector *collector)
 
 static int commit_store(struct collector *collector, struct varve_message *message)
 {
-    struct store_ring_position *positions;
-    size_t count;
-    int error;
-
     if (collector->is_unstored) {
         return VARVE_OK;
     }
-    positions = calloc(collector->reader_count + 1, sizeof(*positions));
+    struct store_ring_position *positions = calloc(collector->reader_count + 1, sizeof(*positions));
     if (positions == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    count = gather_positions(collector, positions);
-    error = callsites_commit(collector->callsites, collector->store);
+    size_t count = gather_positions(collector, positions);
+    int error = callsites_commit(collector->callsites, collector->store);
     VARVE_THEN(error, store_anchors(collector));
     VARVE_THEN(error, collect_execs_store(collector));
     VARVE_THEN(error, store_meta_integer(collector->store, STORE_META_COMMITS, (int64_t)collector->commits + 1));
@@ -314,11 +306,10 @@ int collector_commit(struct collector *collector, struct varve_message *message)
 /* Processes that still live, or that nobody waited for, get their rows as they are. */
 static int store_open_rows(struct collector *collector)
 {
-    int error = VARVE_OK;
-
     if (collector->processes_alive > 0 && collector->stopped_ns > collector->processes_end_ns) {
         collector->processes_end_ns = collector->stopped_ns;
     }
+    int error = VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && i < collector->reader_count; i++) {
         error = collect_thread_row(collector, collector->readers[i], (int64_t)collector->newest_ts_ns);
         collect_sink_thread_end(collector, collector->readers[i]);
@@ -472,11 +463,10 @@ uint64_t collector_events_known(const struct collector *collector)
 int collector_drain(struct collector *collector, varve_collect_progress progress, void *context,
                     struct varve_message *message)
 {
+    collector->next_check_ns = 0; /* processes that ended since the last look are not left as running */
     unsigned idle_rounds = 0;
     uint64_t moved;
     int error;
-
-    collector->next_check_ns = 0; /* processes that ended since the last look are not left as running */
     do {
         error = collector_round(collector, true, &moved, message);
         if (progress != NULL) {
@@ -493,12 +483,11 @@ int collector_drain(struct collector *collector, varve_collect_progress progress
 
 int collector_publish(struct collector *collector, const char *database_path, struct varve_message *message)
 {
-    char path[DIRECTORY_PATH_BYTES + 16];
-
     session_directory_clear(&collector->directory);
     if (collector->is_unstored) {
         return VARVE_OK;
     }
+    char path[DIRECTORY_PATH_BYTES + 16];
     snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
     return varve_publish_move(path, database_path, collector->may_replace, message);
 }

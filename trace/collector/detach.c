@@ -57,10 +57,11 @@ static int end_collector(const struct session_mapped *recording, struct varve_me
 
 int varve_collect_detach(int32_t pid, bool *was_alone_out, struct varve_message *message)
 {
-    struct session_mapped recording, left;
+    struct session_mapped recording;
     int error = attach_find(pid, &recording, message);
 
     *was_alone_out = false;
+    struct session_mapped left;
     if (error == VARVE_OK && recording.collector != 0) {
         error = end_collector(&recording, message);
         if (error != VARVE_OK || !session_mapped_find(pid, &left) || left.trace_id != recording.trace_id) {

@@ -83,7 +83,6 @@ static bool is_same(const struct process_identity *a, const struct process_ident
 static uint32_t program_find(struct collect_execs *execs, const char *path, uint32_t reason)
 {
     void *grown = execs->programs;
-    struct program *program;
 
     for (size_t i = 0; i < execs->program_count; i++) {
         if (execs->programs[i].reason == reason && strcmp(execs->programs[i].path, path) == 0) {
@@ -93,6 +92,7 @@ static uint32_t program_find(struct collect_execs *execs, const char *path, uint
     if (execs->program_count >= PROGRAMS_MAX && strcmp(path, OTHERS) != 0) {
         return program_find(execs, OTHERS, reason);
     }
+    struct program *program;
     if (!array_grow(&grown, &execs->program_capacity, execs->program_count + 1, sizeof(*program))) {
         return 0;
     }
@@ -179,9 +179,9 @@ static void take(struct collector *collector, struct session_exec *slot)
 {
     struct collect_execs *execs = collector->execs;
     struct session_exec note = *slot; /* programs may write it all the time */
-    bool must_store = false;
 
     note.path[sizeof(note.path) - 1] = '\0';
+    bool must_store = false;
     switch (note.kind) {
     case EXEC_KIND_BEGUN:
         take_begun(execs, &note);
@@ -216,15 +216,15 @@ void collect_execs_take(struct collector *collector)
 {
     struct session_counts *counts = collector->directory.counts;
     struct collect_execs *execs = collector->execs;
-    struct session_exec *found[SESSION_EXECS];
     uint32_t written = __atomic_load_n(&counts->execs_written, __ATOMIC_ACQUIRE);
     uint32_t noted = __atomic_load_n(&counts->execs_noted, __ATOMIC_ACQUIRE);
     bool is_late = collector->is_recovering && !execs->has_looked; /* what the dead collector had not stored */
-    size_t count = 0;
 
     if (written == execs->written_seen && !collector->is_draining) {
         return;
     }
+    struct session_exec *found[SESSION_EXECS];
+    size_t count = 0;
     for (uint32_t i = 0; i < SESSION_EXECS; i++) {
         struct session_exec *slot = &counts->execs[i];
         uint32_t state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
@@ -303,7 +303,6 @@ int collect_execs_finish(struct collector *collector)
 {
     struct collect_execs *execs = collector->execs;
     int64_t total = 0;
-    int error;
 
     collect_execs_take(collector);
     count_awaited(collector);
@@ -315,7 +314,7 @@ int collect_execs_finish(struct collector *collector)
         collector->unrecorded = (uint64_t)total;
         return VARVE_OK;
     }
-    error = collect_execs_store(collector);
+    int error = collect_execs_store(collector);
     VARVE_THEN(error, store_unrecorded_finish(collector->store, &total));
     collector->unrecorded = (uint64_t)total;
     return error;

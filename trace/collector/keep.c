@@ -60,15 +60,13 @@ int collect_keep_join(struct collector *collector, varve_collect_progress progre
                       struct varve_message *message)
 {
     const size_t limit = (size_t)callsites_count(collector->callsites) + 1;
-    uint8_t *sizes;
-    uint32_t *joined;
-    int error = VARVE_ERROR_NO_MEMORY;
 
     if (!joins_callsites(collector)) {
         return VARVE_OK;
     }
-    sizes = calloc(limit, sizeof(*sizes));
-    joined = calloc(limit, sizeof(*joined));
+    uint8_t *sizes = calloc(limit, sizeof(*sizes));
+    uint32_t *joined = calloc(limit, sizeof(*joined));
+    int error = VARVE_ERROR_NO_MEMORY;
     if (sizes != NULL && joined != NULL) {
         join_sizes(collector->derive, sizes, limit);
         error = callsites_join(collector->callsites, sizes, joined, progress, context, message);
@@ -88,15 +86,13 @@ int collect_keep_commit(struct collector *collector)
 
 int collect_keep_check(struct collector *collector)
 {
-    int error = VARVE_OK;
-
     if (collector->bytes_max == 0 || collector->keep == VARVE_KEEP_TOTALS ||
         store_bytes(collector->store) < collector->bytes_max) {
         return VARVE_OK;
     }
     collector->keep = VARVE_KEEP_TOTALS;
     collector->kept_events = collector->seq;
-    error = store_meta_integer(collector->store, META_KEPT_EVENTS, (int64_t)collector->seq);
+    int error = store_meta_integer(collector->store, META_KEPT_EVENTS, (int64_t)collector->seq);
     VARVE_THEN(error, keep_apply(collector));
     if (error == VARVE_OK && !collector->quiet) {
         fprintf(stderr,
@@ -140,12 +136,12 @@ static int count_forgotten(struct collector *collector)
 int collect_keep_resume(struct collector *collector, struct varve_message *message)
 {
     char name[16];
-    int64_t value = 0;
     int error = store_meta_get_text(collector->store, META_KEEP, name, sizeof(name));
 
     for (unsigned i = 0; i < sizeof(keep_names) / sizeof(keep_names[0]); i++) {
         collector->keep = strcmp(name, keep_names[i]) == 0 ? i : collector->keep;
     }
+    int64_t value = 0;
     if (error == VARVE_OK && store_meta_get_integer(collector->store, META_BYTES_MAX, &value) == VARVE_OK) {
         collector->bytes_max = (uint64_t)value;
     }

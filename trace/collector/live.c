@@ -82,10 +82,9 @@ static int process_store(struct collector *collector, const struct traced_proces
                                      .command_line = command,
                                      .rss_bytes = process->rss.now_bytes,
                                      .threads = process->readers};
-    int error;
 
     collect_process_command(process->control, command, sizeof(command));
-    error = live_process(collector->live.store, &row);
+    int error = live_process(collector->live.store, &row);
     if (error == VARVE_OK && process->id < collector->derive->process_limit &&
         collector->derive->processes[process->id] != NULL) {
         error = totals_store(collector->live.store, process->id, collector->derive,
@@ -155,13 +154,12 @@ static void moment_store(struct collector *collector, bool is_over)
 {
     struct live *live = collector->live.store;
     int error = moment_begin(collector, is_over);
-    size_t count;
-    void *bytes;
 
     VARVE_THEN(error, totals_store(live, 0, collector->derive, NULL));
     VARVE_THEN(error, callsites_store(collector));
     VARVE_THEN(error, processes_store(collector));
-    bytes = error == VARVE_OK ? live_bytes(live, &count) : NULL;
+    size_t count;
+    void *bytes = error == VARVE_OK ? live_bytes(live, &count) : NULL;
     if (bytes != NULL) {
         watch_publish(&collector->directory, bytes, count);
         live_bytes_free(bytes);
@@ -187,7 +185,6 @@ static void forget(struct collect_live *live)
 void collect_live_round(struct collector *collector, uint64_t now_ns)
 {
     struct collect_live *live = &collector->live;
-    bool has_more;
 
     if (now_ns < live->next_ns || collector->directory.watch_fd < 0) {
         return;
@@ -203,6 +200,7 @@ void collect_live_round(struct collector *collector, uint64_t now_ns)
     if (live->store == NULL && live_open(&live->store) != VARVE_OK) {
         return;
     }
+    bool has_more;
     /* A program that keeps the collector busy would otherwise have no names before its end. */
     if (!collector->is_store_full) {
         callsites_step(collector->callsites, collector->store, &has_more);

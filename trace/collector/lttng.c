@@ -46,12 +46,11 @@ static FILE *open_name(const struct collector *collector, const char *mode)
 static int write_name(const struct collector *collector)
 {
     FILE *file = open_name(collector, "we");
-    bool is_written;
 
     if (file == NULL) {
         return VARVE_ERROR_IO;
     }
-    is_written = fprintf(file, "%s\n", collector->lttng.name) > 0;
+    bool is_written = fprintf(file, "%s\n", collector->lttng.name) > 0;
     return fclose(file) == 0 && is_written ? VARVE_OK : VARVE_ERROR_IO;
 }
 
@@ -69,12 +68,11 @@ static bool is_own_name(const struct collector *collector)
 static bool read_name(struct collector *collector)
 {
     FILE *file = open_name(collector, "re");
-    bool is_read;
 
     if (file == NULL) {
         return false;
     }
-    is_read = fscanf(file, "%63[a-zA-Z0-9_-]", collector->lttng.name) == 1;
+    bool is_read = fscanf(file, "%63[a-zA-Z0-9_-]", collector->lttng.name) == 1;
     fclose(file);
     return is_read && is_own_name(collector);
 }
@@ -84,7 +82,6 @@ static int start(struct collector *collector, const char *provider_path, struct 
     struct collect_lttng *lttng = &collector->lttng;
     struct session_control *control = collector->directory.control;
     struct lttng_recording_options options;
-    int error;
 
     if (!lttng_recording_is_possible(message)) {
         return VARVE_ERROR_UNSUPPORTED;
@@ -99,7 +96,7 @@ static int start(struct collector *collector, const char *provider_path, struct 
              (unsigned long long)(control->trace_id & 0xffffff));
     paths_fill(collector, lttng);
     options = session_options(lttng);
-    error = write_name(collector);
+    int error = write_name(collector);
     VARVE_THEN(error, lttng_recording_start(&options, &lttng->session, message));
     VARVE_THEN(error, collect_sink_open(collector, provider_path, message));
     if (error == VARVE_OK) {
@@ -116,10 +113,9 @@ int collect_lttng_start(struct collector *collector, const struct varve_collect_
                         struct varve_message *message)
 {
     struct varve_message reason = {""};
-    int error;
 
     collector->lttng.may_block = options->overflow == VARVE_OVERFLOW_BLOCK;
-    error = start(collector, options->provider_path, &reason);
+    int error = start(collector, options->provider_path, &reason);
     if (error == VARVE_OK) {
         collector->lttng.numbers = options->numbers;
         return VARVE_OK;
@@ -217,9 +213,8 @@ static void end_session(struct collector *collector, struct varve_collect_result
     struct collect_lttng *lttng = &collector->lttng;
     struct lttng_recording_loss loss = {0};
     struct varve_message reason = {""};
-    int error;
 
-    error = lttng_recording_stop(lttng->session, &loss, &reason);
+    int error = lttng_recording_stop(lttng->session, &loss, &reason);
     lttng->session = NULL;
     if (error != VARVE_OK) {
         report_failure(collector, &reason);

@@ -254,8 +254,6 @@ static int take_or_defer(struct collector *collector, struct ring_reader *reader
     const struct varve_record *record = ring_reader_peek(reader, &collector->directory), *parts = record;
     struct varve_record unfolded[VARVE_FOLD_EVENTS_MAX];
     unsigned count = 1;
-    struct event event;
-    int error;
 
     if (varve_record_is_folded(record)) {
         count = varve_record_unfold(record, unfolded);
@@ -264,6 +262,7 @@ static int take_or_defer(struct collector *collector, struct ring_reader *reader
     if (reader->parts >= count) {
         reader->parts = 0; /* of a database that does not fit these files */
     }
+    struct event event;
     if (reader->is_deferred || reader->parts > 0) {
         decode(collector, reader, &parts[reader->parts], &event);
     } else if (is_out_of_order(collector, reader, parts, count, &event)) {
@@ -273,7 +272,7 @@ static int take_or_defer(struct collector *collector, struct ring_reader *reader
         collector->deferred = reader;
         return VARVE_OK;
     }
-    error = take(collector, reader, parts, count, &event, message);
+    int error = take(collector, reader, parts, count, &event, message);
     *moved += error == VARVE_OK ? count : 0;
     return error;
 }
@@ -304,10 +303,10 @@ static int take_run(struct collector *collector, uint64_t until, uint64_t hold_b
 int merge_run(struct collector *collector, uint64_t *moved_out, struct varve_message *message)
 {
     uint64_t hold_back = collect_clock_ticks_of(&collector->clock, MERGE_HOLD_BACK_NS);
-    int error = VARVE_OK;
 
     *moved_out = 0;
     build(collector, hold_back);
+    int error = VARVE_OK;
     while (error == VARVE_OK && collector->heap_count > 0 && collector_pending(collector) < PENDING_MAX &&
            collector->heap[0]->key <= collector->watermark) {
         uint64_t until = collector->watermark + (collector->watermark < UINT64_MAX);

@@ -44,11 +44,10 @@
 /* `fd_out` gets the descriptor of the file, -1 without one. */
 static struct process_control *map_control(const struct session_directory *directory, uint32_t id, int *fd_out)
 {
-    struct process_control *control;
     char name[32];
 
     snprintf(name, sizeof(name), "p%u", id);
-    control = session_file_map(directory, name, O_RDWR, PROCESS_CONTROL_BYTES, NULL, fd_out);
+    struct process_control *control = session_file_map(directory, name, O_RDWR, PROCESS_CONTROL_BYTES, NULL, fd_out);
     if (control != NULL && (__atomic_load_n(&control->magic, __ATOMIC_ACQUIRE) != PROCESS_MAGIC ||
                             control->version != VARVE_TRANSPORT_VERSION)) {
         munmap(control, PROCESS_CONTROL_BYTES);
@@ -113,19 +112,17 @@ static void claim_status(struct collector *collector, struct traced_process *pro
 static uint64_t start_ticks_of(int32_t pid, bool *is_zombie)
 {
     char path[64];
-    char text[1024];
-    const char *at = NULL;
-    size_t length = 0;
-    FILE *file;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
+    char text[1024];
+    size_t length = 0;
     if (file != NULL) {
         length = fread(text, 1, sizeof(text) - 1, file);
         fclose(file);
     }
     text[length] = '\0';
-    at = strrchr(text, ')');
+    const char *at = strrchr(text, ')');
     if (at == NULL || at[1] == '\0') {
         return 0;
     }
@@ -225,7 +222,6 @@ static void watch_process(struct collector *collector, struct traced_process *pr
 static int start_process(struct collector *collector, uint32_t id, struct process_control *control, int fd)
 {
     struct traced_process *process = calloc(1, sizeof(*process));
-    char callsites[DIRECTORY_PATH_BYTES + 32];
 
     /* as many as there are pages: numbers that have none take no memory */
     if (process == NULL || !array_cover((void **)&collector->processes, &collector->process_capacity, id - 1,
@@ -255,6 +251,7 @@ static int start_process(struct collector *collector, uint32_t id, struct proces
     replace_older(collector, process);
     derive_process_start(collector->derive, id, control->parent_id);
     collect_sink_process(collector, process);
+    char callsites[DIRECTORY_PATH_BYTES + 32];
     snprintf(callsites, sizeof(callsites), "%s/p%u.sites", collector->directory.path, id);
     return callsites_process(collector->callsites, id, callsites);
 }
@@ -363,14 +360,12 @@ static bool is_search_due(struct collector *collector)
 /* Files of numbers that were given up. */
 static int search_missing(struct collector *collector)
 {
-    struct session_file *files;
-    size_t count;
-    int error;
-
     if (!is_search_due(collector)) {
         return VARVE_OK;
     }
-    error = session_directory_scan(&collector->directory, &files, &count);
+    struct session_file *files;
+    size_t count;
+    int error = session_directory_scan(&collector->directory, &files, &count);
     if (error != VARVE_OK) {
         return error;
     }
@@ -392,7 +387,6 @@ static int search_missing(struct collector *collector)
 static struct process_control *make_up_control(const struct collector *collector, const struct session_file *file)
 {
     struct traced_process probe = {.id = file->process};
-    struct process_control *control;
     struct ring_reader *reader = NULL;
 
     for (; reader == NULL && file < collector->files + collector->file_count && file->process == probe.id; file++) {
@@ -404,7 +398,8 @@ static struct process_control *make_up_control(const struct collector *collector
     if (reader == NULL) {
         return NULL;
     }
-    control = mmap(NULL, PROCESS_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct process_control *control =
+        mmap(NULL, PROCESS_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (control != MAP_FAILED) {
         control->magic = PROCESS_MAGIC;
         control->version = VARVE_TRANSPORT_VERSION;
@@ -432,7 +427,6 @@ static int open_left_process(struct collector *collector, const struct session_f
     int fd;
     struct process_control *control = map_control(&collector->directory, id, &fd);
     bool is_made_up = control == NULL;
-    int error = VARVE_OK;
 
     if (is_made_up && (collector->ended_count == 0 || bsearch(&id, collector->ended, collector->ended_count,
                                                               sizeof(*collector->ended), compare_ended) == NULL)) {
@@ -441,7 +435,7 @@ static int open_left_process(struct collector *collector, const struct session_f
     if (control == NULL) {
         return VARVE_OK; /* its rows are complete, or nothing of it can be read: collect_processes_missing */
     }
-    error = start_process(collector, id, control, fd);
+    int error = start_process(collector, id, control, fd);
     if (error == VARVE_OK) {
         collector->processes[id - 1]->is_made_up = is_made_up;
         error = collect_rings_open(collector, collector->processes[id - 1]);
@@ -497,23 +491,20 @@ uint32_t collect_processes_missing(const struct collector *collector)
 uint32_t collect_processes_unattached(const struct collector *collector)
 {
     uint32_t made = pages_seen(collector) + collect_processes_missing(collector);
-    uint32_t taken;
 
     if (collector->directory.counts == NULL || (collector->is_recovering && collector->files == NULL)) {
         return 0; /* a rebuild: numbers are those in the trace */
     }
-    taken = collect_processes_announced(collector);
+    uint32_t taken = collect_processes_announced(collector);
     return taken > made ? taken - made : 0;
 }
 
 int collect_processes_discover(struct collector *collector, uint64_t *bound)
 {
-    int error;
-
     if (collector->files != NULL) {
         return open_left_processes(collector);
     }
-    error = search_missing(collector);
+    int error = search_missing(collector);
     VARVE_THEN(error, discover_processes(collector, bound));
     for (uint32_t i = collector->first_open; error == VARVE_OK && i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
@@ -608,17 +599,14 @@ int32_t collect_process_alive(const struct session_directory *directory, uint32_
 {
     int fd;
     struct process_control *control = map_control(directory, id, &fd);
-    bool is_locked, is_detached;
-    uint64_t started;
-    int32_t pid;
 
     if (control == NULL) {
         return 0;
     }
-    pid = control->pid;
-    started = control->start_ticks_proc;
-    is_detached = __atomic_load_n(&control->state, __ATOMIC_ACQUIRE) == PROCESS_STATE_DETACHED;
-    is_locked = control->is_locked != 0 && liveness_is_locked(fd);
+    int32_t pid = control->pid;
+    uint64_t started = control->start_ticks_proc;
+    bool is_detached = __atomic_load_n(&control->state, __ATOMIC_ACQUIRE) == PROCESS_STATE_DETACHED;
+    bool is_locked = control->is_locked != 0 && liveness_is_locked(fd);
     munmap(control, PROCESS_CONTROL_BYTES);
     close(fd);
     return is_locked || (!is_detached && started != 0 && process_start_ticks(pid) == started) ? pid : 0;

@@ -309,13 +309,10 @@ static int finish_leftovers(struct collector *collector, struct varve_collect_re
 static int recover_into(struct collector *collector, struct varve_collect_result *result, struct replay *replay,
                         struct varve_message *message)
 {
-    bool is_begun;
-    int error;
-
     if (collector->directory.control == NULL) {
         return finish_leftovers(collector, result, message);
     }
-    error = session_directory_scan(&collector->directory, &collector->files, &collector->file_count);
+    int error = session_directory_scan(&collector->directory, &collector->files, &collector->file_count);
     if (error != VARVE_OK) {
         return varve_message_set(message, error, "cannot read %s: %s", collector->directory.rings,
                                  varve_strerror(error));
@@ -324,7 +321,7 @@ static int recover_into(struct collector *collector, struct varve_collect_result
     if (error != VARVE_OK) {
         return error;
     }
-    is_begun = has_database(&collector->directory);
+    bool is_begun = has_database(&collector->directory);
     error = collector_open(collector, is_begun ? STORE_RESUME : STORE_CREATE, message);
     if (error == VARVE_OK && store_is_complete(collector->store)) {
         return finish_leftovers(collector, result, message);
@@ -344,7 +341,6 @@ static int name_database(const struct session_directory *directory, const char *
                          struct varve_message *message)
 {
     size_t length = strlen(directory->path);
-    struct stat status;
 
     if (wanted != NULL && strlen(wanted) >= bytes) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the path %.200s… is too long", wanted);
@@ -357,6 +353,7 @@ static int name_database(const struct session_directory *directory, const char *
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s does not end in .d: name the database with -o",
                                  directory->path);
     }
+    struct stat status;
     if (!directory->is_empty && lstat(path, &status) == 0) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s exists: name another database with -o", path);
     }
@@ -367,10 +364,8 @@ static int name_database(const struct session_directory *directory, const char *
 static int check_output(const struct collector *collector, const char *path, struct varve_message *message)
 {
     char folder[DIRECTORY_PATH_BYTES] = ".";
-    char ctf[DIRECTORY_PATH_BYTES + 8];
     const char *slash = strrchr(path, '/');
     struct stat target = {0};
-    struct stat source;
 
     if (slash != NULL) {
         snprintf(folder, sizeof(folder), "%.*s", slash == path ? 1 : (int)(slash - path), path);
@@ -383,9 +378,11 @@ static int check_output(const struct collector *collector, const char *path, str
         return varve_message_set(message, errno == ENOENT ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_PERMISSION,
                                  "%.300s: cannot be written: %s", path, strerror(errno));
     }
+    struct stat source;
     if (collector->lttng.output[0] == '\0' || stat(collector->lttng.output, &source) != 0) {
         return VARVE_OK;
     }
+    char ctf[DIRECTORY_PATH_BYTES + 8];
     collect_lttng_path(path, ctf, sizeof(ctf));
     if (access(ctf, F_OK) == 0) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
@@ -439,13 +436,12 @@ static int finish_empty(struct collector *collector, const char *wanted, struct 
 static bool is_left_over(const char *path, const char *database_path, struct varve_collect_result *result)
 {
     struct session_directory directory = {.is_empty = true};
-    int64_t trace_id;
-    size_t length;
 
     snprintf(directory.path, sizeof(directory.path), "%s", path);
-    for (length = strlen(directory.path); length > 1 && directory.path[length - 1] == '/'; length--) {
+    for (size_t length = strlen(directory.path); length > 1 && directory.path[length - 1] == '/'; length--) {
         directory.path[length - 1] = '\0';
     }
+    int64_t trace_id;
     return name_database(&directory, database_path, result->database_path, sizeof(result->database_path), NULL) ==
                VARVE_OK &&
            store_peek_trace(result->database_path, &trace_id) == VARVE_OK && rmdir(directory.path) == 0;
@@ -457,7 +453,6 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
 {
     struct collector *collector = calloc(1, sizeof(*collector));
     struct replay replay = {collector, message, progress, progress_context};
-    int error;
 
     memset(result, 0, sizeof(*result));
     if (collector == NULL) {
@@ -465,7 +460,7 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
     }
     collector->is_recovering = true;
     collector->lttng.numbers = numbers;
-    error = session_directory_adopt(&collector->directory, directory, message);
+    int error = session_directory_adopt(&collector->directory, directory, message);
     if (error != VARVE_OK) {
         free(collector);
         return error == VARVE_ERROR_FORMAT && is_left_over(directory, database_path, result)

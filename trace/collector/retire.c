@@ -75,8 +75,6 @@ void collect_process_command(const struct process_control *control, char *text, 
 int collect_process_row(struct collector *collector, struct traced_process *process)
 {
     char command_line[sizeof(process->control->command_line)];
-    char executable[sizeof(process->control->executable)];
-    char exec_path[sizeof(process->control->exec_path)];
     struct store_process row = {.id = process->id,
                                 .parent_id = process->control->parent_id,
                                 .pid = process->control->pid,
@@ -89,7 +87,9 @@ int collect_process_row(struct collector *collector, struct traced_process *proc
                                 .peak_rss_bytes = collect_rss_peak(collector, process)};
 
     collect_process_command(process->control, command_line, sizeof(command_line));
+    char executable[sizeof(process->control->executable)];
     snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1, process->control->executable);
+    char exec_path[sizeof(process->control->exec_path)];
     snprintf(exec_path, sizeof(exec_path), "%.*s", (int)sizeof(exec_path) - 1, process->control->exec_path);
     row.command_line = command_line;
     row.executable = executable;
@@ -274,7 +274,6 @@ static int retire_reader(struct collector *collector, struct ring_reader *reader
 
 static int close_process(struct collector *collector, struct traced_process *process)
 {
-    char name[32];
     int error = collect_process_row(collector, process);
 
     if (error != VARVE_OK) {
@@ -293,6 +292,7 @@ static int close_process(struct collector *collector, struct traced_process *pro
     collector->sum.unattached += collect_plausible(process->control->unattached);
     derive_process_end(collector->derive, process->id);
     callsites_process_end(collector->callsites, process->id);
+    char name[32];
     snprintf(name, sizeof(name), "p%u", process->id);
     unlink_later(collector, name);
     collect_process_release(process);

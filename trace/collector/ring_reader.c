@@ -52,12 +52,10 @@ int ring_reader_open(struct ring_reader **reader_out, const struct session_direc
                      struct traced_process *process, uint32_t index)
 {
     char name[64];
-    struct ring_reader *reader;
-    size_t bytes = 0;
-    struct ring_header *ring;
 
     snprintf(name, sizeof(name), "p%u.r%u", process->id, index);
-    ring = session_file_map(directory, name, O_RDWR, RING_HEADER_BYTES, &bytes, NULL);
+    size_t bytes = 0;
+    struct ring_header *ring = session_file_map(directory, name, O_RDWR, RING_HEADER_BYTES, &bytes, NULL);
     if (ring == NULL) {
         return errno == EPERM ? VARVE_ERROR_FORMAT : VARVE_ERROR_NOT_FOUND;
     }
@@ -67,7 +65,7 @@ int ring_reader_open(struct ring_reader **reader_out, const struct session_direc
         munmap(ring, bytes);
         return error;
     }
-    reader = calloc(1, sizeof(*reader));
+    struct ring_reader *reader = calloc(1, sizeof(*reader));
     if (reader == NULL) {
         munmap(ring, bytes);
         return VARVE_ERROR_NO_MEMORY;
@@ -167,8 +165,6 @@ __attribute__((no_sanitize("thread"))) static bool copy_staging(struct ring_read
 /* The staging slots, in the ring's file or in one of their own. False: they can't be read. */
 static bool find_staging(struct ring_reader *reader, const struct session_directory *directory)
 {
-    char name[64];
-
     if (reader->staging != NULL) {
         return true;
     }
@@ -178,6 +174,7 @@ static bool find_staging(struct ring_reader *reader, const struct session_direct
         reader->staging = has_all ? ring_staging(reader->ring) : NULL;
         return has_all;
     }
+    char name[64];
     snprintf(name, sizeof(name), "p%u.r%u.staging", reader->process->id, reader->index);
     reader->staging = session_file_map(directory, name, O_RDONLY, RING_STAGING_BYTES, NULL, NULL);
     reader->has_staging_apart = reader->staging != NULL;
@@ -480,7 +477,6 @@ int ring_check(const struct ring_header *ring, bool producer_is_dead, struct var
 {
     uint64_t emitted = ring->emitted;
     uint64_t completed = ring->head + ring->spill_head + ring->lost;
-    uint64_t lost = 0;
 
     if (ring->tail > ring->head || ring->head - ring->tail > ring->capacity) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT,
@@ -498,6 +494,7 @@ int ring_check(const struct ring_header *ring, bool producer_is_dead, struct var
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "ring %u: pieces contradict each other",
                                  ring->ring_index);
     }
+    uint64_t lost = 0;
     for (unsigned kind = 0; kind < VARVE_KIND_LIMIT; kind++) {
         lost += ring->lost_by_kind[kind];
     }

@@ -121,8 +121,6 @@ int collect_rings_missing(struct collector *collector, const struct traced_proce
 /* Takes the reader, whatever it returns. */
 static int add_reader(struct collector *collector, struct ring_reader *reader)
 {
-    struct store_ring_position *known;
-
     if (!array_grow((void **)&collector->readers, &collector->reader_capacity, collector->reader_count + 1,
                     sizeof(struct ring_reader *)) ||
         !array_grow((void **)&collector->heap, &collector->heap_capacity, collector->reader_count + 1,
@@ -130,7 +128,7 @@ static int add_reader(struct collector *collector, struct ring_reader *reader)
         ring_reader_close(reader);
         return VARVE_ERROR_NO_MEMORY;
     }
-    known = known_ring(collector, reader->process->id, reader->index);
+    struct store_ring_position *known = known_ring(collector, reader->process->id, reader->index);
     if (known != NULL) {
         continue_known(known, reader);
     } else {
@@ -196,13 +194,11 @@ static int open_ring(struct collector *collector, struct traced_process *process
 
 int collect_ring_missing(struct collector *collector, struct traced_process *process, uint32_t index)
 {
-    bool opened = false;
-    int error;
-
     if (process->rings_missing == 0 || index == 0 || index >= process->rings_seen || is_opened(process, index)) {
         return VARVE_OK;
     }
-    error = open_ring(collector, process, index, &opened);
+    bool opened = false;
+    int error = open_ring(collector, process, index, &opened);
     process->rings_missing -= opened;
     return error;
 }
@@ -232,10 +228,10 @@ static int skip_rings(struct collector *collector, struct traced_process *proces
 int collect_rings_discover(struct collector *collector, struct traced_process *process, uint64_t *bound)
 {
     uint32_t count = __atomic_load_n(&process->control->ring_count, __ATOMIC_ACQUIRE);
-    bool opened = true;
-    int error = VARVE_OK;
 
     count = count <= SESSION_RING_MAX ? count : SESSION_RING_MAX + 1;
+    bool opened = true;
+    int error = VARVE_OK;
     while (error == VARVE_OK && process->rings_seen < count) {
         error = open_ring(collector, process, process->rings_seen, &opened);
         if (!opened && process->attach_seen_ns == 0) {
@@ -288,11 +284,11 @@ int collect_rings_open(struct collector *collector, struct traced_process *proce
          error == VARVE_OK && i < collector->file_count && collector->files[i].process == process->id; i++) {
         uint32_t index = collector->files[i].ring;
         struct store_ring_position *known = known_ring(collector, process->id, index);
-        struct ring_reader *reader;
 
         if (collector->files[i].kind != SESSION_FILE_RING) {
             continue;
         }
+        struct ring_reader *reader;
         error = ring_reader_open(&reader, &collector->directory, process, index);
         if (error == VARVE_OK) {
             error = add_reader(collector, reader);

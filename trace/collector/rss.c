@@ -34,10 +34,9 @@ static int open_folder(const struct traced_process *process, int32_t pid)
 {
     uint64_t started = process->identity.start_ticks_proc;
     char path[32];
-    int fd;
 
     snprintf(path, sizeof(path), "/proc/%d", pid);
-    fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0 && started != 0 && collect_process_started(pid) != started) {
         session_descriptor_close(&fd);
     }
@@ -47,32 +46,28 @@ static int open_folder(const struct traced_process *process, int32_t pid)
 /* Of a process that has another PID namespace, now and then for one of them. */
 static void seek(struct collector *collector, struct traced_process *process, uint64_t now_ns)
 {
-    int32_t pid;
-
     if (process->is_ours || process->rss.is_sought || now_ns < collector->rss.next_search_ns) {
         return;
     }
     collector->rss.next_search_ns = now_ns + SEARCH_EVERY_NS;
     process->rss.is_sought = true;
-    pid = liveness_find(&process->identity);
+    int32_t pid = liveness_find(&process->identity);
     process->rss.folder_fd = pid > 0 ? open_folder(process, pid) : -1;
 }
 
 /* Bytes that are resident now; 0: it has ended, or can't be looked at. */
 static uint64_t look(struct process_rss *rss)
 {
-    char text[4096];
-    uint64_t peak_bytes;
-    ssize_t length = 0;
     int fd = rss->folder_fd >= 0 ? openat(rss->folder_fd, "status", O_RDONLY | O_CLOEXEC) : -1;
 
     if (fd < 0) {
         return 0;
     }
-    length = read(fd, text, sizeof(text) - 1);
+    char text[4096];
+    ssize_t length = read(fd, text, sizeof(text) - 1);
     close(fd);
     text[length > 0 ? length : 0] = '\0';
-    peak_bytes = (uint64_t)session_status_number(text, "VmHWM:") * 1024;
+    uint64_t peak_bytes = (uint64_t)session_status_number(text, "VmHWM:") * 1024;
     rss->peak_bytes = peak_bytes > rss->peak_bytes ? peak_bytes : rss->peak_bytes;
     return (uint64_t)session_status_number(text, "VmRSS:") * 1024;
 }
@@ -116,15 +111,13 @@ void collect_rss_begin(struct collector *collector, struct traced_process *proce
 void collect_rss_round(struct collector *collector, uint64_t now_ns)
 {
     struct collect_rss *rss = &collector->rss;
-    uint64_t sum = 0;
-    uint64_t cost_ns;
-    int64_t ts_ns;
 
     if (collector->is_recovering || now_ns < rss->next_ns) {
         return;
     }
-    ts_ns = time_now(collector);
+    int64_t ts_ns = time_now(collector);
     rss->samples++;
+    uint64_t sum = 0;
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
         if (process != NULL && !process->has_ended) {
@@ -136,7 +129,7 @@ void collect_rss_round(struct collector *collector, uint64_t now_ns)
     if (sum > 0) {
         add(&rss->series, SERIES_POINTS_ALL, rss->samples, ts_ns, sum);
     }
-    cost_ns = collect_monotonic_ns() - now_ns;
+    uint64_t cost_ns = collect_monotonic_ns() - now_ns;
     rss->next_ns = now_ns + (cost_ns * SAMPLE_COST > SAMPLE_EVERY_NS ? cost_ns * SAMPLE_COST : SAMPLE_EVERY_NS);
 }
 
@@ -180,13 +173,12 @@ static int write_series(struct collector *collector, uint32_t process_id, const 
 int collect_rss_rows(struct collector *collector, struct traced_process *process)
 {
     struct process_rss *rss = &process->rss;
-    int error;
 
     if (rss->is_stored || rss->series.limit == 0) {
         return VARVE_OK;
     }
     series_end(&rss->series, collector->rss.points_written < POINTS_ENDED_MAX ? SERIES_POINTS_PROCESS : POINTS_ENDED);
-    error = write_series(collector, process->id, &rss->series);
+    int error = write_series(collector, process->id, &rss->series);
     if (error == VARVE_OK) {
         collector->rss.points_written += rss->series.count;
         rss->is_stored = true;

@@ -82,9 +82,6 @@ void varve_collect_exit_like(int wait_status)
 
 static int check_options(const struct varve_collect_options *options, struct varve_message *message)
 {
-    char ctf[DIRECTORY_PATH_BYTES + 16];
-    struct stat status;
-
     if (options->ring_records < RING_CAPACITY_MIN || options->ring_records > RING_CAPACITY_MAX ||
         (options->ring_records & (options->ring_records - 1)) != 0) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
@@ -106,7 +103,9 @@ static int check_options(const struct varve_collect_options *options, struct var
     if (!options->no_sqlite && varve_publish_check(options->database_path, options->replace, message) != VARVE_OK) {
         return VARVE_ERROR_INVALID;
     }
+    char ctf[DIRECTORY_PATH_BYTES + 16];
     collect_lttng_path(options->database_path, ctf, sizeof(ctf));
+    struct stat status;
     if (options->lttng && lstat(ctf, &status) == 0 && (!options->replace || !S_ISDIR(status.st_mode))) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s exists: choose another name%s", ctf,
                                  S_ISDIR(status.st_mode) ? " or give --force" : "");
@@ -164,9 +163,8 @@ static uint64_t half_of_free(const char *folder)
 
 static void join_command(char *const *argv, char *text, size_t bytes)
 {
-    size_t length = 0;
-
     text[0] = '\0';
+    size_t length = 0;
     for (size_t i = 0; argv[i] != NULL && length + 1 < bytes; i++) {
         length += (size_t)snprintf(text + length, bytes - length, "%s%s", i > 0 ? " " : "", argv[i]);
     }
@@ -190,14 +188,13 @@ static int emit_beginning(struct recording *recording)
     const struct varve_collect_options *options = recording->options;
     const struct collector *collector = &recording->collector;
     char command[4096];
-    struct utsname host;
-    int error = VARVE_OK;
 
     if (recording->attach != NULL) {
         snprintf(command, sizeof(command), "%s", recording->attach->target.command);
     } else {
         join_command(options->argv, command, sizeof(command));
     }
+    int error = VARVE_OK;
     emit_integer(recording, &error, "trace_id", (int64_t)collector->directory.control->trace_id);
     emit_text(recording, &error, "command", command);
     emit_text(recording, &error, "overflow", overflows[options->overflow % 3]);
@@ -209,6 +206,7 @@ static int emit_beginning(struct recording *recording)
     emit_integer(recording, &error, "program_start_ns", collector->program_start_ns);
     emit_integer(recording, &error, "start_real_ns", collector->clock.anchors[0].real_ns);
     emit_integer(recording, &error, "start_monotonic_ns", collector->clock.anchors[0].mono_ns);
+    struct utsname host;
     if (uname(&host) == 0) {
         emit_text(recording, &error, "host", host.nodename);
         emit_text(recording, &error, "kernel", host.release);
@@ -229,10 +227,9 @@ static int prepare(struct recording *recording, struct varve_message *message)
 {
     struct session_control settings;
     struct collector *collector = &recording->collector;
-    int error;
 
     settings_fill(recording->options, &settings);
-    error = session_directory_create(&collector->directory, recording->options->database_path, &settings, message);
+    int error = session_directory_create(&collector->directory, recording->options->database_path, &settings, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -389,21 +386,18 @@ static int collect(struct recording *recording, struct varve_message *message)
 {
     long nap_ns = NAP_MIN_NS;
     uint64_t moved;
-    int error;
 
     for (;;) {
         uint64_t now_ns = collect_monotonic_ns();
-        bool was_over;
-        bool has_more;
 
         launch_poll(&recording->launch, process_ended, recording);
-        was_over = is_over(recording, now_ns);
-        error = collector_round(&recording->collector, false, &moved, message);
+        bool was_over = is_over(recording, now_ns);
+        int error = collector_round(&recording->collector, false, &moved, message);
         if (error != VARVE_OK || was_over) {
             return error;
         }
         emit_progress(recording, now_ns);
-        has_more = moved < ROUND_SMALL && collector_idle(&recording->collector);
+        bool has_more = moved < ROUND_SMALL && collector_idle(&recording->collector);
         if (moved > 0 || has_more) {
             nap_ns = NAP_MIN_NS;
         } else {
@@ -418,12 +412,12 @@ static void begin_finishing(struct recording *recording)
 {
     const char *path = recording->collector.directory.path;
     char first[4352];
-    char second[4352];
 
     snprintf(
         first, sizeof(first),
         "\r\033[Kvarve: the database is being written; Ctrl-C again stops, `varve recover %.4096s` finishes it later",
         path);
+    char second[4352];
     snprintf(second, sizeof(second), "\r\033[Kvarve: stopped; `varve recover %.4096s` finishes the database", path);
     if (!isatty(STDERR_FILENO)) {
         memmove(first, first + 4, strlen(first + 4) + 1);
@@ -451,12 +445,11 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
 {
     const struct varve_collect_options *options = recording->options;
     struct collector *collector = &recording->collector;
-    int error;
 
     __atomic_store_n(&collector->directory.control->state, SESSION_STATE_CLOSED, __ATOMIC_RELEASE);
     collector->stopped_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
     begin_finishing(recording);
-    error = collector_drain(collector, options->progress, options->progress_context, message);
+    int error = collector_drain(collector, options->progress, options->progress_context, message);
     if (error == VARVE_OK && collector->process_count == 0 && recording->attach == NULL) {
         error = collect_allocator_launched(collector, recording->program);
     }
@@ -495,10 +488,7 @@ static void await_program(struct recording *recording, const struct launch_check
 
 static int start(struct recording *recording, struct varve_collect_result *result, struct varve_message *message)
 {
-    struct record_variables variables;
     struct launch_check check;
-    struct rusage usage;
-    char preload[4096];
     int error = check_options(recording->options, message);
 
     VARVE_THEN(error, launch_check(recording->options->argv[0], &check, message));
@@ -507,6 +497,7 @@ static int start(struct recording *recording, struct varve_collect_result *resul
                  check.interpreter[0] != '\0' ? check.interpreter : check.path);
         warn_of_allocator(recording);
     }
+    struct record_variables variables;
     VARVE_THEN(error, record_variables_make(&variables, recording->options, result->torch_history, message));
     if (error != VARVE_OK) {
         return error;
@@ -516,7 +507,9 @@ static int start(struct recording *recording, struct varve_collect_result *resul
         record_variables_free(&variables);
         return error;
     }
+    char preload[4096];
     snprintf(preload, sizeof(preload), "%s", recording->options->preload_path);
+    struct rusage usage;
     recording->collector.rss.own_bytes = getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
     error = launch_start(&recording->launch, recording->options->argv, preload, recording->collector.directory.path,
                          variables.items, message);
@@ -554,8 +547,6 @@ static void keep_for_recovery(struct recording *recording, int error, struct var
 static int start_attached(struct recording *recording, struct varve_message *message)
 {
     struct collector *collector = &recording->collector;
-    struct rusage usage;
-    int64_t attached_ns = 0;
     int error = check_options(recording->options, message);
 
     if (error == VARVE_OK) {
@@ -566,6 +557,7 @@ static int start_attached(struct recording *recording, struct varve_message *mes
     if (error != VARVE_OK) {
         return error;
     }
+    struct rusage usage;
     collector->rss.own_bytes = getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
     error = launch_attach(&recording->launch, recording->options->attach_pid, message);
     VARVE_THEN(error, attach_start(recording->attach, collector->directory.path, message));
@@ -574,7 +566,7 @@ static int start_attached(struct recording *recording, struct varve_message *mes
         return error;
     }
     recording->began_ns = collect_monotonic_ns();
-    attached_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
+    int64_t attached_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
     emit_integer(recording, &error, "attached_pid", recording->options->attach_pid);
     emit_integer(recording, &error, "attached_ns", attached_ns);
     emit_integer(recording, &error, "attach_stopped_ns", (int64_t)recording->attach->stopped_ns);

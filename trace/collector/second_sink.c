@@ -46,11 +46,11 @@ static const char *text_of(char *buffer, size_t buffer_bytes, const uint8_t *byt
 
 static void emit_module(const struct sink_provider *provider, uint32_t process, int32_t pid, const uint8_t *payload)
 {
-    char path[PATH_TEXT_BYTES];
     struct callsite_file_module module;
 
     memcpy(&module, payload, sizeof(module));
     payload += sizeof(module);
+    char path[PATH_TEXT_BYTES];
     provider->module(&(struct varve_sink_module){
         .process = process,
         .pid = pid,
@@ -65,12 +65,12 @@ static void emit_module(const struct sink_provider *provider, uint32_t process, 
 
 static void emit_code(const struct sink_provider *provider, uint32_t process, int32_t pid, const uint8_t *payload)
 {
-    char function[PATH_TEXT_BYTES];
-    char file[PATH_TEXT_BYTES];
     struct callsite_file_code code;
 
     memcpy(&code, payload, sizeof(code));
     payload += sizeof(code);
+    char function[PATH_TEXT_BYTES];
+    char file[PATH_TEXT_BYTES];
     provider->code(
         &(struct varve_sink_code){.process = process,
                                   .pid = pid,
@@ -82,15 +82,15 @@ static void emit_code(const struct sink_provider *provider, uint32_t process, in
 
 static void emit_callsite(const struct sink_provider *provider, uint32_t process, int32_t pid, const uint8_t *payload)
 {
-    uint64_t native[CALLSITE_FILE_DEPTH_MAX];
-    uint32_t codes[CALLSITE_FILE_DEPTH_MAX];
-    uint32_t lines[CALLSITE_FILE_DEPTH_MAX];
     struct callsite_file_stack callsite;
 
     memcpy(&callsite, payload, sizeof(callsite));
     payload += sizeof(callsite);
+    uint64_t native[CALLSITE_FILE_DEPTH_MAX];
     memcpy(native, payload, callsite.native_count * sizeof(native[0]));
     payload += callsite.native_count * sizeof(native[0]);
+    uint32_t codes[CALLSITE_FILE_DEPTH_MAX];
+    uint32_t lines[CALLSITE_FILE_DEPTH_MAX];
     for (unsigned i = 0; i < callsite.python_count; i++) {
         struct callsite_file_python python;
         memcpy(&python, payload + i * sizeof(python), sizeof(python));
@@ -115,11 +115,11 @@ static void emit_entry(void *context, uint32_t process_id, const struct callsite
     const struct traced_process *process =
         process_id <= collector->process_count ? collector->processes[process_id - 1] : NULL;
     int32_t pid = process != NULL ? process->pid : 0;
-    struct callsite_file_gone gone;
 
     if (__atomic_load_n(&starts, __ATOMIC_ACQUIRE) != collector->sink.starts_answered) {
         return; /* it will be emitted again in a moment, after what explains it */
     }
+    struct callsite_file_gone gone;
     switch (entry->tag) {
     case CALLSITE_FILE_TAG_MODULE:
         emit_module(provider, process_id, pid, payload);
@@ -162,10 +162,9 @@ static int load_provider(struct collect_sink *sink, const char *path, struct var
 int collect_sink_open(struct collector *collector, const char *provider_path, struct varve_message *message)
 {
     bool is_set = getenv(ALLOW_BLOCKING) != NULL;
-    int error;
 
     setenv(ALLOW_BLOCKING, "1", 0); /* LTTng reads it when it is loaded; not for the program */
-    error = load_provider(&collector->sink, provider_path, message);
+    int error = load_provider(&collector->sink, provider_path, message);
     if (!is_set) {
         unsetenv(ALLOW_BLOCKING);
     }
@@ -206,13 +205,12 @@ static void emit_meta(const struct collector *collector, const char *key, const 
 static int remember_meta(struct collector *collector, const char *key, const char *value)
 {
     struct collect_sink *sink = &collector->sink;
-    char **grown;
 
     if (sink->provider == NULL) {
         return VARVE_OK;
     }
     emit_meta(collector, key, value);
-    grown = realloc(sink->meta, (sink->meta_count + 2) * sizeof(*grown));
+    char **grown = realloc(sink->meta, (sink->meta_count + 2) * sizeof(*grown));
     if (grown == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -247,13 +245,13 @@ int collect_meta_integer(struct collector *collector, const char *key, int64_t v
 void collect_sink_process(const struct collector *collector, const struct traced_process *process)
 {
     const struct process_control *control = process->control;
-    char command_line[sizeof(control->command_line)];
-    char executable[sizeof(control->executable)];
 
     if (collector->sink.provider == NULL) {
         return;
     }
+    char command_line[sizeof(control->command_line)];
     collect_process_command(control, command_line, sizeof(command_line));
+    char executable[sizeof(control->executable)];
     snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1, control->executable);
     collector->sink.provider->process(
         &(struct varve_sink_process){.trace_id = collector->directory.control->trace_id,
@@ -272,11 +270,11 @@ void collect_sink_process(const struct collector *collector, const struct traced
 void collect_sink_process_end(const struct collector *collector, const struct traced_process *process)
 {
     const struct process_control *control = process->control;
-    char exec_path[sizeof(control->exec_path)];
 
     if (collector->sink.provider == NULL) {
         return;
     }
+    char exec_path[sizeof(control->exec_path)];
     snprintf(exec_path, sizeof(exec_path), "%.*s", (int)sizeof(exec_path) - 1, control->exec_path);
     collector->sink.provider->process_end(&(struct varve_sink_process_end){
         .process = process->id,
@@ -296,11 +294,11 @@ static struct varve_sink_origin origin_of(const struct ring_reader *reader)
 void collect_sink_thread(const struct collector *collector, const struct ring_reader *reader)
 {
     const struct ring_header *ring = reader->ring;
-    char name[sizeof(ring->thread_name) + 1];
 
     if (collector->sink.provider == NULL) {
         return;
     }
+    char name[sizeof(ring->thread_name) + 1];
     snprintf(name, sizeof(name), "%.*s", (int)sizeof(ring->thread_name), ring->thread_name);
     collector->sink.provider->thread(
         &(struct varve_sink_thread){.origin = origin_of(reader), .created_ticks = ring->created_ticks, .name = name});
@@ -369,12 +367,11 @@ static void emit_all(struct collector *collector)
 void collect_sink_round(struct collector *collector)
 {
     struct collect_sink *sink = &collector->sink;
-    uint32_t begun;
 
     if (sink->provider == NULL) {
         return;
     }
-    begun = __atomic_load_n(&starts, __ATOMIC_ACQUIRE);
+    uint32_t begun = __atomic_load_n(&starts, __ATOMIC_ACQUIRE);
     if (begun != sink->starts_answered) {
         sink->starts_answered = begun;
         emit_all(collector);

@@ -46,16 +46,14 @@ enum exec_format exec_check_format(int fd)
 void exec_check_line(int fd, char line[EXEC_LINE_BYTES])
 {
     long got = read_at(fd, line, EXEC_LINE_BYTES - 1, 2);
-    char *end;
-    size_t length;
     size_t blanks = 0;
 
     line[got > 0 ? got : 0] = '\0';
-    end = strchr(line, '\n');
+    char *end = strchr(line, '\n');
     if (end != NULL) {
         *end = '\0';
     }
-    length = strlen(line);
+    size_t length = strlen(line);
     while (length > 0 && (line[length - 1] == ' ' || line[length - 1] == '\t')) {
         line[--length] = '\0';
     }
@@ -68,10 +66,10 @@ void exec_check_line(int fd, char line[EXEC_LINE_BYTES])
 static bool has_capabilities(int fd)
 {
     struct vfs_ns_cap_data data; /* little-endian in the file, like both machines */
-    long got;
 
     memset(&data, 0, sizeof(data));
-    got = recorder_syscall_raw(SYS_fgetxattr, fd, (long)"security.capability", (long)&data, (long)sizeof(data), 0, 0);
+    long got =
+        recorder_syscall_raw(SYS_fgetxattr, fd, (long)"security.capability", (long)&data, (long)sizeof(data), 0, 0);
     if (got < (long)sizeof(data.magic_etc)) {
         return false;
     }
@@ -173,7 +171,6 @@ int exec_check_elf(int fd, const char *path)
 {
     unsigned char data = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
     Elf64_Ehdr header;
-    int reason;
 
     if (read_at(fd, &header, sizeof(header), 0) != (long)sizeof(header)) {
         return EXEC_CHECK_DAMAGED;
@@ -184,7 +181,7 @@ int exec_check_elf(int fd, const char *path)
     if ((header.e_type != ET_EXEC && header.e_type != ET_DYN) || header.e_phentsize != sizeof(Elf64_Phdr)) {
         return EXEC_CHECK_NO_PROGRAM;
     }
-    reason = loader_check(fd, &header, path);
+    int reason = loader_check(fd, &header, path);
     return reason == EXEC_REASON_NONE ? secure_check(fd) : reason;
 }
 

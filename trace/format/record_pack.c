@@ -118,14 +118,13 @@ static __attribute__((noinline)) uint8_t *put_full(uint8_t *start, struct histor
     unsigned newest = history->newest;
     unsigned rest[2] = {0, 0}; /* requested, arg, id, kind; last */
     uint8_t *at = put_begin(start + 5, &tag, history, now);
-    uint16_t word;
 
     for (unsigned index = 3; index < 6; index++) {
         at = put_word(at, &rest[0], 4 * (index - 3), word_of(now, index));
     }
     at = put_word(at, &rest[0], 12, word_of(now, 6) ^ history->kind[newest]);
     at = put_word(at, &rest[1], 0, rotate_left(word_of(now, 7) ^ history->last[newest], LAST_BITS));
-    word = (uint16_t)tag;
+    uint16_t word = (uint16_t)tag;
     memcpy(start, &word, sizeof(word));
     word = (uint16_t)rest[0];
     memcpy(start + 2, &word, sizeof(word));
@@ -209,21 +208,19 @@ static bool get_rest(const uint8_t **at, const uint8_t *end, unsigned rest, stru
 static bool unpack_one(const uint8_t **at, const uint8_t *end, struct history *history, uint64_t *words)
 {
     uint8_t head[5] = {0}; /* tag, rest, bytes of the last word */
-    uint64_t time, address, last;
-    bool is_full;
-    unsigned tag;
 
     if (end - *at < 2) {
         return false;
     }
-    tag = (*at)[0] | (unsigned)(*at)[1] << 8;
-    is_full = tag >> TAG_LAST_SHIFT == TAG_FULL;
+    unsigned tag = (*at)[0] | (unsigned)(*at)[1] << 8;
+    bool is_full = tag >> TAG_LAST_SHIFT == TAG_FULL;
     if (is_full && ((tag & TAG_OTHER) != 0 || end - *at < (ptrdiff_t)sizeof(head))) {
         return false;
     }
     memcpy(head, *at, is_full ? sizeof(head) : 2);
     *at += is_full ? sizeof(head) : 2;
     words[3] = words[4] = words[5] = 0;
+    uint64_t time, address;
     if (!get_word(at, end, (tag & 7U) + 1, &time) || !get_word(at, end, tag >> TAG_ADDRESS_SHIFT & 15U, &address) ||
         !get_word(at, end, tag >> TAG_SIZE_SHIFT & 15U, &words[2])) {
         return false;
@@ -235,6 +232,7 @@ static bool unpack_one(const uint8_t **at, const uint8_t *end, struct history *h
     } else {
         history->newest ^= (tag & TAG_OTHER) != 0;
     }
+    uint64_t last;
     if (!get_word(at, end, is_full ? head[4] : tag >> TAG_LAST_SHIFT, &last)) {
         return false;
     }

@@ -165,7 +165,6 @@ static void writer_free(struct varve_writer *writer)
 
 int varve_writer_open(const char *path, bool replace, struct varve_writer **writer_out, struct varve_message *message)
 {
-    char name[4096 + 64];
     struct varve_writer *writer = calloc(1, sizeof(*writer));
     *writer_out = NULL;
     if (writer == NULL || (writer->path = strdup(path)) == NULL) {
@@ -181,6 +180,7 @@ int varve_writer_open(const char *path, bool replace, struct varve_writer **writ
         thread_enter(writer, 1);
         error = folder_make(writer, message);
     }
+    char name[4096 + 64];
     if (error == VARVE_OK) {
         path_in(writer, "trace.db", name, sizeof(name));
         error = store_open(name, STORE_CREATE_PRIVATE, &writer->store, message);

@@ -84,7 +84,6 @@ static int compare_rows(const void *left, const void *right)
 static bool domain_look(struct leaders *leaders, const struct derive *derive, enum domain domain, size_t most)
 {
     const struct slots slots = slots_of(derive, domain);
-    struct best best[ORDERS];
 
     if (slots.callsite_limit == 0) {
         return true;
@@ -93,6 +92,7 @@ static bool domain_look(struct leaders *leaders, const struct derive *derive, en
         !ARRAY_GROW(leaders->rows, leaders->capacity, leaders->count + ORDERS * most)) {
         return false;
     }
+    struct best best[ORDERS];
     for (unsigned i = 0; i < ORDERS; i++) {
         best[i] = (struct best){.rows = &leaders->best[i * most], .most = most};
     }
@@ -121,11 +121,10 @@ static bool domain_look(struct leaders *leaders, const struct derive *derive, en
 /* Who leads in several orders is there once. */
 static void unite(struct leaders *leaders)
 {
-    size_t kept = 0;
-
     if (leaders->count > 0) {
         qsort(leaders->rows, leaders->count, sizeof(*leaders->rows), compare_rows);
     }
+    size_t kept = 0;
     for (size_t i = 0; i < leaders->count; i++) {
         if (kept == 0 || compare_rows(&leaders->rows[kept - 1], &leaders->rows[i]) != 0) {
             leaders->rows[kept++] = leaders->rows[i];

@@ -535,11 +535,11 @@ static int shares_check(const struct domain_totals *domain, struct derive_proces
 {
     struct share_sums sums = {.by_process = calloc(process_limit + 1, sizeof(*sums.by_process))};
     const struct totals_share_reading reading = {.wanted = is_any, .take = sum_share, .context = &sums};
-    bool is_sound = true;
     if (sums.by_process == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
     int error = totals_shares_each(domain, processes, process_limit, slot, &reading);
+    bool is_sound = true;
     for (size_t i = 1; i < process_limit && error == VARVE_OK && domain->retired.count == 0; i++) {
         struct total *const *found = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
         struct total total = found != NULL && *found != NULL ? **found : (struct total){0};
@@ -557,10 +557,10 @@ static int shares_check(const struct domain_totals *domain, struct derive_proces
 int totals_check(const struct domain_totals *domain, struct derive_process *const *processes, size_t process_limit,
                  unsigned slot, struct varve_message *message)
 {
-    struct total by_process = {0};
     if (domain->all.series.limit == 0) {
         return VARVE_OK; /* never used: no process has one */
     }
+    struct total by_process = {0};
     for (size_t i = 0; i < process_limit; i++) {
         struct total *const *found = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
         if (found == NULL || *found == NULL) {

@@ -63,13 +63,12 @@ static struct stream_slot *find(struct device_names *table, unsigned device, uin
 static uint32_t add(struct device_names *table, unsigned device, uint64_t handle, bool *is_new_out)
 {
     struct recorder_signals saved;
-    struct stream_slot *slot;
-    uint32_t number;
 
     if (!recorder_lock_soon_blocked(&table->lock, &saved)) {
         return STREAM_NONE;
     }
-    slot = find(table, device, handle, &number);
+    uint32_t number;
+    struct stream_slot *slot = find(table, device, handle, &number);
     if (number == 0 && table->count < STREAM_MAX) {
         number = ++table->count;
         slot->handle = handle;
@@ -83,18 +82,16 @@ static uint32_t add(struct device_names *table, unsigned device, uint64_t handle
 
 unsigned varve_stream_number(unsigned device, uint64_t handle)
 {
-    struct device_names *table;
-    uint32_t number;
-    bool is_new = false;
-
     if (handle == 0) {
         return 0;
     }
-    table = names_get();
+    struct device_names *table = names_get();
     if (table == NULL) {
         return STREAM_NONE;
     }
+    uint32_t number;
     find(table, device, handle, &number);
+    bool is_new = false;
     if (number == 0) {
         number = add(table, device, handle, &is_new);
     }
@@ -123,8 +120,6 @@ void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64
 {
     struct device_names *table = names_get();
     char text[32] = "";
-    uint64_t words[4];
-    uint64_t halves[2];
     struct varve_record record = {.device = (uint8_t)device};
     uint32_t before = NOT_DESCRIBED;
 
@@ -136,6 +131,7 @@ void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64
         }
         return;
     }
+    uint64_t halves[2];
     memcpy(halves, uuid, sizeof(halves));
     record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_DEVICE, 0);
     record.addr = halves[0];
@@ -143,6 +139,7 @@ void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64
     record.size = total_bytes;
     varve_emit(&record);
     memcpy(text, name, strnlen(name, sizeof(text)));
+    uint64_t words[4];
     memcpy(words, text, sizeof(words));
     record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_DEVICE_NAME, 0);
     record.addr = words[0];

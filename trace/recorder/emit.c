@@ -158,12 +158,12 @@ static void end_of_thread(void *round)
 {
     uintptr_t left = (uintptr_t)round;
     struct varve_producer *producer = varve_producer_current;
-    struct recorder_signals saved;
 
     if (left > 1) {
         pthread_setspecific(end_key, (void *)(left - 1));
         return;
     }
+    struct recorder_signals saved;
     recorder_signals_block(&saved);
     thread_has_ended = true;
     varve_producer_current = &idle;
@@ -220,11 +220,10 @@ static void fork_child(void)
 
 bool recorder_prepare(void)
 {
-    struct recorder_signals saved;
-
     if (recorder_session() == NULL) {
         return false;
     }
+    struct recorder_signals saved;
     recorder_reentrant_begin(&saved);
     if (!__atomic_exchange_n(&is_prepared, true, __ATOMIC_ACQ_REL)) {
         has_end_key = pthread_key_create(&end_key, end_of_thread) == 0;
@@ -300,8 +299,6 @@ static struct recorder_thread *thread_create(struct recorder_process *process, u
 /* Signals are blocked. NULL: this event cannot be recorded (counted by the caller). */
 static struct recorder_thread *thread_attach(struct recorder_process *process)
 {
-    struct recorder_thread *thread;
-
     if (ringless.process != process_key(process)) {
         memset(&ringless, 0, sizeof(ringless));
         ringless.process = process_key(process);
@@ -312,7 +309,7 @@ static struct recorder_thread *thread_attach(struct recorder_process *process)
     if (ringless.index == 0) {
         ringless.index = __atomic_fetch_add(&process->control->ring_count, 1, __ATOMIC_ACQ_REL);
     }
-    thread = thread_create(process, ringless.index, thread_released());
+    struct recorder_thread *thread = thread_create(process, ringless.index, thread_released());
     if (thread != NULL) {
         ringless.process = 0;
         recorder_confine_thread_known();
@@ -396,19 +393,18 @@ static bool is_attached(void)
 /* First event of this thread or process image. Signals are blocked. */
 static void put_first(const struct varve_record *record)
 {
-    struct recorder_process *process;
-    struct recorder_thread *thread = NULL;
     struct varve_record timed = *record;
 
     if (second_sink_owns_thread()) {
         recorder_reentrant_depth++; /* for good */
         return;
     }
-    process = recorder_process_attach();
+    struct recorder_process *process = recorder_process_attach();
     if (process != NULL && thread_has_ended) {
         put_late(process, record);
         return;
     }
+    struct recorder_thread *thread = NULL;
     if (process != NULL) {
         thread = thread_attach(process);
     }
@@ -483,12 +479,12 @@ static void file_nested_now(void *unused)
 
 void varve_emit_nested(void)
 {
-    struct recorder_signals saved;
     int saved_errno = errno;
 
     if (recorder_is_confined()) {
         return; /* with the next event that takes the slow path, which this is now the way of */
     }
+    struct recorder_signals saved;
     recorder_signals_block(&saved);
     if (is_attached()) { /* not in the child of a handler that forked just now */
         (void)recorder_on_stack(file_nested_now, NULL);
@@ -572,11 +568,9 @@ static void emit_confined(const struct varve_record *record)
 
 static void thread_prepare(void *unused)
 {
-    struct recorder_process *process;
-
     (void)unused;
     if (!is_attached() && !thread_has_ended && session_is_open() && !second_sink_owns_thread()) {
-        process = recorder_process_attach();
+        struct recorder_process *process = recorder_process_attach();
         if (process != NULL) {
             thread_attach(process);
         }
@@ -590,11 +584,10 @@ static void thread_prepare(void *unused)
 
 void recorder_thread_prepare(void)
 {
-    struct recorder_signals saved;
-
     if (recorder_is_confined()) {
         return;
     }
+    struct recorder_signals saved;
     recorder_signals_block(&saved);
     (void)recorder_on_stack(thread_prepare, NULL);
     recorder_signals_restore(&saved);
@@ -670,11 +663,10 @@ uint32_t varve_callsite_here(void)
 {
     const struct session_control *session = recorder_session();
     const uintptr_t *frame = __builtin_frame_address(0);
-    struct callsite_start start;
 
     if (session == NULL || session->stacks == SESSION_STACKS_NONE || recorder_reentrant_depth > 0) {
         return 0;
     }
-    start = (struct callsite_start){.pc = frame[1], .sp = (uintptr_t)(frame + 2), .fp = frame[0]};
+    struct callsite_start start = (struct callsite_start){.pc = frame[1], .sp = (uintptr_t)(frame + 2), .fp = frame[0]};
     return callsite_capture_inheriting(&start);
 }

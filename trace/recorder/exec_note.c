@@ -60,7 +60,6 @@ static bool can_open(const char *path, int flags)
 static bool library_path(const char *preload, char *path, size_t bytes)
 {
     const char *name = preload != NULL ? strstr(preload, LIBRARY_NAME) : NULL;
-    size_t length = 0;
 
     if (name == NULL) {
         return false;
@@ -68,6 +67,7 @@ static bool library_path(const char *preload, char *path, size_t bytes)
     while (name > preload && name[-1] != ':' && name[-1] != ' ') {
         name--;
     }
+    size_t length = 0;
     while (name[length] != '\0' && name[length] != ':' && name[length] != ' ') {
         length++;
     }
@@ -157,10 +157,9 @@ static int open_called(const struct exec_call *call, struct scratch *scratch)
 /* From a script to its interpreter: that becomes scratch->path. Closes `fd`. */
 static int open_interpreter(int fd, struct scratch *scratch)
 {
-    size_t length = 0;
-
     exec_check_line(fd, scratch->line);
     recorder_sys_close(fd);
+    size_t length = 0;
     while (scratch->line[length] != '\0' && scratch->line[length] != ' ' && scratch->line[length] != '\t') {
         length++;
     }
@@ -218,7 +217,6 @@ static struct finding check_call(const struct exec_call *call, struct scratch *s
 static void copy_path(char *target, size_t bytes, struct scratch *scratch)
 {
     const char *path = scratch->path;
-    size_t length;
 
     if (path[0] != '/' &&
         recorder_syscall(SYS_getcwd, (long)scratch->text, (long)sizeof(scratch->text) - 1, 0, 0, 0, 0) > 0) {
@@ -230,7 +228,7 @@ static void copy_path(char *target, size_t bytes, struct scratch *scratch)
         recorder_format(scratch->text + folder, sizeof(scratch->text) - folder, "/%s", path);
         path = scratch->text;
     }
-    length = strlen(path);
+    size_t length = strlen(path);
     recorder_format(target, bytes, "%s", length < bytes ? path : path + length - bytes + 1);
 }
 
@@ -288,14 +286,13 @@ void exec_note_begin(struct exec_noted *noted, const struct exec_call *call)
 {
     struct session_counts *counts = open_counts();
     struct scratch *scratch = counts != NULL ? recorder_map(SCRATCH_BYTES) : NULL;
-    struct session_exec *slot = NULL;
-    struct finding finding;
 
     noted->order = 0;
     if (scratch == NULL) {
         return;
     }
-    finding = check_call(call, scratch);
+    struct finding finding = check_call(call, scratch);
+    struct session_exec *slot = NULL;
     if (finding.will_run && (finding.reason != EXEC_REASON_NONE || call->is_in_process)) {
         slot = note_begin(counts, EXEC_KIND_BEGUN);
     }

@@ -121,10 +121,9 @@ static bool put_after_loss(struct recorder_thread *thread, const struct varve_re
 
 static void nap_with_signals(void *outer)
 {
-    struct recorder_signals saved;
-
     recorder_signals_restore(outer);
     nap();
+    struct recorder_signals saved;
     recorder_signals_block(&saved);
 }
 
@@ -171,12 +170,12 @@ static void put_blocking(struct recorder_thread *thread, const struct varve_reco
 {
     uint64_t *patience_ns = &recorder_session_counts()->patience_used_ns;
     uint64_t timeout_ns = recorder_session()->block_timeout_ns;
-    uint64_t used_ns = 0;
 
     /* once in the spill, later records must follow there until it is drained */
     if (put_after_loss(thread, record, thread->is_spilling)) {
         return;
     }
+    uint64_t used_ns = 0;
     if (!recorder_ring_is_short(thread) && __atomic_load_n(patience_ns, __ATOMIC_RELAXED) < timeout_ns) {
         if (put_waiting(thread, record, false, &used_ns, timeout_ns)) {
             return;

@@ -115,17 +115,16 @@ static long ring_make(struct recorder_thread *thread, const struct recorder_proc
     const char *path = file_path(thread, process->id, index, is_on_disk, "");
     uint32_t capacity = recorder_session()->ring_capacity;
     const uint64_t memory = is_on_disk ? 0 : RING_HEADER_BYTES + FIRST_STEP_RECORDS * sizeof(struct varve_record);
-    long result;
-    int fd;
 
     if (!memory_reserve(memory)) {
         return -ENOSPC;
     }
-    fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    int fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
     if (fd < 0) {
         memory_give_back(memory);
         return fd;
     }
+    long result;
     do {
         result = ring_fit(thread, fd, capacity);
         capacity /= 2;
@@ -201,13 +200,12 @@ static bool ring_extend(struct recorder_thread *thread, uint64_t offset, uint64_
     struct ring_header *ring = thread->ring;
     const char *path = file_path(thread, ring->process_id, ring->ring_index, thread->is_on_disk, "");
     uint64_t memory = thread->is_on_disk ? 0 : bytes;
-    bool done = false;
-    int fd;
 
     if (!memory_reserve(memory)) {
         return false;
     }
-    fd = recorder_sys_open(path, O_RDWR | O_NOFOLLOW, 0);
+    int fd = recorder_sys_open(path, O_RDWR | O_NOFOLLOW, 0);
+    bool done = false;
     if (fd >= 0) {
         done = recorder_file_allocate(fd, offset, bytes) == 0;
         recorder_sys_close(fd);
@@ -227,11 +225,11 @@ static struct varve_record *staging_apart(struct recorder_thread *thread)
     const struct ring_header *ring = thread->ring;
     const char *path = file_path(thread, ring->process_id, ring->ring_index, true, ".staging");
     int fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
-    void *staging = NULL;
 
     if (fd < 0) {
         return NULL;
     }
+    void *staging = NULL;
     if (recorder_file_allocate(fd, 0, RING_STAGING_BYTES) == 0) {
         staging = recorder_map_file(fd, RING_STAGING_BYTES, true);
     }

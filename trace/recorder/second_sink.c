@@ -45,7 +45,6 @@ static __thread uint32_t misses;
 bool second_sink_owns_thread(void)
 {
     const struct recorder_process *process = recorder_process_page();
-    int32_t tid;
 
     if (process == NULL) {
         return false;
@@ -56,7 +55,7 @@ bool second_sink_owns_thread(void)
     if (__atomic_load_n(&process->second_sink, __ATOMIC_ACQUIRE) == NULL) {
         return false;
     }
-    tid = (int32_t)recorder_sys_gettid();
+    int32_t tid = (int32_t)recorder_sys_gettid();
     for (unsigned i = 0; i < OWN_THREADS_MAX; i++) {
         if (own_threads[i] == tid) {
             return true;
@@ -78,12 +77,12 @@ static unsigned list_threads(int32_t *tids, unsigned max)
 {
     _Alignas(struct folder_entry) char entries[1024];
     int folder = recorder_sys_open("/proc/self/task", O_RDONLY | O_DIRECTORY, 0);
-    unsigned count = 0;
-    long got;
 
     if (folder < 0) {
         return 0;
     }
+    unsigned count = 0;
+    long got;
     while ((got = recorder_syscall(SYS_getdents64, folder, (long)entries, sizeof(entries), 0, 0, 0)) > 0) {
         for (long at = 0; at < got && count < max; at += ((struct folder_entry *)(entries + at))->bytes) {
             const char *name = ((struct folder_entry *)(entries + at))->name;
@@ -193,19 +192,17 @@ void second_sink_open(void)
 {
     const struct session_control *session = recorder_session();
     struct recorder_process *process = recorder_process_page();
-    const struct sink_provider *provider;
-    struct recorder_signals saved;
-    int32_t before[THREADS_MAX];
-    unsigned before_count;
 
     if (session == NULL || process == NULL || (session->sink & SESSION_SINK_LTTNG) == 0 || recorder_is_confined()) {
         return;
     }
+    struct recorder_signals saved;
     recorder_reentrant_begin(&saved);
     opener = (int32_t)recorder_sys_gettid();
-    before_count = list_threads(before, THREADS_MAX);
+    int32_t before[THREADS_MAX];
+    unsigned before_count = list_threads(before, THREADS_MAX);
     __atomic_store_n(&is_opening, true, __ATOMIC_RELEASE);
-    provider = load_provider(session->sink_path);
+    const struct sink_provider *provider = load_provider(session->sink_path);
     if (provider != NULL && atexit(close_at_exit) == 0) {
         note_own_threads(before, before_count);
         __atomic_store_n(&process->second_sink, provider, __ATOMIC_RELEASE);
@@ -257,7 +254,6 @@ void second_sink_emit(struct recorder_thread *thread, struct varve_record *recor
     const struct sink_provider *provider = __atomic_load_n(&process->second_sink, __ATOMIC_ACQUIRE);
     const struct ring_header *ring = thread->ring;
     struct varve_sink_origin origin;
-    struct recorder_signals saved;
 
     if (provider == NULL) {
         __atomic_store_n(&varve_emit_has_sink, 0, __ATOMIC_RELEASE); /* a fork child */
@@ -278,6 +274,7 @@ void second_sink_emit(struct recorder_thread *thread, struct varve_record *recor
         return;
     }
     thread->is_known_to_sink = true;
+    struct recorder_signals saved;
     recorder_reentrant_begin(&saved);
     provider->record(&origin, sequence_of(thread, record), record);
     recorder_reentrant_end(&saved);

@@ -78,12 +78,10 @@ static bool environment_from_proc(const char *name, char *value, size_t bytes)
 
 static bool environment(const char *name, char *value, size_t bytes)
 {
-    const char *found_value;
-
     if (environ == NULL) {
         return environment_from_proc(name, value, bytes);
     }
-    found_value = recorder_variable(environ, name); /* getenv may be the program's own */
+    const char *found_value = recorder_variable(environ, name); /* getenv may be the program's own */
     if (found_value != NULL) {
         recorder_format(value, bytes, "%s", found_value);
     }
@@ -111,14 +109,12 @@ static int32_t rank_from_environment(void)
  * session lives: this process and its fork children. */
 static void *page_open(struct found_session *looking, const char *name, size_t bytes, bool is_writable, bool is_locked)
 {
-    void *page = NULL;
-    int fd;
-
     recorder_format(looking->scratch, sizeof(looking->scratch), "%s/ring/%s", looking->directory, name);
-    fd = recorder_sys_open(looking->scratch, is_writable ? O_RDWR : O_RDONLY, 0);
+    int fd = recorder_sys_open(looking->scratch, is_writable ? O_RDWR : O_RDONLY, 0);
     if (fd < 0) {
         return NULL;
     }
+    void *page = NULL;
     if (recorder_sys_pread(fd, looking->scratch, 1, bytes - 1) == 1) {
         page = is_writable ? recorder_map_file(fd, bytes, false) : recorder_map_file_read(fd, bytes);
     }
@@ -196,13 +192,11 @@ static struct found_session *find(const char *directory)
 
 void recorder_session_find(void)
 {
-    struct found_session *expected = NULL;
-    struct found_session *looked;
-
     if (session_found() != NULL) {
         return;
     }
-    looked = find(NULL);
+    struct found_session *looked = find(NULL);
+    struct found_session *expected = NULL;
     if (!__atomic_compare_exchange_n(&found, &expected, looked != NULL ? looked : &none, false, __ATOMIC_ACQ_REL,
                                      __ATOMIC_ACQUIRE) &&
         looked != NULL) {
@@ -282,13 +276,12 @@ static uint64_t namespace_of_process(void)
 {
     char text[64];
     long length = recorder_sys_readlink("/proc/self/ns/pid", text, sizeof(text) - 1);
-    const char *number;
 
     if (length <= 0) {
         return 0;
     }
     text[length] = '\0';
-    number = strchr(text, '[');
+    const char *number = strchr(text, '[');
     return number != NULL ? recorder_number(number + 1) : 0;
 }
 
@@ -297,13 +290,12 @@ static uint64_t start_ticks_of_process(void)
 {
     char text[512]; /* 22 fields of at most 20 digits, and a name */
     long length = recorder_read_file("/proc/self/stat", text, sizeof(text) - 1);
-    char *at;
 
     if (length <= 0) {
         return 0;
     }
     text[length] = '\0';
-    at = strrchr(text, ')');
+    char *at = strrchr(text, ')');
     for (unsigned field = 2; at != NULL && field < 22; field++) {
         at = strchr(at + 1, ' ');
     }
@@ -320,10 +312,10 @@ void process_identity_read(struct process_identity *identity)
 static void control_fill(struct process_control *control, uint32_t id)
 {
     long length = recorder_sys_readlink("/proc/self/exe", control->executable, sizeof(control->executable) - 1);
-    struct process_identity identity;
 
     control->executable[length > 0 ? length : 0] = '\0';
     recorder_read_file("/proc/self/cmdline", control->command_line, sizeof(control->command_line) - 2);
+    struct process_identity identity;
     process_identity_read(&identity);
     control->version = VARVE_TRANSPORT_VERSION;
     control->process_id = id;
@@ -357,16 +349,13 @@ static bool is_locked(const char *path)
 static long control_create_in(const char *folder, uint32_t id, struct attaching *attaching,
                               struct process_control **control_out)
 {
-    struct process_control *control = NULL;
-    long result;
-    int fd;
-
     recorder_format(attaching->path, sizeof(attaching->path), "%s%s/p%u", recorder_directory(), folder, id);
-    fd = recorder_sys_open(attaching->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    int fd = recorder_sys_open(attaching->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
     if (fd < 0) {
         return fd;
     }
-    result = recorder_file_allocate(fd, 0, PROCESS_CONTROL_BYTES);
+    long result = recorder_file_allocate(fd, 0, PROCESS_CONTROL_BYTES);
+    struct process_control *control = NULL;
     if (result == 0) {
         control = recorder_map_file(fd, PROCESS_CONTROL_BYTES, true);
     }
@@ -444,12 +433,11 @@ static void attach(struct recorder_process *process)
 {
     struct process_control *control = NULL;
     long result = -EAGAIN;
-    uint32_t id;
 
     if (!recorder_retry_is_due(&process->retry)) {
         return;
     }
-    id = number_acquire(process);
+    uint32_t id = number_acquire(process);
     if (id != 0) {
         result = control_create(id, &control);
     }

@@ -89,15 +89,14 @@ static void give_back(uint64_t bytes, bool is_on_disk)
 static bool write_at(struct recorder_thread *thread, uint32_t piece, uint64_t offset, uint64_t bytes, bool is_on_disk)
 {
     const struct ring_header *ring = thread->ring;
-    bool done = false;
-    int fd;
 
     if (!reserve(bytes, is_on_disk)) {
         return false;
     }
     recorder_format(thread->path, sizeof(thread->path), "%s%s/p%u.r%u.spill%u", recorder_directory(),
                     is_on_disk ? "" : "/ring", ring->process_id, ring->ring_index, piece);
-    fd = recorder_sys_open(thread->path, O_WRONLY | O_CREAT | O_NOFOLLOW, 0600);
+    int fd = recorder_sys_open(thread->path, O_WRONLY | O_CREAT | O_NOFOLLOW, 0600);
+    bool done = false;
     if (fd >= 0) {
         done = write_all(fd, (const char *)thread->packed, bytes, offset);
         if (!done) {
@@ -160,13 +159,12 @@ bool spill_flush(struct recorder_thread *thread)
 {
     struct ring_header *ring = thread->ring;
     uint64_t from = ring->spill_flushed;
-    bool done;
 
     assert(ring->spill_head - from == RING_STAGING_RECORDS && from % RING_STAGING_RECORDS == 0);
     if (thread->packed == NULL) {
         thread->packed = recorder_map(OVERFLOW_PACKED_BYTES);
     }
-    done = thread->packed != NULL && write_block(thread);
+    bool done = thread->packed != NULL && write_block(thread);
     if (done) {
         __atomic_store_n(&ring->spill_flushed, from + RING_STAGING_RECORDS, __ATOMIC_RELEASE);
     }

@@ -284,7 +284,6 @@ static bool pages_attach(struct attach *attach, uint32_t root)
 bool bulk_attach(struct store_bulk *bulk, int fd, uint32_t root)
 {
     struct attach attach = {.bulk = bulk, .fd = fd, .lock_page = LOCK_OFFSET / bulk->page_bytes + 1};
-    struct stat status;
     if (bulk->failure != 0 || (bulk->cells > 0 && !leaf_end(bulk))) {
         errno = bulk->failure;
         return false;
@@ -295,6 +294,7 @@ bool bulk_attach(struct store_bulk *bulk, int fd, uint32_t root)
     if (bulk->page_count == 1 && bulk->filled == 1) {
         return write_all(fd, bulk->buffer, bulk->page_bytes, (off_t)(root - 1) * bulk->page_bytes);
     }
+    struct stat status;
     if (!buffer_write(bulk) || fstat(fd, &status) != 0) {
         return false;
     }

@@ -338,10 +338,10 @@ static int write_devices(const struct writer *writer)
     int error = VARVE_OK;
     for (unsigned i = 0; i < DEVICE_LIMIT && error == VARVE_OK; i++) {
         const struct derive_name *device = &names->devices[i];
-        char text[64];
         if (!device->is_used && device->total_bytes == 0) {
             continue;
         }
+        char text[64];
         uuid_text(device->uuid, text);
         error = WRITE_ROW(writer, STATEMENT_DEVICE, VALUE(i), VALUE(device->name[0] != '\0' ? device->name : NULL),
                           value_least(1, device->total_bytes), VALUE(device->is_used ? text : NULL));

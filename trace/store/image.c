@@ -103,8 +103,8 @@ static void root_write(const struct store_image *image, enum image_table table)
 {
     const struct image_part *part = &image->parts[table];
     uint8_t *root = page_of(image, PAGE_ROOT + table);
-    uint32_t content = PAGE_BYTES;
     memset(root, 0, INTERIOR_HEADER);
+    uint32_t content = PAGE_BYTES;
     for (uint32_t i = 0; i < part->closed; i++) {
         uint8_t cell[16];
         put_32(cell, part->closed_pages[i]);
@@ -167,8 +167,8 @@ bool image_add(struct store_image *image, enum image_table table, uint64_t rowid
                uint32_t wide, unsigned count)
 {
     struct image_part *part = &image->parts[table];
-    uint8_t cell[CELL_BYTES_MAX];
     assert(part->rows == 0 || rowid > part->last_rowid);
+    uint8_t cell[CELL_BYTES_MAX];
     unsigned bytes = cell_encode(cell, rowid, values, nulls, wide, count);
     if ((part->leaf == 0 || LEAF_HEADER + 2 * (part->cells + 1) + bytes > part->content) && !leaf_next(image, part)) {
         return false;

@@ -72,17 +72,16 @@ struct live {
 int live_open(struct live **live_out)
 {
     struct live *live = calloc(1, sizeof(*live));
-    char identity[128];
-    bool is_made;
 
     *live_out = NULL;
     if (live == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
     schema_configure();
+    char identity[128];
     snprintf(identity, sizeof(identity), "PRAGMA application_id = %d; PRAGMA user_version = %d",
              VARVE_LIVE_APPLICATION_ID, VARVE_LIVE_SCHEMA_VERSION);
-    is_made =
+    bool is_made =
         sqlite3_open(":memory:", &live->db) == SQLITE_OK &&
         sqlite3_exec(live->db, "PRAGMA page_size = 1024; PRAGMA journal_mode = OFF", NULL, NULL, NULL) == SQLITE_OK &&
         sqlite3_exec(live->db, store_live_sql, NULL, NULL, NULL) == SQLITE_OK &&
@@ -209,10 +208,9 @@ int live_process(struct live *live, const struct live_process *row)
 bool live_has_name(struct live *live, uint32_t callsite)
 {
     sqlite3_stmt *statement = live->statements[LIVE_HAS_NAME];
-    bool has;
 
     BIND(live, LIVE_HAS_NAME, callsite);
-    has = sqlite3_step(statement) == SQLITE_ROW;
+    bool has = sqlite3_step(statement) == SQLITE_ROW;
     sqlite3_reset(statement);
     return has;
 }

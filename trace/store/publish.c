@@ -128,7 +128,6 @@ static int copy_file(const char *from, const char *to)
     struct stat status;
     int target = -1;
     int result = source >= 0 ? fstat(source, &status) : -1;
-    int reason;
 
     if (result == 0) {
         target = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, status.st_mode & 0777);
@@ -137,7 +136,7 @@ static int copy_file(const char *from, const char *to)
     if (result == 0) {
         result = fsync(target); /* where it is moved from may be removed next */
     }
-    reason = errno;
+    int reason = errno;
     if (target >= 0 && close(target) != 0 && result == 0) {
         reason = errno;
         result = -1;
@@ -152,12 +151,12 @@ static int copy_file(const char *from, const char *to)
 int publish_copy(const char *from, const char *path, bool may_replace, struct varve_message *message)
 {
     char folder[ENTRIES_BYTES];
-    char copy[ENTRIES_BYTES + 16];
     int result = varve_publish_folder_make(path, may_replace, folder, sizeof(folder), message);
 
     if (result != VARVE_OK) {
         return result;
     }
+    char copy[ENTRIES_BYTES + 16];
     snprintf(copy, sizeof(copy), "%s/copy", folder);
     if (copy_file(from, copy) == 0) {
         result = varve_publish_move(copy, path, may_replace, message);
@@ -173,7 +172,6 @@ int publish_copy(const char *from, const char *path, bool may_replace, struct va
 static int move_without_replacing(const char *from, const char *path)
 {
     struct stat status;
-    int reason;
 
     if (lstat(from, &status) != 0 || !S_ISDIR(status.st_mode)) {
         if (link(from, path) != 0) {
@@ -188,7 +186,7 @@ static int move_without_replacing(const char *from, const char *path)
     if (rename(from, path) == 0) {
         return 0;
     }
-    reason = errno;
+    int reason = errno;
     rmdir(path);
     errno = reason;
     return -1;

@@ -83,13 +83,13 @@ int rows_threads_read(struct store *store, struct varve_message *message)
 {
     struct store_threads *threads = &store->threads;
     sqlite3_stmt *query = NULL;
-    bool has_memory = true;
     if (sqlite3_prepare_v2(store->db,
                            "SELECT id, process_id, pid, tid FROM thread WHERE id >= 0 AND id < " TEXT(THREADS_NOTED),
                            -1, &query, NULL) != SQLITE_OK) {
         return schema_error(store->db, store->path, "cannot read", message);
     }
     int result = SQLITE_DONE;
+    bool has_memory = true;
     while (has_memory && (result = sqlite3_step(query)) == SQLITE_ROW) {
         size_t id = (size_t)sqlite3_column_int64(query, 0);
         has_memory = id < threads->limit || ARRAY_COVER(threads->ids, threads->limit, id);
@@ -234,10 +234,10 @@ static int frame_find(struct store *store, uint32_t symbol_id, int64_t pc, uint3
 
 int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t symbol_id, int64_t pc)
 {
-    uint32_t frame = 0;
     if (parent_id >= id) {
         return VARVE_ERROR_INVALID;
     }
+    uint32_t frame = 0;
     int error = frame_find(store, symbol_id, pc, &frame);
     const int64_t values[] = {frame, (int64_t)id - parent_id};
     bool is_root = parent_id == 0;

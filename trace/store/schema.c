@@ -223,9 +223,9 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
 {
     int64_t application = 0;
     int64_t version = 0;
-    int64_t tables = 0;
     int error = schema_query(db, path, "PRAGMA application_id", &application, message);
     VARVE_THEN(error, schema_query(db, path, "PRAGMA user_version", &version, message));
+    int64_t tables = 0;
     VARVE_THEN(error, schema_query(db, path, "SELECT count(*) FROM sqlite_schema", &tables, message));
     if (error != VARVE_OK) {
         return error;

@@ -167,8 +167,8 @@ void store_keep(struct store *store, bool events, bool allocations)
 uint64_t store_bytes(struct store *store)
 {
     int64_t pages = 0;
-    int64_t page_bytes = 0;
     (void)schema_query(store->db, store->path, "PRAGMA main.page_count", &pages, NULL);
+    int64_t page_bytes = 0;
     (void)schema_query(store->db, store->path, "PRAGMA main.page_size", &page_bytes, NULL);
     return (uint64_t)pages * (uint64_t)page_bytes;
 }
@@ -232,11 +232,11 @@ static void report(store_progress progress, void *context, uint64_t done)
 /* `*is_left_out`: the database has no log any more; false: it has a reader. */
 static int journal_leave(struct store *store, bool *is_left_out, struct varve_message *message)
 {
-    sqlite3_stmt *statement;
     for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
         sqlite3_finalize(store->statements[i]);
         store->statements[i] = NULL;
     }
+    sqlite3_stmt *statement;
     if (sqlite3_prepare_v2(store->db, "PRAGMA main.journal_mode = DELETE", -1, &statement, NULL) != SQLITE_OK) {
         return schema_error(store->db, store->path, "cannot checkpoint the write-ahead log", message);
     }
@@ -253,13 +253,13 @@ static int journal_leave(struct store *store, bool *is_left_out, struct varve_me
 /* Leave WAL. Only possible when no reader has the database open, so it waits for them, but not for ever. */
 static int wal_fold(struct store *store, struct varve_message *message)
 {
-    bool is_folded = false;
     if (store->is_settled) {
         /* The lock goes, and with it the journal, when the file is next looked at. */
         store->is_settled = false;
         sqlite3_exec(store->db, "PRAGMA main.locking_mode = NORMAL; SELECT count(*) FROM main.sqlite_schema", NULL,
                      NULL, NULL);
     }
+    bool is_folded = false;
     int error = journal_leave(store, &is_folded, message);
     if (error == VARVE_OK && !is_folded) {
         error = varve_message_set(message, VARVE_ERROR_BUSY, "%s: complete, but its -wal file must stay beside it",
@@ -271,7 +271,6 @@ static int wal_fold(struct store *store, struct varve_message *message)
 void store_settle(struct store *store)
 {
     char lock[96];
-    bool is_left = false;
     /* Written again, it locks the file: BEGIN EXCLUSIVE would lock the batch too, which nobody can. */
     snprintf(lock, sizeof(lock), "PRAGMA main.locking_mode = EXCLUSIVE; PRAGMA main.user_version = %d",
              VARVE_DATABASE_SCHEMA_VERSION);
@@ -280,6 +279,7 @@ void store_settle(struct store *store)
         return;
     }
     sqlite3_busy_timeout(store->db, 0);
+    bool is_left = false;
     if (journal_leave(store, &is_left, NULL) == VARVE_OK && is_left) {
         /* A reader that came later would make a commit fail: it is kept out to the end. */
         store->is_settled = sqlite3_exec(store->db, lock, NULL, NULL, NULL) == SQLITE_OK;
@@ -303,11 +303,11 @@ static int statistics_gather(struct store *store, struct varve_message *message)
         " WHERE (type = 'table' AND name NOT IN (" NUMBERED_TABLES ") AND name NOT LIKE 'sqlite%')"
         " OR (type = 'index' AND tbl_name IN (" NUMBERED_TABLES "))";
     sqlite3_stmt *statement = NULL;
-    char *analyze = NULL;
     int error = writer_execute(store, "PRAGMA analysis_limit = 1000", message);
     if (error != VARVE_OK) {
         return error;
     }
+    char *analyze = NULL;
     if (sqlite3_prepare_v2(store->db, query, -1, &statement, NULL) == SQLITE_OK &&
         sqlite3_step(statement) == SQLITE_ROW) {
         analyze =
@@ -523,13 +523,13 @@ static void files_remove(const char *path)
 int store_open(const char *path, enum store_mode mode, struct store **store_out, struct varve_message *message)
 {
     struct store *store = calloc(1, sizeof(*store));
-    bool is_new = false;
     if (store == NULL || (store->path = strdup(path)) == NULL) {
         free(store);
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to open %s", path);
     }
     store->lock_fd = -1;
     schema_configure();
+    bool is_new = false;
     int error = file_lock(store, mode, &is_new, message);
     VARVE_THEN(error, database_open(store, message));
     VARVE_THEN(error, database_begin(store, mode, message));

@@ -79,11 +79,11 @@ sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement
     _Static_assert(sizeof(marks) == 2 * VALUES_MAX, "a mark for each value");
     const char *sql =
         statement >= STATEMENT_BATCH ? image_insert_sql(statement - STATEMENT_BATCH) : statement_sql[statement];
-    char whole[128];
     if (store->statements[statement] != NULL) {
         return store->statements[statement];
     }
     assert(count <= VALUES_MAX);
+    char whole[128];
     if (count > 0 && strchr(sql, '?') == NULL) {
         snprintf(whole, sizeof(whole), "%s (%.*s)", sql, (int)(2 * count - 1), marks);
         sql = whole;

@@ -63,12 +63,10 @@ void symbols_dwarf_open(struct symbols_module *module)
     Dwarf_Die die, split;
 
     while (module->dwarf && dwarf_get_units(module->dwarf, unit, &unit, &version, &type, &die, &split) == 0) {
-        struct symbols_unit *added;
-
         if (type != DW_UT_compile && type != DW_UT_skeleton) {
             continue;
         }
-        added = add_unit(module);
+        struct symbols_unit *added = add_unit(module);
         if (!added) {
             break;
         }
@@ -160,12 +158,10 @@ static void load_functions(struct symbols_unit *unit, bool is_deep)
 
 static Dwarf_Die *find_function(struct symbols_unit *unit, uint64_t address)
 {
-    const struct symbols_range *range;
-
     if (!unit->is_loaded) {
         load_functions(unit, false);
     }
-    range = symbols_ranges_find(&unit->function_ranges, address);
+    const struct symbols_range *range = symbols_ranges_find(&unit->function_ranges, address);
     if (!range && !unit->is_deep) {
         /* Functions inside functions (GNU C, Ada) are rare: the whole unit is walked only when one is missed.
          */
@@ -221,7 +217,7 @@ static const char *linkage_name(Dwarf_Die *die)
  * name of static C++ functions; the symbol then has the namespace and the parameters. */
 static const char *function_name(struct symbols *symbols, Dwarf_Die *die, const char *symbol)
 {
-    const char *mangled = linkage_name(die), *plain = dwarf_diename(die), *name;
+    const char *mangled = linkage_name(die), *plain = dwarf_diename(die);
 
     if (!mangled && symbol && strncmp(symbol, "_Z", 2) == 0) {
         mangled = symbol;
@@ -229,7 +225,7 @@ static const char *function_name(struct symbols *symbols, Dwarf_Die *die, const 
     if (!mangled) {
         return plain;
     }
-    name = symbols_demangle(symbols, mangled);
+    const char *name = symbols_demangle(symbols, mangled);
     /* What cannot be demangled is an alias (glibc's __GI_) or another scheme (Rust v0): the plain name reads
      * better. */
     return name == mangled && plain ? plain : name;
@@ -266,19 +262,18 @@ static void find_line(struct symbols_module *module, struct symbols_unit *unit, 
                       struct symbols_frame *frame)
 {
     Dwarf_Lines *lines;
-    Dwarf_Line *line;
     size_t rows = 0;
-    int number = 0;
 
     if (!unit->has_lines && dwarf_getsrclines(&unit->die, &lines, &rows) == 0) {
         module->line_rows += rows;
     }
     unit->has_lines = true;
-    line = dwarf_getsrc_die(&unit->die, address);
+    Dwarf_Line *line = dwarf_getsrc_die(&unit->die, address);
     if (!line) {
         return;
     }
     frame->file = dwarf_linesrc(line, NULL, NULL);
+    int number = 0;
     if (frame->file && dwarf_lineno(line, &number) == 0 && number > 0) {
         frame->line = (uint32_t)number;
     }
@@ -291,18 +286,17 @@ bool symbols_dwarf_resolve(struct symbols *symbols, struct symbols_module *modul
     uint64_t pc = address - module->dwarf_bias;
     const struct symbols_range *range = module->dwarf ? symbols_ranges_find(&module->unit_ranges, pc) : NULL;
     struct symbols_frame frame = {NULL, NULL, 0, false};
-    Dwarf_Die inlined[NESTING_MAX], *function;
-    struct symbols_unit *unit;
 
     if (!range) {
         return false;
     }
-    unit = &module->units[range->value];
-    function = find_function(unit, pc);
+    struct symbols_unit *unit = &module->units[range->value];
+    Dwarf_Die *function = find_function(unit, pc);
     find_line(module, unit, pc, &frame);
     if (!function && !frame.file) {
         return false;
     }
+    Dwarf_Die inlined[NESTING_MAX];
     for (int i = function ? find_inlined(function, pc, inlined) : 0; i > 0; i--) {
         frame.function = function_name(symbols, &inlined[i - 1], NULL);
         frame.is_inlined = true;

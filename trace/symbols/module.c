@@ -78,9 +78,6 @@ static int find_debug_file(Dwfl_Module *handle, void **userdata, const char *nam
                            const char *file_name, const char *link_name, GElf_Word link_crc, char **found_name)
 {
     struct symbols_module *module = *userdata;
-    struct stat status;
-    Elf *elf;
-    int file;
 
     if (!module) {
         return -1;
@@ -88,11 +85,12 @@ static int find_debug_file(Dwfl_Module *handle, void **userdata, const char *nam
     if (link_name && link_is_special(file_name ? file_name : module->path, link_name)) {
         return -1;
     }
-    file = dwfl_standard_find_debuginfo(handle, userdata, name, base, file_name, link_name, link_crc, found_name);
+    int file = dwfl_standard_find_debuginfo(handle, userdata, name, base, file_name, link_name, link_crc, found_name);
     if (file < 0) {
         return file;
     }
-    elf = elf_begin(file, ELF_C_READ_MMAP, NULL);
+    Elf *elf = elf_begin(file, ELF_C_READ_MMAP, NULL);
+    struct stat status;
     if (fstat(file, &status) != 0 || !elf || unpacked_bytes(elf) > UNPACKED_MAX) {
         elf_end(elf);
         close(file);
@@ -117,11 +115,11 @@ static const Dwfl_Callbacks callbacks = {
 static int open_regular(const char *path, uint64_t *bytes_out)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    struct stat status;
 
     if (file < 0) {
         return -1;
     }
+    struct stat status;
     if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
         close(file);
         return -1;
@@ -162,9 +160,9 @@ static uint32_t symbol_preference(const GElf_Sym *symbol, const char *name)
 static void bound_unsized(struct symbols_module *module)
 {
     const struct symbols_ranges *sized = &module->sized;
-    size_t at = 0;
 
     symbols_ranges_sort(&module->unsized);
+    size_t at = 0;
     for (size_t i = 0; i < module->unsized.count; i++) {
         struct symbols_range *range = &module->unsized.ranges[i];
 
@@ -198,12 +196,11 @@ static void load_symbols(struct symbols_module *module)
         GElf_Addr address = 0;
         GElf_Word section = SHN_UNDEF;
         const char *name = dwfl_module_getsym_info(module->handle, i, &symbol, &address, &section, NULL, NULL);
-        unsigned type;
 
         if (!name || name[0] == '\0' || section == SHN_UNDEF || section == SHN_ABS || section == SHN_COMMON) {
             continue;
         }
-        type = GELF_ST_TYPE(symbol.st_info);
+        unsigned type = GELF_ST_TYPE(symbol.st_info);
         if (type != STT_FUNC && type != STT_GNU_IFUNC && type != STT_NOTYPE) {
             continue;
         }
@@ -222,8 +219,6 @@ static void load_symbols(struct symbols_module *module)
 const char *symbols_module_name(const struct symbols_module *module, uint64_t address)
 {
     const struct symbols_range *range = symbols_ranges_find(&module->sized, address);
-    GElf_Sym symbol;
-    GElf_Addr start;
 
     if (!range) {
         range = symbols_ranges_find(&module->unsized, address);
@@ -231,6 +226,8 @@ const char *symbols_module_name(const struct symbols_module *module, uint64_t ad
     if (!range) {
         return NULL;
     }
+    GElf_Sym symbol;
+    GElf_Addr start;
     return dwfl_module_getsym_info(module->handle, (int)range->value, &symbol, &start, NULL, NULL, NULL);
 }
 
@@ -239,14 +236,12 @@ const char *symbols_module_name(const struct symbols_module *module, uint64_t ad
 /* A build id that was not recorded cannot differ. */
 static bool is_what_ran(const struct symbols_module *module)
 {
-    const unsigned char *bits = NULL;
-    GElf_Addr address;
-    int bytes;
-
     if (module->build_id_bytes == 0) {
         return true;
     }
-    bytes = dwfl_module_build_id(module->handle, &bits, &address);
+    const unsigned char *bits = NULL;
+    GElf_Addr address;
+    int bytes = dwfl_module_build_id(module->handle, &bits, &address);
     return bytes > 0 && (size_t)bytes == module->build_id_bytes && memcmp(bits, module->build_id, (size_t)bytes) == 0;
 }
 
@@ -255,7 +250,6 @@ void symbols_module_open(struct symbols_module *module)
     int file = open_regular(module->path, &module->bytes);
     GElf_Addr bias = 0;
     void **userdata = NULL;
-    Elf *elf;
 
     if (file < 0) {
         return;
@@ -273,7 +267,7 @@ void symbols_module_open(struct symbols_module *module)
     if (!module->handle) {
         close(file);
     }
-    elf = module->handle ? dwfl_module_getelf(module->handle, &bias) : NULL;
+    Elf *elf = module->handle ? dwfl_module_getelf(module->handle, &bias) : NULL;
     if (!elf || bias != 0 || !is_what_ran(module)) {
         dwfl_end(module->dwfl);
         module->dwfl = NULL;

@@ -42,11 +42,10 @@ static int compare_ranges(const void *left, const void *right)
 
 void symbols_ranges_sort(struct symbols_ranges *table)
 {
-    uint64_t high_max = 0;
-
     if (table->count) {
         qsort(table->ranges, table->count, sizeof(*table->ranges), compare_ranges);
     }
+    uint64_t high_max = 0;
     for (size_t i = 0; i < table->count; i++) {
         if (table->ranges[i].high > high_max) {
             high_max = table->ranges[i].high;

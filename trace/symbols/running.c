@@ -34,13 +34,12 @@ static int find_no_debug_file(Dwfl_Module *module, void **userdata, const char *
 /* What the first unwinding would read while the thread waits. */
 static int prepare_module(Dwfl_Module *module, void **userdata, const char *name, Dwarf_Addr start, void *argument)
 {
-    Dwarf_Addr bias;
-    GElf_Addr main_bias;
-
     (void)userdata;
     (void)name;
     (void)start;
     (void)argument;
+    Dwarf_Addr bias;
+    GElf_Addr main_bias;
     if (dwfl_module_getelf(module, &main_bias) != NULL) {
         (void)dwfl_module_eh_cfi(module, &bias);
         (void)dwfl_module_getsymtab(module);
@@ -88,7 +87,6 @@ static int visit_frame(Dwfl_Frame *state, void *argument)
 {
     struct walk *walk = argument;
     struct symbols_running_frame frame = {0};
-    Dwfl_Module *module;
     Dwarf_Addr pc;
     bool is_activation;
 
@@ -97,7 +95,7 @@ static int visit_frame(Dwfl_Frame *state, void *argument)
     }
     walk->frames++;
     frame.pc = is_activation ? pc : pc - 1;
-    module = dwfl_addrmodule(walk->running->dwfl, frame.pc);
+    Dwfl_Module *module = dwfl_addrmodule(walk->running->dwfl, frame.pc);
     if (module != NULL) {
         GElf_Addr bias = 0;
 
@@ -140,11 +138,10 @@ static void dynamic_symbols_close(struct dynamic_symbols *symbols)
 
 static bool dynamic_symbols_open(struct dynamic_symbols *symbols, const char *path)
 {
-    Elf_Scn *section = NULL;
-
     *symbols = (struct dynamic_symbols){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     elf_version(EV_CURRENT);
     symbols->elf = symbols->fd >= 0 ? elf_begin(symbols->fd, ELF_C_READ_MMAP, NULL) : NULL;
+    Elf_Scn *section = NULL;
     while (symbols->elf != NULL && symbols->data == NULL && (section = elf_nextscn(symbols->elf, section)) != NULL) {
         GElf_Shdr header;
 
@@ -173,12 +170,12 @@ static const char *function_at(const struct dynamic_symbols *symbols, size_t ind
 uint64_t symbols_file_function(const char *path, const char *name)
 {
     struct dynamic_symbols symbols;
-    uint64_t address = 0;
-    GElf_Sym symbol;
 
     if (!dynamic_symbols_open(&symbols, path)) {
         return 0;
     }
+    uint64_t address = 0;
+    GElf_Sym symbol;
     for (size_t i = 0; i < symbols.count && address == 0; i++) {
         const char *found = function_at(&symbols, i, &symbol);
 
@@ -201,12 +198,12 @@ static bool is_among(const char *name, const char *const *names)
 bool symbols_file_span(const char *path, const char *const *names, uint64_t *start, uint64_t *end)
 {
     struct dynamic_symbols symbols;
-    uint64_t first = UINT64_MAX, last = 0, before = 0;
-    GElf_Sym symbol;
 
     if (!dynamic_symbols_open(&symbols, path)) {
         return false;
     }
+    uint64_t first = UINT64_MAX, last = 0;
+    GElf_Sym symbol;
     for (size_t i = 0; i < symbols.count; i++) {
         const char *found = function_at(&symbols, i, &symbol);
 
@@ -215,6 +212,7 @@ bool symbols_file_span(const char *path, const char *const *names, uint64_t *sta
             last = symbol.st_value + symbol.st_size > last ? symbol.st_value + symbol.st_size : last;
         }
     }
+    uint64_t before = 0;
     for (size_t i = 0; i < symbols.count; i++) {
         const uint64_t its_end = function_at(&symbols, i, &symbol) != NULL ? symbol.st_value + symbol.st_size : 0;
 

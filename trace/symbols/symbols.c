@@ -93,11 +93,10 @@ static void read_rust(char *name)
     }
     name[length - hash] = '\0';
     for (const char *from = name; *from != '\0';) {
-        size_t i = 0;
-
         if (*from == '_' && from[1] == '$' && (from == name || from[-1] == ':')) {
             from++; /* stands in front of a sign, where a name may not begin with one */
         }
+        size_t i = 0;
         while (i < sizeof(signs) / sizeof(signs[0]) && strncmp(from, signs[i].text, strlen(signs[i].text)) != 0) {
             i++;
         }
@@ -114,13 +113,12 @@ static void read_rust(char *name)
 
 const char *symbols_demangle(struct symbols *symbols, const char *name)
 {
-    char *demangled;
     int status = 0;
 
     if (strncmp(name, "_Z", 2) != 0) {
         return name;
     }
-    demangled = __cxa_demangle(name, symbols->demangled, &symbols->demangled_bytes, &status);
+    char *demangled = __cxa_demangle(name, symbols->demangled, &symbols->demangled_bytes, &status);
     if (!demangled || status != 0) {
         return name;
     }
@@ -216,13 +214,11 @@ int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *bu
                     uint64_t address, void (*take)(void *context, const struct symbols_frame *frame), void *context)
 {
     struct symbols_frame frame = {NULL, NULL, 0, false};
-    struct symbols_module *module;
-    const char *name = NULL;
 
     if (build_id_bytes > SYMBOLS_BUILD_ID_MAX) {
         return VARVE_ERROR_INVALID;
     }
-    module = find_module(symbols, path, build_id, build_id_bytes);
+    struct symbols_module *module = find_module(symbols, path, build_id, build_id_bytes);
     if (!module) {
         module = add_module(symbols, path, build_id, build_id_bytes);
     }
@@ -234,6 +230,7 @@ int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *bu
         symbols_module_close(module);
         symbols_module_open(module);
     }
+    const char *name = NULL;
     if (module->dwfl) {
         name = symbols_module_name(module, address);
     }

@@ -136,10 +136,7 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
     const struct pool *pool = request->pool;
     struct varve_device_reservation reservation = {.stream = request->wanted.bins->stream, .is_small = pool->is_small};
     uint64_t wanted = alloc->device_total + alloc->device_total / 8;
-    struct expandable *segment;
-    struct block *block;
     uint64_t units = (wanted + unit - 1) / unit;
-    int error;
 
     if (block_slab_reserve(&alloc->slab, 4) != VARVE_OK) {
         return VARVE_ERROR_NO_MEMORY;
@@ -149,8 +146,8 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
         reservation.pool_id[1] = pool->owner->id.user;
     }
     /* the descriptor and, behind it, the handles */
-    segment = mmap(NULL, sizeof(*segment) + units * sizeof(uint64_t), PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct expandable *segment = mmap(NULL, sizeof(*segment) + units * sizeof(uint64_t), PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (segment == MAP_FAILED) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -158,7 +155,7 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
     segment->pool = pool;
     segment->unit = unit;
     segment->bytes = units * unit;
-    error = alloc->device->ops->vmm_reserve(alloc->device, segment->bytes, &reservation, &segment->addr);
+    int error = alloc->device->ops->vmm_reserve(alloc->device, segment->bytes, &reservation, &segment->addr);
     if (error != VARVE_OK) {
         munmap(segment, sizeof(*segment) + units * sizeof(uint64_t));
         return error;
@@ -166,7 +163,7 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
     segment->segment_id = ++alloc->segment_id;
     segment->next = alloc->expandables;
     alloc->expandables = segment;
-    block = block_slab_acquire(&alloc->slab);
+    struct block *block = block_slab_acquire(&alloc->slab);
     block->addr = segment->addr;
     block->size = segment->bytes;
     block->bins = request->wanted.bins;
@@ -216,7 +213,6 @@ int expandable_attach(struct varve_alloc *alloc, struct block *block, uint64_t b
     uint64_t first = (block->addr - segment->addr) / segment->unit;
     uint64_t count = (bytes + segment->unit - 1) / segment->unit;
     uint64_t mapped = count * segment->unit;
-    int error;
 
     assert(!block->is_mapped && (block->addr - segment->addr) % segment->unit == 0);
     if (block_slab_reserve(&alloc->slab, 2) != VARVE_OK) {
@@ -225,7 +221,7 @@ int expandable_attach(struct varve_alloc *alloc, struct block *block, uint64_t b
     for (uint64_t i = 0; i < given; i++) {
         segment->handles[first + i] = handles[i];
     }
-    error = device_map(alloc, segment, first, given, count);
+    int error = device_map(alloc, segment, first, given, count);
     for (uint64_t i = 0; error != VARVE_OK && i < given; i++) {
         segment->handles[first + i] = 0;
     }

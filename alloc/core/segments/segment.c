@@ -19,12 +19,11 @@ static int device_alloc(struct varve_alloc *alloc, const struct request *request
     const struct varve_device_ops *ops = alloc->device->ops;
     bool opens = alloc->config.release_lock_on_cudamalloc && alloc->lock.depth == 1;
     uint64_t stream = request->wanted.bins->stream;
-    int error;
 
     if (opens) {
         alloc_unlock(alloc);
     }
-    error = ops->segment_alloc(alloc->device, request->segment_bytes, stream, addr_out);
+    int error = ops->segment_alloc(alloc->device, request->segment_bytes, stream, addr_out);
     if (opens) {
         alloc_lock(alloc);
         if (request_reserve(alloc) != VARVE_OK) {
@@ -83,7 +82,6 @@ int segment_refused(struct varve_alloc *alloc, const struct request *request, in
 int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_retry, struct block **block_out)
 {
     uint64_t addr = 0;
-    int error;
 
     alloc->counters.others.num_alloc_retries += is_retry;
     if (!segment_is_within_limit(alloc, request->segment_bytes)) {
@@ -92,7 +90,7 @@ int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_re
     if (request->wanted.is_expandable) {
         return expandable_alloc(alloc, request, block_out);
     }
-    error = device_alloc(alloc, request, &addr);
+    int error = device_alloc(alloc, request, &addr);
     if (error != VARVE_OK) {
         return segment_refused(alloc, request, error);
     }
@@ -121,11 +119,10 @@ void segment_uncount(struct varve_alloc *alloc, const struct block *block)
 int segment_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause)
 {
     struct pool *pool = block_pool(block);
-    int error;
 
     assert(block->is_free && !block_is_split(block) && block->expandable == NULL);
     emit_segment(alloc, VARVE_KIND_SEGMENT_FREE, cause, block, block->size, 0);
-    error = alloc->device->ops->segment_free(alloc->device, block->addr, block->size);
+    int error = alloc->device->ops->segment_free(alloc->device, block->addr, block->size);
     if (error != VARVE_OK) {
         block->segment_id = ++alloc->segment_id;
         emit_segment(alloc, VARVE_KIND_SEGMENT_ALLOC, VARVE_CAUSE_NEW_SEGMENT, block, block->size, 0);

@@ -28,11 +28,9 @@ struct shared_open {
 
 int varve_alloc_ipc_export(struct varve_alloc *alloc, uint64_t addr, struct varve_alloc_ipc *ipc_out)
 {
-    uint64_t base = 0, bytes = 0;
-    int error;
-
     alloc_lock(alloc); /* over both steps: the block must not go meanwhile */
-    error = varve_alloc_get_base_allocation(alloc, addr, &base, &bytes);
+    uint64_t base = 0, bytes = 0;
+    int error = varve_alloc_get_base_allocation(alloc, addr, &base, &bytes);
     if (error == VARVE_OK &&
         (block_map_find(&alloc->map, addr)->expandable != NULL ||
          block_is_ordered(alloc, block_map_find(&alloc->map, addr)) || alloc->device->ops->ipc_export == NULL)) {
@@ -98,13 +96,12 @@ static void mapping_drop(struct varve_alloc *alloc, struct shared_mapping **link
 static int mapping_make(struct varve_alloc *alloc, const struct varve_ipc_handle *handle)
 {
     struct shared_mapping *mapping = calloc(1, sizeof(*mapping));
-    int error;
 
     if (mapping == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
     mapping->handle = *handle;
-    error = alloc->device->ops->ipc_open(alloc->device, handle, &mapping->addr);
+    int error = alloc->device->ops->ipc_open(alloc->device, handle, &mapping->addr);
     if (error != VARVE_OK) {
         free(mapping);
         return error;
@@ -117,15 +114,13 @@ static int mapping_make(struct varve_alloc *alloc, const struct varve_ipc_handle
 int varve_alloc_ipc_open(struct varve_alloc *alloc, const struct varve_alloc_ipc *ipc, uint64_t *addr_out,
                          struct varve_message *message)
 {
-    struct shared_mapping *mapping;
-    int error = VARVE_OK;
-
     if (alloc->device->ops->ipc_open == NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "device %s shares no memory with processes",
                                  alloc->device->ops->name);
     }
     alloc_lock(alloc);
-    mapping = find_handle(alloc, &ipc->handle);
+    struct shared_mapping *mapping = find_handle(alloc, &ipc->handle);
+    int error = VARVE_OK;
     if (mapping == NULL) {
         error = mapping_make(alloc, &ipc->handle);
         mapping = alloc->shared;
@@ -145,9 +140,8 @@ int varve_alloc_ipc_open(struct varve_alloc *alloc, const struct varve_alloc_ipc
 
 int varve_alloc_ipc_close(struct varve_alloc *alloc, uint64_t addr)
 {
-    int error = VARVE_ERROR_NOT_FOUND;
-
     alloc_lock(alloc);
+    int error = VARVE_ERROR_NOT_FOUND;
     for (struct shared_mapping **link = &alloc->shared; *link != NULL; link = &(*link)->next) {
         struct shared_open **open_link = find_open(*link, addr);
         struct shared_open *open = *open_link;
@@ -191,7 +185,6 @@ static int reserve_peer(struct varve_alloc *alloc)
 int varve_alloc_enable_peer(struct varve_alloc *alloc, int peer)
 {
     const struct varve_device_ops *ops = alloc->device->ops;
-    int error;
 
     if (ops->peer_enable == NULL) {
         return VARVE_ERROR_UNSUPPORTED;
@@ -203,7 +196,7 @@ int varve_alloc_enable_peer(struct varve_alloc *alloc, int peer)
             return VARVE_OK;
         }
     }
-    error = reserve_peer(alloc);
+    int error = reserve_peer(alloc);
     VARVE_THEN(error, ops->peer_enable(alloc->device, peer));
     for (const struct expandable *segment = alloc->expandables; error == VARVE_OK && segment != NULL;
          segment = segment->next) {

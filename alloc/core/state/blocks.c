@@ -28,15 +28,12 @@ void block_insert_free(struct block *block)
 
 uint64_t block_merge(struct varve_alloc *alloc, struct block *block, struct block *neighbour)
 {
-    uint64_t absorbed, absorbed_addr;
-    bool is_previous;
-
     if (!block_may_absorb(alloc, block, neighbour)) {
         return 0;
     }
-    is_previous = block->prev == neighbour;
-    absorbed_addr = neighbour->addr;
-    absorbed = block_absorb(alloc, block_pool(block), block, neighbour, false);
+    bool is_previous = block->prev == neighbour;
+    uint64_t absorbed_addr = neighbour->addr;
+    uint64_t absorbed = block_absorb(alloc, block_pool(block), block, neighbour, false);
     if (block->is_mapped) {
         EMIT(alloc, (struct emission){.kind = VARVE_KIND_MERGE,
                                       .cause = is_previous ? VARVE_CAUSE_PREVIOUS : VARVE_CAUSE_NEXT,

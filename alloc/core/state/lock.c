@@ -90,7 +90,6 @@ static bool order_releases(struct alloc_lock *lock)
 void lock_wait(struct alloc_lock *lock)
 {
     const struct timespec look = {0, LOOK_NS};
-    bool is_ordered;
 
     /* only this thread can have stored its own mark, so a relaxed look is enough */
     if (__atomic_load_n(&lock->owner, __ATOMIC_RELAXED) == lock_self()) {
@@ -104,7 +103,7 @@ void lock_wait(struct alloc_lock *lock)
         pause_briefly();
     }
     __atomic_fetch_add(&lock->waiters, 1, __ATOMIC_SEQ_CST);
-    is_ordered = order_releases(lock);
+    bool is_ordered = order_releases(lock);
     while (!try_acquire(lock)) {
         syscall(SYS_futex, &lock->word, FUTEX_WAIT_PRIVATE, 1, is_ordered ? NULL : &look, NULL, 0);
     }

@@ -11,11 +11,11 @@
 int device_message(const struct varve_alloc *alloc, int error, struct varve_message *message, const char *what, ...)
 {
     struct varve_message text, reason = {""};
-    va_list arguments;
 
     if (message == NULL) {
         return error;
     }
+    va_list arguments;
     va_start(arguments, what);
     vsnprintf(text.text, sizeof(text.text), what, arguments);
     va_end(arguments);

@@ -21,7 +21,6 @@
 int stream_use_add(struct varve_alloc *alloc, struct block *block, uint64_t stream)
 {
     struct stream_use **link = &block->uses;
-    struct stream_use *use;
 
     while (*link != NULL && (*link)->stream < stream) {
         link = &(*link)->next;
@@ -30,7 +29,7 @@ int stream_use_add(struct varve_alloc *alloc, struct block *block, uint64_t stre
         (*link)->in_capture = (*link)->in_capture || alloc->capture_count > 0;
         return VARVE_OK;
     }
-    use = alloc->spare_uses;
+    struct stream_use *use = alloc->spare_uses;
     if (use != NULL) {
         alloc->spare_uses = use->next;
     } else if ((use = malloc(sizeof(*use))) == NULL) {
@@ -87,12 +86,11 @@ static struct event_queue *queue_of(struct varve_alloc *alloc, uint64_t stream)
 static int queue_reserve(struct event_queue *queue)
 {
     uint32_t capacity = queue->capacity > 0 ? queue->capacity * 2 : 16;
-    struct pending_event *items;
 
     if (queue->count < queue->capacity) {
         return VARVE_OK;
     }
-    items = malloc(capacity * sizeof(*items));
+    struct pending_event *items = malloc(capacity * sizeof(*items));
     if (items == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -254,17 +252,16 @@ static void drop_captured(struct varve_alloc *alloc, struct block *block)
 static int deferred_insert(struct varve_alloc *alloc)
 {
     struct block **link = &alloc->deferred;
-    struct block *kept = NULL;
 
     assert(alloc->capture_count == 0);
+    struct block *kept = NULL;
     while (*link != NULL) {
         struct block *block = *link, *next = block->right;
         bool is_ordered = block_is_ordered(alloc, block), is_small = block_pool(block)->is_small;
         uint64_t bytes = block->size;
-        int error;
 
         drop_captured(alloc, block);
-        error = order(alloc, block);
+        int error = order(alloc, block);
         if (error == VARVE_ERROR_BUSY) {
             kept = block;
             link = &block->right;
@@ -316,11 +313,11 @@ static void queues_drop_empty(struct varve_alloc *alloc)
 int stream_use_poll(struct varve_alloc *alloc)
 {
     int error = VARVE_OK;
-    bool has_emptied = false;
 
     if (alloc->deferred != NULL) {
         error = deferred_insert(alloc);
     }
+    bool has_emptied = false;
     for (uint32_t i = 0; error == VARVE_OK && i < alloc->queue_count; i++) {
         struct event_queue *queue = &alloc->queues[i];
         int is_done = 1;
@@ -365,11 +362,9 @@ static int queue_synchronize(struct varve_alloc *alloc, struct event_queue *queu
 
 int stream_use_synchronize(struct varve_alloc *alloc, const struct private_pool *only)
 {
-    int error;
-
     assert(alloc->capture_count == 0);
     alloc->counters.others.num_sync_all_streams++;
-    error = deferred_insert(alloc);
+    int error = deferred_insert(alloc);
     for (uint32_t i = 0; error == VARVE_OK && i < alloc->queue_count; i++) {
         error = queue_synchronize(alloc, &alloc->queues[i], only);
     }
@@ -379,9 +374,6 @@ int stream_use_synchronize(struct varve_alloc *alloc, const struct private_pool 
 
 void stream_use_close(struct varve_alloc *alloc)
 {
-    struct block *block;
-    uint64_t position = 0;
-
     for (uint32_t i = 0; i < alloc->queue_count; i++) {
         struct event_queue *queue = &alloc->queues[i];
         for (uint32_t k = 0; k < queue->count; k++) {
@@ -393,6 +385,8 @@ void stream_use_close(struct varve_alloc *alloc)
     while (alloc->spare_event_count > 0) {
         alloc->device->ops->event_destroy(alloc->device, alloc->spare_events[--alloc->spare_event_count]);
     }
+    struct block *block;
+    uint64_t position = 0;
     while ((block = block_map_each(&alloc->map, &position)) != NULL) {
         while (block->uses != NULL) {
             use_drop(alloc, &block->uses);

@@ -34,15 +34,15 @@ static bool is_gone(const struct cuda_device *cuda)
 
 int cuda_failed(struct cuda_device *cuda, cuda_result result, const char *format, ...)
 {
-    char call[200], what[200];
-    va_list arguments;
-
     if (result == CUDA_RESULT_SUCCESS) {
         return VARVE_OK;
     }
+    va_list arguments;
     va_start(arguments, format);
+    char call[200];
     vsnprintf(call, sizeof(call), format, arguments);
     va_end(arguments);
+    char what[200];
     cuda_driver_describe(cuda->driver, result, what, sizeof(what));
     varve_message_set(&cuda->table.resources.reason, VARVE_ERROR_IO, "%s: %s", call, what);
     if (result == CUDA_RESULT_DEINITIALIZED || result == CUDA_RESULT_CONTEXT_IS_DESTROYED) {
@@ -68,7 +68,6 @@ static int context_enter(struct cuda_device *cuda, struct device_call *call)
     enum cuda_capture_mode mode = CUDA_CAPTURE_MODE_RELAXED;
     cuda_context current = NULL;
     cuda_result result = driver->context_current(&current);
-    int error;
 
     if (result == CUDA_RESULT_SUCCESS && current != cuda->context) {
         result = driver->context_push(cuda->context);
@@ -82,7 +81,7 @@ static int context_enter(struct cuda_device *cuda, struct device_call *call)
     }
     call->scope.mode = (int)mode;
     cuda_lock(cuda);
-    error = cuda_failed(cuda, result, "the context of CUDA device %d", cuda->ordinal);
+    int error = cuda_failed(cuda, result, "the context of CUDA device %d", cuda->ordinal);
     if (error != VARVE_OK) {
         cuda_unlock(cuda);
     }
@@ -113,10 +112,10 @@ static int leave(struct device_table *table, struct device_call *call, int resul
 {
     struct cuda_device *cuda = cuda_of_table(table);
     enum cuda_capture_mode mode = (enum cuda_capture_mode)call->scope.mode;
-    cuda_context popped;
 
     cuda_unlock(cuda);
     cuda->driver->capture_mode_exchange(&mode);
+    cuda_context popped;
     if (call->scope.has_pushed) {
         cuda->driver->context_pop(&popped);
     }
@@ -171,12 +170,12 @@ static void cuda_close(struct varve_device *device)
 {
     struct cuda_device *cuda = cuda_of(device);
     struct device_call call = {.gives_back = true};
-    cuda_ordinal peer;
-    int result;
 
     if (cuda_is_inherited(cuda)) {
         return; /* a thread may have been changing the table when the parent forked */
     }
+    cuda_ordinal peer;
+    int result;
     if (enter(&cuda->table, &call, &result)) {
         cuda_programs_close(cuda);
         cuda_transfers_close(cuda);
@@ -285,10 +284,9 @@ static int device_find(struct cuda_device *cuda, const struct varve_cuda_options
                        struct varve_message *message)
 {
     const struct cuda_driver *driver = cuda->driver;
-    cuda_result result;
     int count = 0, shares = 0;
 
-    result = driver->device_count(&count);
+    cuda_result result = driver->device_count(&count);
     if (result == CUDA_RESULT_SUCCESS && count == 0) {
         result = CUDA_RESULT_NO_DEVICE;
     }
@@ -320,7 +318,6 @@ int cuda_device_open(const struct cuda_driver *driver, const struct varve_cuda_o
                      struct varve_device **device_out, struct varve_message *message)
 {
     struct cuda_device *cuda = calloc(1, sizeof(*cuda));
-    int error;
 
     if (!cuda || cuda_forks_watch() != VARVE_OK) {
         free(cuda);
@@ -332,7 +329,7 @@ int cuda_device_open(const struct cuda_driver *driver, const struct varve_cuda_o
     cuda->table.hooks = &cuda_hooks;
     cuda->forks = cuda_forks();
     cuda->has_limit = options->limit_bytes != 0;
-    error = device_find(cuda, options, message);
+    int error = device_find(cuda, options, message);
     if (error != VARVE_OK) {
         free(cuda);
         return error;
@@ -347,26 +344,23 @@ int cuda_device_open(const struct cuda_driver *driver, const struct varve_cuda_o
 int varve_cuda_open(const struct varve_cuda_options *options, struct varve_device **device_out,
                     struct varve_message *message)
 {
-    const struct cuda_driver *driver;
-    int error;
-
     if (options->index < 0 || options->index > DEVICE_INDEX_MAX || options->ordinal < 0) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "cuda: index %d or CUDA device %d is no number of a device; indices go "
                                  "from 0 to %d",
                                  options->index, options->ordinal, DEVICE_INDEX_MAX);
     }
-    error = cuda_driver_load(&driver, message);
+    const struct cuda_driver *driver;
+    int error = cuda_driver_load(&driver, message);
     return error != VARVE_OK ? error : cuda_device_open(driver, options, device_out, message);
 }
 
 void varve_cuda_identify(int ordinal, unsigned char uuid_out[16], char *name_out, size_t name_bytes)
 {
-    const struct cuda_driver *driver;
-    cuda_ordinal device = 0;
-
     memset(uuid_out, 0, 16);
     name_out[0] = '\0';
+    const struct cuda_driver *driver;
+    cuda_ordinal device = 0;
     if (cuda_driver_load(&driver, NULL) == VARVE_OK && driver->device_get(&device, ordinal) == CUDA_RESULT_SUCCESS) {
         cuda_driver_identify(device, uuid_out, name_out, name_bytes);
     }
@@ -402,13 +396,12 @@ void varve_cuda_pop(const struct varve_device *device)
 int varve_cuda_check(const struct varve_device *device, struct varve_message *message)
 {
     struct cuda_device *cuda = cuda_of(device);
-    int error;
 
     if (cuda_is_inherited(cuda)) {
         return VARVE_ERROR_UNSUPPORTED;
     }
     cuda_lock(cuda);
-    error = resources_check(&cuda->table.resources, message);
+    int error = resources_check(&cuda->table.resources, message);
     for (uint32_t i = 0; error == VARVE_OK && i < cuda->table.resources.events.count; i++) {
         if (cuda->table.resources.events.slots[i].is_live && (i >= cuda->event_capacity || !cuda->events[i])) {
             error = varve_message_set(message, VARVE_ERROR_CORRUPT, "the event of slot %u is none", i);

@@ -129,9 +129,9 @@ static void *function_find(void *library, const char *symbol, const char *export
 
     if (by_version_v2) {
         cuda_address_get_v2 get;
-        enum cuda_address_status status = CUDA_ADDRESS_FOUND;
 
         function_set(&get, by_version_v2);
+        enum cuda_address_status status = CUDA_ADDRESS_FOUND;
         result = get(symbol, &found, version, CUDA_ADDRESS_DEFAULT, &status);
     } else if (by_version) {
         cuda_address_get get;
@@ -178,7 +178,6 @@ static bool is_forbidden(void)
 
 static int driver_start(const struct cuda_driver *driver, struct varve_message *message)
 {
-    char text[200];
     int version = 0;
     cuda_result result = driver->driver_version(&version);
 
@@ -191,6 +190,7 @@ static int driver_start(const struct cuda_driver *driver, struct varve_message *
     if (result == CUDA_RESULT_SUCCESS) {
         return VARVE_OK;
     }
+    char text[200];
     cuda_driver_describe(driver, result, text, sizeof(text));
     if (is_forbidden()) {
         return varve_message_set(message, VARVE_ERROR_PERMISSION,
@@ -247,12 +247,11 @@ void cuda_driver_identify(cuda_ordinal device, unsigned char uuid_out[16], char 
     cuda_result (*get_uuid)(unsigned char *uuid_out, cuda_ordinal device);
     cuda_result (*get_name)(char *name_out, int size, cuda_ordinal device);
     void *library = dlopen(CUDA_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
-    void *found;
 
     if (library == NULL) {
         return;
     }
-    found = dlsym(library, "cuDeviceGetUuid_v2");
+    void *found = dlsym(library, "cuDeviceGetUuid_v2");
     function_set(&get_uuid, found != NULL ? found : dlsym(library, "cuDeviceGetUuid"));
     function_set(&get_name, dlsym(library, "cuDeviceGetName"));
     if (get_uuid == NULL || get_uuid(uuid_out, device) != CUDA_RESULT_SUCCESS) {

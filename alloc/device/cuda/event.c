@@ -35,14 +35,13 @@ int cuda_work_check(struct cuda_device *cuda, uint64_t stream)
 int cuda_stream_wait(struct device_table *table, uint64_t stream)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-    cuda_result result;
     int error = cuda_capture_check(cuda, stream);
 
     if (error != VARVE_OK) {
         return error;
     }
     cuda_unlock(cuda);
-    result = cuda->driver->stream_synchronize(cuda_stream_of(stream));
+    cuda_result result = cuda->driver->stream_synchronize(cuda_stream_of(stream));
     cuda_lock(cuda);
     return cuda_failed(cuda, result, "cuStreamSynchronize of %#llx", (unsigned long long)stream);
 }
@@ -57,7 +56,6 @@ static cuda_event event_of(const struct cuda_device *cuda, uint64_t event)
 static int events_reserve(struct cuda_device *cuda, uint32_t index)
 {
     uint32_t capacity = cuda->event_capacity ? cuda->event_capacity : EVENTS_FIRST;
-    cuda_event *grown;
 
     if (index < cuda->event_capacity) {
         return VARVE_OK;
@@ -65,7 +63,7 @@ static int events_reserve(struct cuda_device *cuda, uint32_t index)
     while (capacity <= index) {
         capacity *= 2;
     }
-    grown = realloc(cuda->events, capacity * sizeof(cuda_event));
+    cuda_event *grown = realloc(cuda->events, capacity * sizeof(cuda_event));
     if (!grown) {
         return DEVICE_REFUSE(&cuda->table.resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of an event");
     }
@@ -111,10 +109,9 @@ int cuda_event_wait(struct device_table *table, uint64_t event)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     cuda_event waited = event_of(cuda, event);
-    cuda_result result;
 
     cuda_unlock(cuda);
-    result = cuda->driver->event_synchronize(waited);
+    cuda_result result = cuda->driver->event_synchronize(waited);
     cuda_lock(cuda);
     return cuda_failed(cuda, result, "cuEventSynchronize");
 }

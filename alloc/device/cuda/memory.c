@@ -83,13 +83,12 @@ static int pool_make(struct cuda_device *cuda)
         .handle_types = CUDA_HANDLE_TYPE_NONE,
         .location = {.type = CUDA_LOCATION_DEVICE, .id = cuda->ordinal},
     };
-    int error;
 
     if (cuda->pool) {
         return VARVE_OK;
     }
-    error = cuda_failed(cuda, cuda->driver->pool_create(&cuda->pool, &kind), "cuMemPoolCreate for CUDA device %d",
-                        cuda->ordinal);
+    int error = cuda_failed(cuda, cuda->driver->pool_create(&cuda->pool, &kind), "cuMemPoolCreate for CUDA device %d",
+                            cuda->ordinal);
     if (error != VARVE_OK) {
         cuda->pool = NULL;
         return error;
@@ -128,13 +127,12 @@ static int trim(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     cuda_pool pool = cuda->pool; /* there until the device closes */
-    cuda_result result;
 
     if (!pool) {
         return VARVE_OK;
     }
     cuda_unlock(cuda);
-    result = cuda->driver->pool_trim(pool, call->bytes);
+    cuda_result result = cuda->driver->pool_trim(pool, call->bytes);
     cuda_lock(cuda);
     return cuda_failed(cuda, result, "cuMemPoolTrimTo %llu bytes", (unsigned long long)call->bytes);
 }
@@ -150,7 +148,6 @@ int cuda_pool_trim(struct varve_device *device, uint64_t keep_bytes)
 static int pool_obtain(struct cuda_device *cuda, struct device_range *range, uint64_t stream)
 {
     struct device_resources *resources = &cuda->table.resources;
-    cuda_result result;
     int error = resources_pool_room(resources, range->bytes);
 
     VARVE_THEN(error, cuda_capture_check(cuda, stream));
@@ -160,7 +157,7 @@ static int pool_obtain(struct cuda_device *cuda, struct device_range *range, uin
     }
     resources_pool_grow(resources, range->bytes);
     cuda_unlock(cuda);
-    result = cuda->driver->pool_alloc(&range->addr, range->bytes, cuda->pool, cuda_stream_of(stream));
+    cuda_result result = cuda->driver->pool_alloc(&range->addr, range->bytes, cuda->pool, cuda_stream_of(stream));
     cuda_lock(cuda);
     if (result != CUDA_RESULT_SUCCESS) {
         resources_pool_shrink(resources, range->bytes);
@@ -172,8 +169,6 @@ static int pool_obtain(struct cuda_device *cuda, struct device_range *range, uin
 int cuda_obtain(struct device_table *table, struct device_call *call, struct device_range *range)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-    uint64_t memory;
-    cuda_result result;
 
     if (range->kind == DEVICE_RANGE_POOLED) {
         return pool_obtain(cuda, range, call->stream);
@@ -183,10 +178,10 @@ int cuda_obtain(struct device_table *table, struct device_call *call, struct dev
                            cuda->driver->vmm_reserve(&range->addr, range->bytes, cuda->table.resources.grain, 0, 0),
                            "cuMemAddressReserve of %llu bytes", (unsigned long long)range->bytes);
     }
-    memory = resources_footprint(&table->resources, range->bytes);
+    uint64_t memory = resources_footprint(&table->resources, range->bytes);
     table->resources.used += memory;
     cuda_unlock(cuda);
-    result = cuda->driver->memory_alloc(&range->addr, range->bytes);
+    cuda_result result = cuda->driver->memory_alloc(&range->addr, range->bytes);
     cuda_lock(cuda);
     table->resources.used -= memory;
     return cuda_failed(cuda, result, "cuMemAlloc of %llu bytes", (unsigned long long)range->bytes);
@@ -210,7 +205,6 @@ int cuda_give_back(struct device_table *table, struct device_call *call, struct 
 {
     struct cuda_device *cuda = cuda_of_table(table);
     unsigned long long addr = range->addr, bytes = range->bytes;
-    cuda_result result;
 
     if (range->kind == DEVICE_RANGE_POOLED) {
         return pool_give_back(cuda, range, call->stream);
@@ -220,7 +214,7 @@ int cuda_give_back(struct device_table *table, struct device_call *call, struct 
                            bytes, addr);
     }
     cuda_unlock(cuda);
-    result = cuda->driver->memory_free(addr);
+    cuda_result result = cuda->driver->memory_free(addr);
     cuda_lock(cuda);
     if (result == CUDA_RESULT_SUCCESS) {
         cuda_export_withdraw(cuda, addr);
@@ -235,11 +229,10 @@ int cuda_memory_create(struct device_table *table, uint64_t bytes, uint64_t *val
 {
     struct cuda_device *cuda = cuda_of_table(table);
     const struct cuda_memory_kind kind = memory_kind(cuda);
-    cuda_memory memory = 0;
-    cuda_result result;
 
     cuda_unlock(cuda);
-    result = cuda->driver->vmm_create(&memory, bytes, &kind, 0);
+    cuda_memory memory = 0;
+    cuda_result result = cuda->driver->vmm_create(&memory, bytes, &kind, 0);
     cuda_lock(cuda);
     *value_out = memory;
     return cuda_failed(cuda, result, "cuMemCreate of %llu bytes", (unsigned long long)bytes);

@@ -20,18 +20,16 @@ bool cuda_has_programs(const struct cuda_driver *driver)
 static int program_load(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-    cuda_module module = NULL, *grown;
-    cuda_result result;
-    int error;
 
     cuda_unlock(cuda);
-    result = cuda->driver->module_load(&module, call->argument);
+    cuda_module module = NULL;
+    cuda_result result = cuda->driver->module_load(&module, call->argument);
     cuda_lock(cuda);
-    error = cuda_failed(cuda, result, "cuModuleLoadData");
+    int error = cuda_failed(cuda, result, "cuModuleLoadData");
     if (error != VARVE_OK) {
         return error;
     }
-    grown = realloc(cuda->programs, (cuda->program_count + 1) * sizeof(cuda_module));
+    cuda_module *grown = realloc(cuda->programs, (cuda->program_count + 1) * sizeof(cuda_module));
     if (grown == NULL) {
         cuda->driver->module_unload(module);
         return DEVICE_REFUSE(&table->resources, VARVE_ERROR_NO_MEMORY, "no memory to note a program");
@@ -54,13 +52,12 @@ static int program_unload(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     cuda_module module = (cuda_module)(uintptr_t)call->id;
-    cuda_result result;
 
     for (uint32_t i = 0; i < cuda->program_count; i++) {
         if (cuda->programs[i] == module) {
             cuda->programs[i] = cuda->programs[--cuda->program_count];
             cuda_unlock(cuda);
-            result = cuda->driver->module_unload(module);
+            cuda_result result = cuda->driver->module_unload(module);
             cuda_lock(cuda);
             return cuda_failed(cuda, result, "cuModuleUnload");
         }
@@ -103,7 +100,6 @@ static int launch_run(struct device_table *table, struct device_call *call)
 {
     struct cuda_device *cuda = cuda_of_table(table);
     const struct varve_launch *launch = call->argument;
-    cuda_result result;
     int error = resources_stream_check(&table->resources, call->stream);
 
     VARVE_THEN(error, cuda_work_check(cuda, call->stream));
@@ -111,9 +107,10 @@ static int launch_run(struct device_table *table, struct device_call *call)
         return error;
     }
     cuda_unlock(cuda);
-    result = cuda->driver->launch((cuda_function)(uintptr_t)call->id, launch->blocks[0], launch->blocks[1],
-                                  launch->blocks[2], launch->threads[0], launch->threads[1], launch->threads[2],
-                                  launch->shared_bytes, cuda_stream_of(call->stream), launch->arguments, NULL);
+    cuda_result result =
+        cuda->driver->launch((cuda_function)(uintptr_t)call->id, launch->blocks[0], launch->blocks[1],
+                             launch->blocks[2], launch->threads[0], launch->threads[1], launch->threads[2],
+                             launch->shared_bytes, cuda_stream_of(call->stream), launch->arguments, NULL);
     cuda_lock(cuda);
     return cuda_failed(cuda, result, "cuLaunchKernel of %u * %u * %u blocks of %u threads on the stream %#llx",
                        launch->blocks[0], launch->blocks[1], launch->blocks[2], launch->threads[0],

@@ -48,10 +48,10 @@ static cuda_result describe(const struct cuda_driver *driver, uint64_t addr, int
                             uint64_t *end_out)
 {
     cuda_address base = 0;
-    size_t bytes = 0;
     cuda_result result = driver->pointer_attribute(type_out, CUDA_POINTER_MEMORY_TYPE, addr);
 
     VARVE_THEN(result, driver->pointer_attribute(ordinal_out, CUDA_POINTER_ORDINAL, addr));
+    size_t bytes = 0;
     VARVE_THEN(result, driver->memory_range(&base, &bytes, addr));
     *end_out = base + bytes;
     return result;
@@ -112,15 +112,14 @@ int cuda_copy(struct device_table *table, const struct varve_copy_2d *copy, uint
 {
     struct cuda_device *cuda = cuda_of_table(table);
     bool is_one_call = copy->rows > 1 && copy->target_pitch <= PITCH_MAX && copy->source_pitch <= PITCH_MAX;
-    cuda_result result;
     int error = cuda_work_check(cuda, stream);
 
     if (error != VARVE_OK) {
         return error;
     }
     cuda_unlock(cuda);
-    result = is_one_call ? copy_2d(cuda->driver, copy, cuda_stream_of(stream))
-                         : copy_each_row(cuda->driver, copy, cuda_stream_of(stream));
+    cuda_result result = is_one_call ? copy_2d(cuda->driver, copy, cuda_stream_of(stream))
+                                     : copy_each_row(cuda->driver, copy, cuda_stream_of(stream));
     cuda_lock(cuda);
     return cuda_failed(cuda, result, "%s of %llu * %llu bytes from %#llx to %#llx on the stream %#llx",
                        is_one_call ? "cuMemcpy2DAsync" : "cuMemcpyAsync", (unsigned long long)copy->rows,
@@ -134,12 +133,11 @@ int cuda_copy(struct device_table *table, const struct varve_copy_2d *copy, uint
 static cuda_result fill_64(const struct cuda_driver *driver, const struct device_fill *fill, cuda_stream stream)
 {
     uint32_t low = (uint32_t)fill->pattern, high = (uint32_t)(fill->pattern >> 32);
-    cuda_result result;
 
     if (low == high) {
         return driver->fill_32(fill->addr, low, 2 * fill->count, stream);
     }
-    result = driver->fill_2d_32(fill->addr, sizeof(uint64_t), low, 1, fill->count, stream);
+    cuda_result result = driver->fill_2d_32(fill->addr, sizeof(uint64_t), low, 1, fill->count, stream);
     return result == CUDA_RESULT_SUCCESS
                ? driver->fill_2d_32(fill->addr + sizeof(low), sizeof(uint64_t), high, 1, fill->count, stream)
                : result;
@@ -162,14 +160,13 @@ static cuda_result fill_any(const struct cuda_driver *driver, const struct devic
 int cuda_fill(struct device_table *table, const struct device_fill *fill, uint64_t stream)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-    cuda_result result;
     int error = cuda_work_check(cuda, stream);
 
     if (error != VARVE_OK) {
         return error;
     }
     cuda_unlock(cuda);
-    result = fill_any(cuda->driver, fill, cuda_stream_of(stream));
+    cuda_result result = fill_any(cuda->driver, fill, cuda_stream_of(stream));
     cuda_lock(cuda);
     return cuda_failed(cuda, result, "cuMemset of %llu elements of %u bytes at %#llx on the stream %#llx",
                        (unsigned long long)fill->count, fill->pattern_bytes, (unsigned long long)fill->addr,
@@ -181,11 +178,10 @@ int cuda_fill(struct device_table *table, const struct device_fill *fill, uint64
 int cuda_pin(struct device_table *table, uint64_t bytes, uint64_t *addr_out)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-    void *memory = NULL;
-    cuda_result result;
 
     cuda_unlock(cuda);
-    result = cuda->driver->host_alloc(&memory, bytes, CUDA_HOST_PORTABLE);
+    void *memory = NULL;
+    cuda_result result = cuda->driver->host_alloc(&memory, bytes, CUDA_HOST_PORTABLE);
     cuda_lock(cuda);
     *addr_out = (uint64_t)(uintptr_t)memory;
     return cuda_failed(cuda, result, "cuMemHostAlloc of %llu bytes", (unsigned long long)bytes);
@@ -194,10 +190,9 @@ int cuda_pin(struct device_table *table, uint64_t bytes, uint64_t *addr_out)
 int cuda_unpin(struct device_table *table, uint64_t addr, uint64_t bytes)
 {
     struct cuda_device *cuda = cuda_of_table(table);
-    cuda_result result;
 
     cuda_unlock(cuda);
-    result = cuda->driver->host_free((void *)(uintptr_t)addr);
+    cuda_result result = cuda->driver->host_free((void *)(uintptr_t)addr);
     cuda_lock(cuda);
     return cuda_failed(cuda, result, "cuMemFreeHost of %llu bytes at %#llx", (unsigned long long)bytes,
                        (unsigned long long)addr);

@@ -137,14 +137,13 @@ static int host_memory_info(struct varve_device *device, uint64_t *free_out, uin
 static void host_close(struct varve_device *device)
 {
     struct host_device *host = host_of(device);
-    const struct device_range *range;
 
     close(host->fd);
     if (is_inherited(&host->table)) {
         return; /* other things are at these addresses, and a thread may have been changing the table when it forked
                  */
     }
-    range = device_ranges_at_or_after(&host->table.resources.space, 0);
+    const struct device_range *range = device_ranges_at_or_after(&host->table.resources.space, 0);
     for (; range; range = device_ranges_at_or_after(&host->table.resources.space, range->addr + 1)) {
         host_unmap(host, range->addr, range->bytes);
     }
@@ -195,13 +194,12 @@ int varve_host_open(const struct varve_host_options *options, struct varve_devic
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t limit = options->limit_bytes;
-    struct host_device *host;
 
     if (options->index < 0 || options->index > DEVICE_INDEX_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "host: %d is no device's index; 0 to %d are",
                                  options->index, DEVICE_INDEX_MAX);
     }
-    host = calloc(1, sizeof(*host));
+    struct host_device *host = calloc(1, sizeof(*host));
     if (!host) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "host: no memory for a device");
     }

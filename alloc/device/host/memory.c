@@ -42,13 +42,13 @@ static int segment_obtain(struct host_device *host, struct device_range *segment
 
 static int reservation_obtain(struct host_device *host, struct device_range *reservation)
 {
-    uint64_t from = 0, addr;
+    uint64_t from = 0;
     int error = map_nothing(host, 0, reservation->bytes + HOST_UNIT, &from);
 
     if (error != 0) {
         return error;
     }
-    addr = (from + HOST_UNIT - 1) / HOST_UNIT * HOST_UNIT;
+    uint64_t addr = (from + HOST_UNIT - 1) / HOST_UNIT * HOST_UNIT;
     if (addr != from) {
         host_unmap(host, from, addr - from);
     }

@@ -29,12 +29,11 @@ static int add_mark(struct device_table *table, uint64_t stream, uint64_t number
 int host_stream_wait(struct device_table *table, uint64_t stream)
 {
     uint64_t number = table->resources.records + 1;
-    int error;
 
     if (!host_work_is_held(host_of_table(table), stream)) {
         return 0;
     }
-    error = add_mark(table, stream, number);
+    int error = add_mark(table, stream, number);
     if (error == 0) {
         table->resources.records = number;
         wait_for(table, stream, number);
@@ -45,13 +44,11 @@ int host_stream_wait(struct device_table *table, uint64_t stream)
 /* The mark has the number that the record will get. */
 int host_event_record(struct device_table *table, uint64_t event, uint64_t stream)
 {
-    int error;
-
     (void)event;
     if (!host_work_is_held(host_of_table(table), stream)) {
         return 0;
     }
-    error = add_mark(table, stream, table->resources.records + 1);
+    int error = add_mark(table, stream, table->resources.records + 1);
     return error == 0 ? 1 : error;
 }
 

@@ -36,12 +36,10 @@ bool host_work_is_held(const struct host_device *host, uint64_t stream)
 
 int host_work_add(struct host_device *host, const struct host_work *work)
 {
-    struct host_work *added;
-
     if (!resources_stream_acquire(&host->table.resources, work->stream)) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    added = malloc(sizeof(*added));
+    struct host_work *added = malloc(sizeof(*added));
     if (!added) {
         return DEVICE_REFUSE(&host->table.resources, VARVE_ERROR_NO_MEMORY, "no memory to queue work");
     }

@@ -58,7 +58,6 @@ uint64_t sim_cost_ns(enum varve_device_call call, uint64_t bytes)
 {
     const uint64_t *ns = cost_ns[call];
     size_t last = COST_POINTS - 1, at = 1;
-    double slope;
 
     if (bytes <= cost_bytes[0]) {
         return ns[0];
@@ -69,7 +68,7 @@ uint64_t sim_cost_ns(enum varve_device_call call, uint64_t bytes)
     while (at < last && bytes > cost_bytes[at]) {
         at++;
     }
-    slope = (double)(ns[at] - ns[at - 1]) / (double)(cost_bytes[at] - cost_bytes[at - 1]);
+    double slope = (double)(ns[at] - ns[at - 1]) / (double)(cost_bytes[at] - cost_bytes[at - 1]);
     return ns[at - 1] + (uint64_t)(slope * (double)(bytes - cost_bytes[at - 1]));
 }
 
@@ -138,14 +137,13 @@ int sim_leave(struct device_table *table, struct device_call *call, int result)
 int varve_sim_fail(struct varve_device *device, enum varve_device_call call, uint64_t nth, uint64_t count, int error)
 {
     struct sim_device *sim = sim_of(device);
-    uint64_t first;
-    int result = 0;
 
     if (!is_call(call) || nth == 0 || count == 0 || error >= 0) {
         return VARVE_ERROR_INVALID;
     }
     pthread_mutex_lock(&sim->table.mutex);
-    first = sim->calls[call] + nth;
+    uint64_t first = sim->calls[call] + nth;
+    int result = 0;
     if (first < nth) {
         result = VARVE_ERROR_INVALID;
     } else if (sim->fault_count == SIM_FAULTS) {
@@ -165,13 +163,12 @@ int varve_sim_fail(struct varve_device *device, enum varve_device_call call, uin
 uint64_t varve_sim_calls(const struct varve_device *device, enum varve_device_call call)
 {
     struct sim_device *sim = sim_of(device);
-    uint64_t calls;
 
     if (!is_call(call)) {
         return 0;
     }
     pthread_mutex_lock(&sim->table.mutex);
-    calls = sim->calls[call];
+    uint64_t calls = sim->calls[call];
     pthread_mutex_unlock(&sim->table.mutex);
     return calls;
 }
@@ -179,10 +176,9 @@ uint64_t varve_sim_calls(const struct varve_device *device, enum varve_device_ca
 uint64_t varve_sim_clock_ns(const struct varve_device *device)
 {
     struct sim_device *sim = sim_of(device);
-    uint64_t now;
 
     pthread_mutex_lock(&sim->table.mutex);
-    now = sim->clock_ns;
+    uint64_t now = sim->clock_ns;
     pthread_mutex_unlock(&sim->table.mutex);
     return now;
 }

@@ -24,10 +24,9 @@ static int place_counted(struct sim_device *sim, uint64_t bytes, uint64_t *addr_
 {
     uint64_t alignment = sim->table.resources.space.alignment;
     uint64_t addr = sim->next_addr, end = (uint64_t)1 << 63;
-    const struct device_range *other;
 
     while (addr < end && bytes <= end - addr) {
-        other = device_ranges_overlap(&sim->table.resources.space, addr, bytes);
+        const struct device_range *other = device_ranges_overlap(&sim->table.resources.space, addr, bytes);
         if (!other) {
             *addr_out = addr;
             sim->next_addr = align_up(addr + bytes, alignment);
@@ -57,8 +56,6 @@ static int place_as_cuda(struct sim_device *sim, uint64_t bytes, uint64_t *addr_
 static int choose_address(struct sim_device *sim, varve_sim_address script, uint64_t bytes, uint64_t stream,
                           const struct varve_device_reservation *reservation, uint64_t *addr_out)
 {
-    int error;
-
     if (!script && sim->options.places_as_cuda && reservation == NULL) {
         return place_as_cuda(sim, bytes, addr_out);
     }
@@ -72,7 +69,7 @@ static int choose_address(struct sim_device *sim, varve_sim_address script, uint
                                    (unsigned long long)bytes);
     }
     *addr_out = 0;
-    error = script(sim->options.address_context, bytes, stream, reservation, addr_out);
+    int error = script(sim->options.address_context, bytes, stream, reservation, addr_out);
     if (error != 0) {
         return DEVICE_REFUSE(&sim->table.resources, error < 0 ? error : VARVE_ERROR_INVALID,
                              "the script has no address for %llu bytes", (unsigned long long)bytes);
@@ -116,14 +113,13 @@ static int pool_reserve(struct sim_device *sim, uint64_t bytes)
 static int pool_place(struct sim_device *sim, uint64_t bytes, uint64_t *addr_out)
 {
     struct sim_pool_place place;
-    int error;
 
     if (bytes > UINT64_MAX / 4) {
         return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY, "%llu bytes are more than a pool can have",
                              (unsigned long long)bytes);
     }
     place = sim_pool_find(&sim->pool, bytes, POOL_PIECE);
-    error = pool_grow(sim, place.growth);
+    int error = pool_grow(sim, place.growth);
     if (error == VARVE_ERROR_NO_MEMORY) {
         place = sim_pool_find(&sim->pool, bytes, POOL_STEP);
         error = pool_grow(sim, place.growth);

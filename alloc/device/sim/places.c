@@ -163,14 +163,14 @@ static int begin(struct sim_places *places)
 
 int sim_places_take(struct sim_places *places, uint64_t bytes, uint64_t *addr_out)
 {
-    struct sim_chunk *chunk;
-    size_t position = 0;
     int error = places->newest == NULL ? begin(places) : VARVE_OK;
 
     if (error != VARVE_OK) {
         return error;
     }
     bytes = round_up(bytes, GRANULE);
+    struct sim_chunk *chunk;
+    size_t position = 0;
     for (chunk = places->newest; chunk != NULL; chunk = chunk->older) {
         if (chunk->room >= bytes && find_gap(chunk, bytes, addr_out, &position)) {
             return put_part(chunk, position, *addr_out, bytes);

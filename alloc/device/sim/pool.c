@@ -79,12 +79,11 @@ int sim_pool_take(struct sim_pool *pool, const struct sim_pool_place *place)
 {
     int error =
         place->hole == pool->count ? insert(pool, pool->count, (struct sim_hole){pool->end, pool->end}) : VARVE_OK;
-    struct sim_hole *hole;
 
     if (error != VARVE_OK) {
         return error;
     }
-    hole = &pool->holes[place->hole];
+    struct sim_hole *hole = &pool->holes[place->hole];
     pool->end += place->growth;
     hole->end += place->growth;
     hole->begin += place->bytes;

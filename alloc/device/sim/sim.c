@@ -59,10 +59,9 @@ static int sim_memory_info(struct varve_device *device, uint64_t *free_out, uint
 {
     struct sim_device *sim = sim_of(device);
     uint64_t total = sim->options.total_bytes;
-    uint64_t most;
 
     pthread_mutex_lock(&sim->table.mutex);
-    most = sim->table.resources.capacity < total ? sim->table.resources.capacity : total;
+    uint64_t most = sim->table.resources.capacity < total ? sim->table.resources.capacity : total;
     *free_out = most > sim->table.resources.used ? most - sim->table.resources.used : 0;
     *total_out = total;
     pthread_mutex_unlock(&sim->table.mutex);
@@ -139,13 +138,11 @@ int varve_sim_open(const struct varve_sim_options *options, struct varve_device 
 {
     struct varve_sim_options all = *options;
     int error = options_complete(&all, message);
-    pthread_mutexattr_t attributes;
-    struct sim_device *sim;
 
     if (error != 0) {
         return error;
     }
-    sim = calloc(1, sizeof(*sim));
+    struct sim_device *sim = calloc(1, sizeof(*sim));
     if (!sim) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "sim: no memory for a device");
     }
@@ -156,6 +153,7 @@ int varve_sim_open(const struct varve_sim_options *options, struct varve_device 
     sim->places.top = (all.first_addr + PLACES_SPAN) & ~(PLACES_SPAN - 1);
     resources_init(&sim->table.resources, all.capacity_bytes ? all.capacity_bytes : UINT64_MAX, 1, all.first_addr,
                    all.alignment);
+    pthread_mutexattr_t attributes;
     pthread_mutexattr_init(&attributes);
     pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&sim->table.mutex, &attributes);
@@ -167,10 +165,9 @@ int varve_sim_open(const struct varve_sim_options *options, struct varve_device 
 int varve_sim_event_complete(struct varve_device *device, uint64_t event)
 {
     struct sim_device *sim = sim_of(device);
-    int error;
 
     pthread_mutex_lock(&sim->table.mutex);
-    error = resources_event_complete(&sim->table.resources, event);
+    int error = resources_event_complete(&sim->table.resources, event);
     pthread_mutex_unlock(&sim->table.mutex);
     return error;
 }
@@ -183,10 +180,9 @@ int varve_sim_stream_complete(struct varve_device *device, uint64_t stream)
 uint64_t varve_sim_used(const struct varve_device *device)
 {
     struct sim_device *sim = sim_of(device);
-    uint64_t used;
 
     pthread_mutex_lock(&sim->table.mutex);
-    used = sim->table.resources.used;
+    uint64_t used = sim->table.resources.used;
     pthread_mutex_unlock(&sim->table.mutex);
     return used;
 }
@@ -194,10 +190,9 @@ uint64_t varve_sim_used(const struct varve_device *device)
 uint64_t varve_sim_used_peak(const struct varve_device *device)
 {
     struct sim_device *sim = sim_of(device);
-    uint64_t peak;
 
     pthread_mutex_lock(&sim->table.mutex);
-    peak = sim->table.resources.used_peak;
+    uint64_t peak = sim->table.resources.used_peak;
     pthread_mutex_unlock(&sim->table.mutex);
     return peak;
 }
@@ -205,10 +200,9 @@ uint64_t varve_sim_used_peak(const struct varve_device *device)
 int varve_sim_check(const struct varve_device *device, struct varve_message *message)
 {
     struct sim_device *sim = sim_of(device);
-    int error;
 
     pthread_mutex_lock(&sim->table.mutex);
-    error = resources_check(&sim->table.resources, message);
+    int error = resources_check(&sim->table.resources, message);
     VARVE_THEN(error, sim_pool_check(sim, message));
     pthread_mutex_unlock(&sim->table.mutex);
     return error;

@@ -38,11 +38,11 @@ void frontend_device_describe(enum frontend_device_kind kind, struct varve_devic
 {
     unsigned char uuid[16] = {0};
     uint64_t free_bytes = 0, total = 0;
-    char name[64] = "";
 
     if (varve_device_is_described((unsigned)device->index)) {
         return;
     }
+    char name[64] = "";
     if (kind == FRONTEND_DEVICE_CUDA) {
         varve_cuda_identify(device->index, uuid, name, sizeof(name));
     } else {

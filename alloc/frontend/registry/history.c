@@ -54,11 +54,10 @@ static void resolve(struct history *history, struct varve_alloc *alloc, const st
 static struct history_event *next_event(struct history *history)
 {
     uint64_t capacity = history->capacity > 0 ? 2 * history->capacity : FIRST_CAPACITY;
-    struct history_event *grown;
 
     if (history->count == history->capacity && history->capacity < history->limit) {
         capacity = capacity < history->limit ? capacity : history->limit;
-        grown = realloc(history->events, capacity * sizeof(*grown));
+        struct history_event *grown = realloc(history->events, capacity * sizeof(*grown));
         if (grown != NULL) {
             history->events = grown;
             history->capacity = capacity;
@@ -80,18 +79,17 @@ void history_add(struct history *history, struct varve_alloc *alloc, struct varv
                  const struct varve_record *record)
 {
     enum varve_kind kind = (enum varve_kind)varve_record_kind(record);
-    struct history_event *event;
-    struct timespec now;
     uint64_t total = 0;
 
     if (!is_kept(kind)) {
         return;
     }
-    event = next_event(history);
+    struct history_event *event = next_event(history);
     if (event == NULL) {
         return;
     }
     resolve(history, alloc, record);
+    struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     *event = (struct history_event){
         .addr = record->addr,

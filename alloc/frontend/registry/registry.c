@@ -90,10 +90,9 @@ static void message_key_make(void)
 struct varve_message *registry_message(void)
 {
     static struct varve_message shared; /* of threads for which there is no memory */
-    struct varve_message *message;
 
     pthread_once(&message_once, message_key_make);
-    message = has_message_key ? pthread_getspecific(message_key) : NULL;
+    struct varve_message *message = has_message_key ? pthread_getspecific(message_key) : NULL;
     if (message == NULL && has_message_key) {
         message = calloc(1, sizeof(*message));
         if (message != NULL && pthread_setspecific(message_key, message) != 0) {
@@ -128,13 +127,11 @@ static int config_load(struct varve_message *message)
 
 int registry_get_config(struct frontend_config *config_out, struct varve_message *message)
 {
-    int error;
-
     if (registry_is_inherited()) {
         return refuse_child(message);
     }
     pthread_mutex_lock(&registry.mutex);
-    error = config_load(message);
+    int error = config_load(message);
     *config_out = registry.config;
     pthread_mutex_unlock(&registry.mutex);
     return error;
@@ -157,13 +154,11 @@ static int config_check(const struct varve_alloc_config *config, const struct va
 
 int registry_set_config(const struct varve_alloc_config *config, struct varve_message *message)
 {
-    int error;
-
     if (registry_is_inherited()) {
         return refuse_child(message);
     }
     pthread_mutex_lock(&registry.mutex);
-    error = config_load(message);
+    int error = config_load(message);
     for (int i = 0; error == VARVE_OK && i < REGISTRY_DEVICES; i++) {
         if (registry.devices[i] != NULL) {
             error = config_check(config, registry.devices[i]->device, message);
@@ -204,13 +199,11 @@ void registry_set_history(uint64_t limit, bool clear)
 
 uint64_t registry_history_limit(void)
 {
-    uint64_t limit;
-
     if (registry_is_inherited()) {
         return 0;
     }
     pthread_mutex_lock(&registry.mutex);
-    limit = registry.history_limit;
+    uint64_t limit = registry.history_limit;
     pthread_mutex_unlock(&registry.mutex);
     return limit;
 }
@@ -219,12 +212,10 @@ uint64_t registry_history_limit(void)
 
 struct frontend_device *registry_find(int ordinal)
 {
-    struct frontend_device *device;
-
     if (ordinal < 0 || ordinal >= REGISTRY_DEVICES) {
         return NULL;
     }
-    device = __atomic_load_n(&registry.devices[ordinal], __ATOMIC_ACQUIRE);
+    struct frontend_device *device = __atomic_load_n(&registry.devices[ordinal], __ATOMIC_ACQUIRE);
     return device != NULL && device->forks == fork_count() ? device : NULL;
 }
 
@@ -258,14 +249,13 @@ void registry_set_oom_observer(oom_observer observer)
 static int open_allocator(struct frontend_device *device, struct varve_message *message)
 {
     struct varve_alloc_options options;
-    int error;
 
     varve_alloc_options_init(&options);
     options.device = device->device;
     options.policy = registry.config.policy;
     options.config = registry.config.alloc;
     options.recorder = device->is_recorded ? &device->recorder : NULL;
-    error = varve_alloc_open(&options, &device->alloc, message);
+    int error = varve_alloc_open(&options, &device->alloc, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -308,9 +298,6 @@ static int open_device(int ordinal, struct frontend_device **device_out, struct 
 
 int registry_get(int ordinal, struct frontend_device **device_out, struct varve_message *message)
 {
-    struct frontend_device *opened;
-    int error;
-
     *device_out = registry_find(ordinal);
     if (*device_out != NULL) {
         return VARVE_OK;
@@ -323,8 +310,8 @@ int registry_get(int ordinal, struct frontend_device **device_out, struct varve_
         return refuse_child(message);
     }
     pthread_mutex_lock(&registry.mutex);
-    opened = registry.devices[ordinal];
-    error = opened == NULL ? config_load(message) : VARVE_OK;
+    struct frontend_device *opened = registry.devices[ordinal];
+    int error = opened == NULL ? config_load(message) : VARVE_OK;
     if (error == VARVE_OK && opened == NULL) {
         error = open_device(ordinal, &opened, message);
         if (opened != NULL) {

@@ -97,7 +97,6 @@ static void complain(const char *reason)
 static int replace_alloc(int ordinal, uint64_t bytes, uint32_t callsite, uint64_t *addr_out)
 {
     struct varve_message message = {""};
-    struct frontend_device *device;
 
     *addr_out = 0;
     if (bytes == 0) {
@@ -107,6 +106,7 @@ static int replace_alloc(int ordinal, uint64_t bytes, uint32_t callsite, uint64_
     if (registry_is_inherited()) {
         return RESULT_NOT_INITIALIZED;
     }
+    struct frontend_device *device;
     if (registry_get(ordinal, &device, &message) != VARVE_OK) {
         complain(message.text);
         return driver_alloc(bytes, addr_out);
@@ -133,8 +133,6 @@ static bool has_block(struct frontend_device *device, uint64_t addr)
 /* All work of the device is done then, or the program gets the driver's error. */
 static int wait_for_device(const struct frontend_device *device)
 {
-    int result;
-
     if (!frontend_device_is_cuda(device->device)) {
         return result_of(device->device->ops->stream_synchronize(device->device, 0));
     }
@@ -142,7 +140,7 @@ static int wait_for_device(const struct frontend_device *device)
     if (driver.synchronize == NULL) {
         return RESULT_UNKNOWN;
     }
-    result = varve_cuda_push(device->device);
+    int result = varve_cuda_push(device->device);
     if (result == RESULT_SUCCESS) {
         result = driver.synchronize();
         varve_cuda_pop(device->device);
@@ -153,7 +151,6 @@ static int wait_for_device(const struct frontend_device *device)
 static int replace_free(uint64_t addr)
 {
     struct frontend_device *device = registry_next(-1);
-    int result;
 
     while (device != NULL && !has_block(device, addr)) {
         device = registry_next(device->ordinal);
@@ -161,7 +158,7 @@ static int replace_free(uint64_t addr)
     if (device == NULL) {
         return NOT_OURS;
     }
-    result = wait_for_device(device);
+    int result = wait_for_device(device);
     if (result != RESULT_SUCCESS) {
         return result;
     }

@@ -119,11 +119,11 @@ int varve_torch_set_memory_fraction(int ordinal, double fraction)
 double varve_torch_get_memory_fraction(int ordinal)
 {
     struct frontend_device *device = registry_find(ordinal);
-    struct frontend_config config;
 
     if (device != NULL) {
         return varve_alloc_get_memory_fraction(device->alloc);
     }
+    struct frontend_config config;
     return registry_get_config(&config, registry_message()) == VARVE_OK && config.alloc.memory_fraction < 1
                ? config.alloc.memory_fraction
                : 1;
@@ -146,16 +146,14 @@ int varve_torch_cache_info(int ordinal, uint64_t *largest_out)
 
 void varve_torch_cache_info_method(void *self, int8_t ordinal, size_t *largest)
 {
-    struct frontend_device *device;
-    uint64_t found = 0;
-
     (void)self;
+    uint64_t found = 0;
     if (*largest == 0) {
         if (varve_torch_cache_info(ordinal, &found) != VARVE_OK) {
             return;
         }
     } else {
-        device = registry_find(ordinal);
+        struct frontend_device *device = registry_find(ordinal);
         found = device != NULL ? varve_alloc_largest_free_block(device->alloc) : 0;
     }
     *largest = found > *largest ? (size_t)found : *largest;
@@ -167,15 +165,13 @@ int varve_torch_empty_cache(int ordinal, uint64_t pool_capture, uint64_t pool_us
     int error = ordinal < 0 ? VARVE_OK : check_ordinal(ordinal);
 
     for (struct frontend_device *device = registry_next(-1); device != NULL; device = registry_next(device->ordinal)) {
-        int failed;
-
         if (ordinal >= 0 && device->ordinal != ordinal) {
             continue;
         }
         if (device->is_recorded) {
             frontend_callsite_set(device, varve_callsite_here());
         }
-        failed = varve_alloc_empty_pool(device->alloc, pool);
+        int failed = varve_alloc_empty_pool(device->alloc, pool);
         if (failed != VARVE_OK && failed != VARVE_ERROR_NOT_FOUND && error == VARVE_OK) {
             error = varve_message_set(registry_message(), failed, "empty_cache of device %d: %s", device->ordinal,
                                       varve_strerror(failed));
@@ -199,11 +195,9 @@ int varve_torch_history_is_on(void)
 
 int varve_torch_get_settings(struct varve_torch_settings *settings_out)
 {
-    struct frontend_config config;
-    int error;
-
     memset(settings_out, 0, sizeof(*settings_out));
-    error = registry_get_config(&config, registry_message());
+    struct frontend_config config;
+    int error = registry_get_config(&config, registry_message());
     if (error != VARVE_OK) {
         return error;
     }

@@ -38,12 +38,11 @@ int torch_pool_begin(int ordinal, struct varve_pool_id pool, bool (*filter)(void
 int torch_pool_end(int ordinal, struct varve_pool_id pool, struct varve_message *message)
 {
     struct frontend_device *device = registry_find(ordinal);
-    int error;
 
     if (registry_is_inherited()) {
         return VARVE_OK;
     }
-    error = device != NULL ? varve_alloc_end_allocate_to_pool(device->alloc, pool) : VARVE_ERROR_NOT_FOUND;
+    int error = device != NULL ? varve_alloc_end_allocate_to_pool(device->alloc, pool) : VARVE_ERROR_NOT_FOUND;
     return describe(error, pool, "nothing is allocated to it", message);
 }
 

@@ -16,11 +16,10 @@ static int device_count;
 
 static void fail_text(const struct frontend_device *device, int error, struct varve_message *message)
 {
-    struct varve_message reason;
-
     if (error == VARVE_ERROR_NO_MEMORY || error == VARVE_ERROR_INVALID) {
         return; /* the allocator's own words say it all */
     }
+    struct varve_message reason;
     device->device->ops->reason(device->device, &reason);
     if (reason.text[0] != '\0') {
         varve_message_set(message, error, "%s", reason.text);
@@ -39,7 +38,6 @@ static __attribute__((noinline)) int allocate_slowly(uint64_t bytes, int ordinal
 int torch_allocate(uint64_t bytes, int ordinal, uint64_t stream, uint64_t *addr_out, struct varve_message *message)
 {
     struct frontend_device *device = registry_find(ordinal);
-    int error;
 
     *addr_out = 0;
     if (bytes == 0) {
@@ -51,7 +49,7 @@ int torch_allocate(uint64_t bytes, int ordinal, uint64_t stream, uint64_t *addr_
     if (device->is_recorded) {
         frontend_callsite_set(device, varve_callsite_here());
     }
-    error = varve_alloc_raw_alloc_with_stream(device->alloc, bytes, stream, addr_out, message);
+    int error = varve_alloc_raw_alloc_with_stream(device->alloc, bytes, stream, addr_out, message);
     if (__builtin_expect(error != VARVE_OK, 0)) {
         fail_text(device, error, message);
     }
@@ -74,12 +72,12 @@ void torch_failure_text(int error, uint64_t bytes, int device, const struct varv
 {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
     double amount = (double)bytes;
-    size_t unit = 0;
 
     if (error != VARVE_ERROR_NO_MEMORY) {
         snprintf(text, size, "CUDA memory of device %d: %s", device, message->text);
         return;
     }
+    size_t unit = 0;
     for (; amount >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0]); unit++) {
         amount /= 1024;
     }
@@ -91,11 +89,10 @@ void torch_failure_text(int error, uint64_t bytes, int device, const struct varv
 
 int torch_record_stream(uint64_t addr, uint64_t stream, struct varve_message *message)
 {
-    int error = VARVE_ERROR_NOT_FOUND;
-
     if (addr == 0) {
         return VARVE_OK; /* of an empty tensor */
     }
+    int error = VARVE_ERROR_NOT_FOUND;
     for (struct frontend_device *device = registry_next(-1); device != NULL && error == VARVE_ERROR_NOT_FOUND;
          device = registry_next(device->ordinal)) {
         error = varve_alloc_record_stream(device->alloc, addr, stream, message);

@@ -30,13 +30,11 @@ static void *grow(void *items, uint64_t count, uint64_t more, size_t size)
 
 static int make_room(struct gathered *all, const struct varve_alloc_snapshot *part, uint64_t events)
 {
-    void *segments, *blocks, *room;
-
-    segments = grow(all->segments, all->segment_count, part->segment_count, sizeof(all->segments[0]));
+    void *segments = grow(all->segments, all->segment_count, part->segment_count, sizeof(all->segments[0]));
     all->segments = segments != NULL ? segments : all->segments;
-    blocks = grow(all->blocks, all->block_count, part->block_count, sizeof(all->blocks[0]));
+    void *blocks = grow(all->blocks, all->block_count, part->block_count, sizeof(all->blocks[0]));
     all->blocks = blocks != NULL ? blocks : all->blocks;
-    room = grow(all->events, all->event_count, events, sizeof(all->events[0]));
+    void *room = grow(all->events, all->event_count, events, sizeof(all->events[0]));
     all->events = room != NULL ? room : all->events;
     return segments != NULL && blocks != NULL && room != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
 }
@@ -119,11 +117,9 @@ static void add_events(struct gathered *all, const struct history *history, int 
 
 static int gather(struct gathered *all, struct frontend_device *device)
 {
-    struct varve_alloc_snapshot part = {0};
-    int error;
-
     varve_alloc_free_mutex_lock(device->alloc);
-    error = varve_alloc_snapshot(device->alloc, &part);
+    struct varve_alloc_snapshot part = {0};
+    int error = varve_alloc_snapshot(device->alloc, &part);
     VARVE_THEN(error, make_room(all, &part, device->history.count));
     if (error == VARVE_OK) {
         add_segments(all, &part, device->ordinal);
@@ -143,10 +139,9 @@ static void gathered_free(struct gathered *all)
 
 int varve_torch_take_snapshot(int ordinal, struct varve_torch_snapshot *snapshot_out)
 {
+    *snapshot_out = (struct varve_torch_snapshot){0};
     struct gathered all = {0};
     int error = VARVE_OK;
-
-    *snapshot_out = (struct varve_torch_snapshot){0};
     for (struct frontend_device *device = registry_next(-1); device != NULL && error == VARVE_OK;
          device = registry_next(device->ordinal)) {
         if (ordinal < 0 || device->ordinal == ordinal) {

@@ -27,16 +27,14 @@ static const char *const state_names[] = {"ok", "missing", "warning"};
 void doctor_add(struct doctor_lines *lines, const char *key, enum doctor_state state, const char *effect,
                 const char *remedy, const char *found_format, ...)
 {
-    struct doctor_line *line;
-    va_list arguments;
-
     if (lines->count == sizeof(lines->items) / sizeof(lines->items[0])) {
         return;
     }
-    line = &lines->items[lines->count++];
+    struct doctor_line *line = &lines->items[lines->count++];
     *line = (struct doctor_line){.key = key, .state = state};
     snprintf(line->effect, sizeof(line->effect), "%s", effect);
     snprintf(line->remedy, sizeof(line->remedy), "%s", remedy);
+    va_list arguments;
     va_start(arguments, found_format);
     vsnprintf(line->found, sizeof(line->found), found_format, arguments);
     va_end(arguments);

@@ -36,12 +36,12 @@ static void module_version(const char *path, char *version, size_t bytes)
 {
     char line[256] = "";
     FILE *file = fopen(path, "re");
-    const char *at;
 
     version[0] = '\0';
     if (file == NULL) {
         return;
     }
+    const char *at;
     if (fgets(line, sizeof(line), file) != NULL && (at = strstr(line, "Module")) != NULL) {
         for (at += strcspn(at, " "); *at != '\0'; at += strcspn(at, " \n")) {
             at += strspn(at, " \n");
@@ -57,14 +57,13 @@ static void module_version(const char *path, char *version, size_t bytes)
 /* Says who may use a node that we may not; true if that is so. */
 static bool is_forbidden(struct doctor_lines *lines, const char *node)
 {
-    char remedy[200];
     struct stat status;
-    const struct group *group;
 
     if (access(node, R_OK | W_OK) == 0 || errno != EACCES || stat(node, &status) != 0) {
         return false;
     }
-    group = getgrgid(status.st_gid);
+    const struct group *group = getgrgid(status.st_gid);
+    char remedy[200];
     if ((status.st_mode & 0060U) == 0060U && group != NULL && status.st_gid != 0) {
         snprintf(remedy, sizeof(remedy), "as root: usermod -aG %.32s USER, then log in again", group->gr_name);
     } else {
@@ -78,14 +77,11 @@ static bool is_forbidden(struct doctor_lines *lines, const char *node)
 void doctor_check_gpu_nodes(struct doctor_lines *lines, const char *folder, const char *module)
 {
     char control[PATH_MAX];
-    char memory[PATH_MAX];
-    char pattern[PATH_MAX];
-    char version[64];
-    glob_t gpus;
-    bool is_refused;
 
     snprintf(control, sizeof(control), "%s/nvidiactl", folder);
+    char memory[PATH_MAX];
     snprintf(memory, sizeof(memory), "%s/nvidia-uvm", folder);
+    char pattern[PATH_MAX];
     snprintf(pattern, sizeof(pattern), "%s/nvidia[0-9]*", folder);
     if (access(control, F_OK) != 0) {
         snprintf(pattern, sizeof(pattern), "%s/dxg", folder);
@@ -98,13 +94,15 @@ void doctor_check_gpu_nodes(struct doctor_lines *lines, const char *folder, cons
         }
         return;
     }
+    glob_t gpus;
     if (glob(pattern, 0, NULL, &gpus) != 0) {
         gpus.gl_pathc = 0;
     }
-    is_refused = is_forbidden(lines, control) || is_forbidden(lines, memory);
+    bool is_refused = is_forbidden(lines, control) || is_forbidden(lines, memory);
     for (size_t i = 0; i < gpus.gl_pathc && !is_refused; i++) {
         is_refused = is_forbidden(lines, gpus.gl_pathv[i]);
     }
+    char version[64];
     module_version(module, version, sizeof(version));
     if (is_refused) {
         /* said already */
@@ -214,12 +212,11 @@ static int header_version(const char *folder)
 {
     static const char define[] = "#define CUDA_VERSION ";
     char path[PATH_MAX];
-    char line[512];
-    int version = 0;
-    FILE *file;
 
     snprintf(path, sizeof(path), "%s/include/cuda.h", folder);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
+    char line[512];
+    int version = 0;
     while (file != NULL && version == 0 && fgets(line, sizeof(line), file) != NULL) {
         if (strncmp(line, define, sizeof(define) - 1) == 0) {
             version = (int)strtol(line + sizeof(define) - 1, NULL, 10);
@@ -235,8 +232,6 @@ static int header_version(const char *folder)
 static int toolkit_find(char *folder, size_t bytes)
 {
     const char *const given[] = {getenv("CUDA_HOME"), getenv("CUDA_PATH")};
-    char path[PATH_MAX];
-    char resolved[PATH_MAX];
     int version = 0;
 
     for (size_t i = 0; i < 2 && version == 0; i++) {
@@ -245,6 +240,8 @@ static int toolkit_find(char *folder, size_t bytes)
             version = header_version(folder);
         }
     }
+    char path[PATH_MAX];
+    char resolved[PATH_MAX];
     if (version == 0 && program_find("nvcc", path, sizeof(path)) && realpath(path, resolved) != NULL) {
         for (int up = 0; up < 2; up++) {
             char *slash = strrchr(resolved, '/');
@@ -305,14 +302,14 @@ static void check_components(struct doctor_lines *lines)
 
 void doctor_check_gpu(struct doctor_lines *lines)
 {
-    struct driver_probe probe;
     const char *injected = getenv("CUDA_INJECTION64_PATH");
-    char torch[PATH_MAX];
 
     doctor_check_gpu_nodes(lines, NODES, MODULE);
+    struct driver_probe probe;
     driver_probe(&probe);
     check_driver(lines, &probe);
     check_toolkit(lines, probe.version);
+    char torch[PATH_MAX];
     doctor_check_pytorch(lines, probe.version, torch, sizeof(torch));
     doctor_check_cupti(lines, torch);
     if (injected != NULL && injected[0] != '\0') {

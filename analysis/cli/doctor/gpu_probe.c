@@ -96,7 +96,6 @@ static void start_driver(int output, struct driver_probe *probe, const struct fu
 {
     const char *name = NULL;
     const char *text = NULL;
-    char reason[sizeof(probe->reason)];
 
     if (functions->version == NULL || functions->version(&probe->version) != 0) {
         probe->version = 0;
@@ -118,6 +117,7 @@ static void start_driver(int output, struct driver_probe *probe, const struct fu
     if (functions->error_text != NULL && functions->error_text(probe->result, &text) != 0) {
         text = NULL;
     }
+    char reason[sizeof(probe->reason)];
     snprintf(reason, sizeof(reason), name != NULL && text != NULL ? "%s (%s)" : "%s", name != NULL ? name : "", text);
     set_words(probe->reason, sizeof(probe->reason), reason);
 }
@@ -169,10 +169,9 @@ static void work_driver(int output, const void *context)
 void driver_probe(struct driver_probe *probe)
 {
     char *text = memory_resize(NULL, ANSWER_BYTES);
-    struct child_end end;
 
     *probe = (struct driver_probe){.step = PROBE_LOADING};
-    end = child_run(work_driver, probe, STEP_LIMIT_MS, text, ANSWER_BYTES);
+    struct child_end end = child_run(work_driver, probe, STEP_LIMIT_MS, text, ANSWER_BYTES);
     if (end.bytes >= sizeof(*probe)) {
         memcpy(probe, text + (end.bytes / sizeof(*probe) - 1) * sizeof(*probe), sizeof(*probe));
     }

@@ -36,11 +36,10 @@ static void quoted_value(const char *line, char *value, size_t bytes)
 static void read_version(struct pytorch *pytorch)
 {
     char path[PATH_MAX + 16];
-    char line[512];
-    FILE *file;
 
     snprintf(path, sizeof(path), "%s/version.py", pytorch->folder);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
+    char line[512];
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
         if (strncmp(line, "__version__", 11) == 0) {
             quoted_value(line, pytorch->version, sizeof(pytorch->version));
@@ -61,12 +60,11 @@ static bool pytorch_find(struct pytorch *pytorch, enum program_answer *answer_ou
                                  "origin = spec.origin if spec else None\n"
                                  "print('varve:' + (os.path.dirname(origin) if origin else ''))\n";
     static const char *const argv[] = {"python3", "-c", script, NULL};
-    char text[PATH_MAX];
-    const char *said;
 
     *pytorch = (struct pytorch){.folder = ""};
+    char text[PATH_MAX];
     *answer_out = program_run(argv, PYTHON_LIMIT_MS, text, sizeof(text));
-    said = *answer_out == PROGRAM_ANSWERED ? strstr(text, "varve:") : NULL;
+    const char *said = *answer_out == PROGRAM_ANSWERED ? strstr(text, "varve:") : NULL;
     if (said == NULL || said[6] != '/') {
         return false;
     }
@@ -99,19 +97,18 @@ static void check_found(struct doctor_lines *lines, const struct pytorch *pytorc
 void doctor_check_pytorch(struct doctor_lines *lines, int driver_version, char *folder, size_t folder_bytes)
 {
     static const char effect[] = "nothing, unless PyTorch programs are recorded (varve record --torch)";
-    enum program_answer answer = PROGRAM_FAILED;
-    struct pytorch pytorch;
-    char path[PATH_MAX];
-    char *slash;
 
     folder[0] = '\0';
+    char path[PATH_MAX];
     if (!program_find("python3", path, sizeof(path))) {
         return; /* the line `python` has said so */
     }
+    enum program_answer answer = PROGRAM_FAILED;
+    struct pytorch pytorch;
     if (pytorch_find(&pytorch, &answer)) {
         check_found(lines, &pytorch, driver_version);
         snprintf(folder, folder_bytes, "%s", pytorch.folder);
-        slash = strrchr(folder, '/');
+        char *slash = strrchr(folder, '/');
         if (slash != NULL) {
             *slash = '\0';
         }
@@ -132,12 +129,12 @@ static bool cupti_find(const char *packages, char *path, size_t bytes)
     static const char name[] = "libcupti.so.1[23]"; /* those that our recorder knows */
     const char *given = getenv("VARVE_CUPTI_LIBRARY");
     static const char *const wheels[] = {"nvidia/cu[0-9]*/lib", "nvidia/cuda_cupti/lib"};
-    char pattern[PATH_MAX + 64];
 
     if (given != NULL && given[0] != '\0') {
         snprintf(path, bytes, "%s", given);
         return true;
     }
+    char pattern[PATH_MAX + 64];
     for (size_t i = 0; packages[0] != '\0' && i < sizeof(wheels) / sizeof(wheels[0]); i++) {
         snprintf(pattern, sizeof(pattern), "%s/%s/%s", packages, wheels[i], name);
         if (pattern_find(pattern, path, bytes)) {
@@ -150,7 +147,6 @@ static bool cupti_find(const char *packages, char *path, size_t bytes)
 void doctor_check_cupti(struct doctor_lines *lines, const char *packages)
 {
     static const char effect[] = "varve record --cupti records nothing; --cuda does not need it";
-    struct cupti_probe probe;
     char path[PATH_MAX];
 
     if (!cupti_find(packages, path, sizeof(path))) {
@@ -158,6 +154,7 @@ void doctor_check_cupti(struct doctor_lines *lines, const char *packages)
                    "no libcupti.so.13 or libcupti.so.12");
         return;
     }
+    struct cupti_probe probe;
     cupti_probe(&probe, path);
     if (probe.answer == PROGRAM_LATE || probe.signal != 0) {
         doctor_add(lines, "cupti", DOCTOR_WARNING, effect, "install CUPTI again", "%.120s %s", path,

@@ -25,16 +25,15 @@
 static int64_t directory_bytes(int descriptor, int depth)
 {
     DIR *directory = fdopendir(descriptor);
-    int64_t bytes = 0;
-    struct dirent *entry;
 
     if (directory == NULL) {
         close(descriptor);
         return 0;
     }
+    int64_t bytes = 0;
+    struct dirent *entry;
     while ((entry = readdir(directory)) != NULL) {
         struct stat status;
-        int below;
 
         if (entry->d_name[0] == '.' || fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
             continue;
@@ -42,7 +41,7 @@ static int64_t directory_bytes(int descriptor, int depth)
         if (S_ISREG(status.st_mode)) {
             bytes += (int64_t)status.st_blocks * 512;
         } else if (S_ISDIR(status.st_mode) && depth < DEPTH_MAX) {
-            below = openat(dirfd(directory), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            int below = openat(dirfd(directory), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
             bytes += below >= 0 ? directory_bytes(below, depth + 1) : 0;
         }
     }
@@ -64,10 +63,9 @@ struct leftovers {
 static void leftovers_add(struct leftovers *all, const char *name)
 {
     struct leftover leftover = {.is_mapped = false};
-    int descriptor;
 
     snprintf(leftover.path, sizeof(leftover.path), SHM_FOLDER "/%s", name);
-    descriptor = open(leftover.path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int descriptor = open(leftover.path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (descriptor < 0) {
         return;
     }
@@ -107,14 +105,12 @@ static void leftovers_find_mapped(struct leftovers *all)
     size_t capacity = 0;
 
     while (processes != NULL && (entry = readdir(processes)) != NULL) {
-        char name[300];
-        FILE *maps;
-
         if (strspn(entry->d_name, "0123456789") == 0) {
             continue;
         }
+        char name[300];
         snprintf(name, sizeof(name), "/proc/%s/maps", entry->d_name);
-        maps = fopen(name, "re");
+        FILE *maps = fopen(name, "re");
         while (maps != NULL && getline(&line, &capacity, maps) > 0) {
             leftovers_mark(all, line);
         }
@@ -132,12 +128,11 @@ static void leftovers_find_mapped(struct leftovers *all)
 static bool is_rings_name(const char *name)
 {
     const char *at = name + strlen(PREFIX);
-    size_t digits;
 
     if (strncmp(name, PREFIX, strlen(PREFIX)) != 0) {
         return false;
     }
-    digits = strspn(at, "0123456789");
+    size_t digits = strspn(at, "0123456789");
     return digits > 0 && at[digits] == '-' && strspn(at + digits + 1, "0123456789abcdef") == 16 &&
            at[digits + 1 + 16] == '\0';
 }
@@ -161,17 +156,16 @@ static void leftovers_find(struct leftovers *all)
 void doctor_check_leftovers(struct doctor_lines *lines)
 {
     struct leftovers all = {.count = 0};
-    int64_t bytes = 0;
-    int count = 0;
 
     leftovers_find(&all);
+    int64_t bytes = 0;
+    int count = 0;
     for (size_t i = 0; i < all.count; i++) {
-        char remedy[200];
-
         if (all.items[i].is_mapped) {
             continue;
         }
         bytes += all.items[i].bytes;
+        char remedy[200];
         if (count++ < SHOWN) {
             snprintf(remedy, sizeof(remedy), "varve recover DB.d of that recording, or rm -r %.100s",
                      all.items[i].path);

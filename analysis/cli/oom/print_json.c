@@ -41,12 +41,11 @@ static struct cJSON *blocks_json(struct oom_scene *scene, const struct oom_reque
 static struct cJSON *freeing_json(struct oom_scene *scene, const struct oom_request *request)
 {
     const struct failure_freeing *freeing = &request->failure.freeing;
-    struct cJSON *object;
 
     if (freeing->blocks == 0) {
         return json_null_value();
     }
-    object = json_object();
+    struct cJSON *object = json_object();
     json_integer(object, "blocks", (int64_t)freeing->blocks);
     json_integer(object, "bytes", (int64_t)freeing->bytes);
     json_integer(object, "result", (int64_t)freeing->result);
@@ -57,12 +56,11 @@ static struct cJSON *freeing_json(struct oom_scene *scene, const struct oom_requ
 static struct cJSON *segment_json(struct oom_scene *scene, const struct oom_request *request)
 {
     const struct failure_segment *best = &request->failure.best;
-    struct cJSON *object;
 
     if (best->bytes == 0) {
         return json_null_value();
     }
-    object = json_object();
+    struct cJSON *object = json_object();
     json_integer(object, "address", (int64_t)best->addr);
     json_integer(object, "size", (int64_t)best->bytes);
     json_integer(object, "free", (int64_t)best->unused);
@@ -94,12 +92,11 @@ static struct cJSON *memory_json(struct oom_scene *scene, const struct oom_reque
 {
     const struct oom_memory *memory = &request->memory;
     const struct failure *failure = &request->failure;
-    struct cJSON *object;
 
     if (!failure->is_known) {
         return json_null_value();
     }
-    object = json_object();
+    struct cJSON *object = json_object();
     json_integer(object, "reserved", (int64_t)memory->reserved);
     json_integer(object, "allocated", (int64_t)memory->allocated);
     json_integer(object, "pending", (int64_t)memory->pending);
@@ -162,17 +159,15 @@ static void add_smallest(struct cJSON *object, const char *key, struct oom_scene
 /* What the replays say; null where none was made. */
 static struct cJSON *served_json(struct oom_scene *scene, const struct oom_request *request)
 {
-    struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
-    struct cJSON *object, *array;
-    size_t tried = 0;
-    size_t count = 0;
-
     if (scene->explain == NULL || request->number == OOM_NO_FAILURE) {
         return json_null_value();
     }
-    object = json_object();
-    array = json_array();
+    struct cJSON *object = json_object();
+    struct cJSON *array = json_array();
     json_bool(object, "fails_again", explain_fails_again(scene->explain, request->number));
+    struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
+    size_t tried = 0;
+    size_t count = 0;
     if (!request->failure.is_known || oom_excess(&request->memory) == 0) {
         count = explain_find(scene->explain, request->number, answers, &tried);
     }
@@ -212,7 +207,6 @@ static struct cJSON *request_json(struct oom_scene *scene, const struct oom_requ
 {
     struct cJSON *object = json_object();
     struct owner owner = owner_of_callsite(scene->owners, scene->exact, request->callsite_id);
-    char cause[OOM_SENTENCE_BYTES];
 
     json_integer(object, "seq", request->seq);
     json_integer(object, "ts_ns", request->ts_ns);
@@ -229,6 +223,7 @@ static struct cJSON *request_json(struct oom_scene *scene, const struct oom_requ
     add_owner(object, &owner);
     json_add(object, "memory", memory_json(scene, request));
     json_add(object, "stages", stages_json(scene, request));
+    char cause[OOM_SENTENCE_BYTES];
     if (request->failure.is_known) {
         oom_sentence(&request->memory, cause);
     }

@@ -29,10 +29,10 @@ static void line(FILE *out, const char *label, const char *format, ...) __attrib
 /* A label, "" for none, and text that is wrapped behind it. */
 static void line(FILE *out, const char *label, const char *format, ...)
 {
-    char text[LINE_BYTES];
     va_list arguments;
 
     va_start(arguments, format);
+    char text[LINE_BYTES];
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
     fprintf(out, "  %-*s", INDENT - 2, label);
@@ -46,7 +46,6 @@ static void print_request(FILE *out, struct oom_scene *scene, const struct oom_r
     const struct segments_part part = {.process_id = request->request.process_id, .device = request->request.device};
     struct owner owner = owner_of_callsite(scene->owners, scene->exact, request->callsite_id);
     char text[OWNER_TEXT_BYTES];
-    char pool[POOL_NAME_BYTES];
 
     snprintf(text, sizeof(text),
              "event %s at %s, device %" PRId64 " (process %" PRId64 ", thread %" PRId64 "): %s asked for",
@@ -60,6 +59,7 @@ static void print_request(FILE *out, struct oom_scene *scene, const struct oom_r
     if (!request->failure.is_known) {
         return;
     }
+    char pool[POOL_NAME_BYTES];
     pool_name(scene->exact, &part, request->request.pool, pool);
     line(out, "needs", "a block of %s in pool %s of stream %u, or a new segment of %s", EXACT(request->memory.rounded),
          pool, (unsigned)request->request.stream, BYTES(request->memory.segment));
@@ -115,12 +115,12 @@ static void print_stages(FILE *out, struct oom_scene *scene, const struct oom_re
     struct oom_stage stages[OOM_STAGES_MAX];
     size_t count = oom_scene_stages(scene, request, stages);
     char others[LINE_BYTES] = "";
-    int64_t freed = 0;
 
     if (count == 0) {
         line(out, "tried", "the trace has no stage of the chain in front of it");
         return;
     }
+    int64_t freed = 0;
     for (size_t i = 0; i < count; i++) {
         line(out, i == 0 ? "tried" : "", "%-18s freed %s", stages[i].name, EXACT(stages[i].bytes_freed));
         freed += stages[i].bytes_freed;
@@ -305,7 +305,6 @@ static void print_answers(FILE *out, struct oom_scene *scene, const struct oom_r
     struct explain_answer answers[EXPLAIN_ANSWERS_MAX];
     size_t tried;
     size_t count = explain_find(scene->explain, request->number, answers, &tried);
-    size_t shown = 0;
 
     if (count == 0) {
         line(out, "served by",
@@ -313,6 +312,7 @@ static void print_answers(FILE *out, struct oom_scene *scene, const struct oom_r
              COUNT(tried));
         return;
     }
+    size_t shown = 0;
     for (size_t i = 0; i < count; i++) {
         if (answers[i].kind != EXPLAIN_POLICY && (answers[i].kind != EXPLAIN_SETTING || i < SETTINGS_SHOWN)) {
             print_answer(out, scene, shown++ == 0 ? "served by" : "", &answers[i]);
@@ -360,11 +360,10 @@ static void print_served(FILE *out, struct oom_scene *scene, const struct oom_re
 
 static void print_explained(FILE *out, struct oom_scene *scene, const struct oom_request *request)
 {
-    char cause[OOM_SENTENCE_BYTES];
-
     print_request(out, scene, request);
     print_memory(out, scene, request);
     print_stages(out, scene, request);
+    char cause[OOM_SENTENCE_BYTES];
     if (request->failure.is_known) {
         oom_sentence(&request->memory, cause);
         line(out, "cause", "%s", cause);
@@ -380,10 +379,10 @@ static void print_others(FILE *out, const struct oom_scene *scene, size_t first)
 {
     static const struct table_column columns[] = {
         {"event", true}, {"time", true}, {"device", true}, {"asked for", true}, {"cause", false}};
-    struct table table;
 
     fprintf(out, "\n%s more %s failed; --all explains them\n", COUNT(scene->count - first),
             format_plural((int64_t)(scene->count - first), "request", "requests"));
+    struct table table;
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
     for (size_t i = first; i < scene->count && i < first + OTHERS_SHOWN; i++) {

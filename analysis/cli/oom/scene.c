@@ -29,10 +29,8 @@ static void open_rows(struct cursor *cursor, struct database *database, int64_t 
 
 static void read_row(struct oom_scene *scene, struct cursor *cursor)
 {
-    struct oom_request *request;
-
     scene->requests = memory_grow(scene->requests, &scene->capacity, scene->count, sizeof(scene->requests[0]));
-    request = &scene->requests[scene->count++];
+    struct oom_request *request = &scene->requests[scene->count++];
     *request = (struct oom_request){
         .request = {.seq = cursor_integer(cursor, 0),
                     .device = cursor_integer(cursor, 2),
@@ -69,13 +67,12 @@ static void read_config(struct oom_scene *scene)
 /* The numbers and names of the database that people have. */
 static void read_given(struct oom_scene *scene, int64_t device)
 {
-    struct cursor cursor;
-    size_t i = 0;
-
     if (scene->given == NULL || scene->given == scene->exact) {
         return;
     }
+    struct cursor cursor;
     open_rows(&cursor, scene->given, device);
+    size_t i = 0;
     for (; cursor_next(&cursor) && i < scene->count; i++) {
         scene->requests[i].seq = cursor_integer(&cursor, 0);
         scene->requests[i].pid = cursor_integer(&cursor, 3);
@@ -129,23 +126,21 @@ static uint64_t limit_of(const struct oom_scene *scene)
 /* Bytes that the device had free then, as a snapshot says it. */
 static uint64_t device_free_of(const struct oom_scene *scene, const struct oom_request *request)
 {
-    const struct explain_failure *failure;
-
     if (request->number == OOM_NO_FAILURE || !scene->history->rests.is_known) {
         return OOM_UNKNOWN;
     }
-    failure = &explain_get_facts(scene->explain)->failures[request->number];
+    const struct explain_failure *failure = &explain_get_facts(scene->explain)->failures[request->number];
     return scene->history->devices[failure->device].events[failure->event].addr;
 }
 
 static uint64_t device_total(const struct oom_scene *scene, int64_t device)
 {
     struct cursor cursor;
-    uint64_t bytes = 0;
 
     cursor_open(&cursor, scene->given != NULL ? scene->given : scene->exact,
                 "SELECT coalesce(total_bytes, 0) FROM device WHERE id = ?1");
     cursor_bind_integer(&cursor, 1, device);
+    uint64_t bytes = 0;
     if (cursor_next(&cursor) && cursor_integer(&cursor, 0) > 0) {
         bytes = (uint64_t)cursor_integer(&cursor, 0);
     }
@@ -193,11 +188,9 @@ static void want_blocks(struct oom_scene *scene, const struct oom_request *reque
 
 int oom_scene_load(struct oom_scene *scene, int64_t device, struct varve_message *message)
 {
-    struct cursor cursor;
-    int error = VARVE_OK;
-
     scene->owners = owners_new();
     read_config(scene);
+    struct cursor cursor;
     open_rows(&cursor, scene->exact, device);
     while (cursor_next(&cursor)) {
         read_row(scene, &cursor);
@@ -207,6 +200,7 @@ int oom_scene_load(struct oom_scene *scene, int64_t device, struct varve_message
     if (scene->explain != NULL) {
         find_failures(scene, device);
     }
+    int error = VARVE_OK;
     for (size_t i = 0; i < scene->count && i < DETAILS_MAX && error == VARVE_OK; i++) {
         struct oom_request *request = &scene->requests[i];
 
@@ -229,7 +223,6 @@ void oom_scene_free(struct oom_scene *scene)
 size_t oom_scene_sites(struct oom_scene *scene, const struct oom_request *request, struct oom_site sites[OOM_SITES_MAX])
 {
     struct cursor cursor;
-    size_t count = 0;
 
     cursor_open(&cursor, scene->exact,
                 "SELECT max(a.callsite_id), sum(a.size), count(*) FROM allocation a LEFT JOIN callsite c "
@@ -240,6 +233,7 @@ size_t oom_scene_sites(struct oom_scene *scene, const struct oom_request *reques
     cursor_bind_integer(&cursor, 2, request->request.process_id);
     cursor_bind_integer(&cursor, 3, request->request.seq);
     cursor_bind_integer(&cursor, 4, OOM_SITES_MAX);
+    size_t count = 0;
     while (cursor_next(&cursor) && count < OOM_SITES_MAX) {
         sites[count++] =
             (struct oom_site){.owner = owner_of_callsite(scene->owners, scene->exact, cursor_integer(&cursor, 0)),
@@ -253,13 +247,13 @@ size_t oom_scene_sites(struct oom_scene *scene, const struct oom_request *reques
 int64_t oom_scene_allocations(struct oom_scene *scene, const struct oom_request *request, int64_t seq)
 {
     struct cursor cursor;
-    int64_t count = 0;
 
     cursor_open(&cursor, scene->exact,
                 "SELECT count(*) FROM event WHERE kind = 1 AND device = ?1 AND seq > ?2 AND seq < ?3");
     cursor_bind_integer(&cursor, 1, request->request.device);
     cursor_bind_integer(&cursor, 2, seq);
     cursor_bind_integer(&cursor, 3, request->request.seq);
+    int64_t count = 0;
     if (cursor_next(&cursor)) {
         count = cursor_integer(&cursor, 0);
     }
@@ -271,7 +265,6 @@ size_t oom_scene_stages(struct oom_scene *scene, const struct oom_request *reque
                         struct oom_stage stages[OOM_STAGES_MAX])
 {
     struct cursor cursor;
-    size_t count = 0;
 
     cursor_open(
         &cursor, scene->exact,
@@ -284,6 +277,7 @@ size_t oom_scene_stages(struct oom_scene *scene, const struct oom_request *reque
     cursor_bind_integer(&cursor, 2, request->thread_id);
     cursor_bind_integer(&cursor, 3, request->request.device);
     cursor_bind_integer(&cursor, 4, OOM_STAGES_MAX);
+    size_t count = 0;
     while (cursor_next(&cursor) && count < OOM_STAGES_MAX) {
         const char *name = cursor_text(&cursor, 0);
 
@@ -330,7 +324,6 @@ static int write_decisions(const struct history *history, const struct replay_in
                            struct replay_options *options, struct varve_writer *writer, struct varve_message *message)
 {
     struct history_settings settings;
-    struct replay_result result;
     int error = replay_settings(history, NULL, &settings, message);
 
     if (error != VARVE_OK) {
@@ -338,6 +331,7 @@ static int write_decisions(const struct history *history, const struct replay_in
     }
     options->writer = history_writer_new(writer, history);
     history_write_settings(writer, &settings, history_writer_begin_us(options->writer));
+    struct replay_result result;
     error = replay_play(inference, options, &result, message);
     history_writer_free(options->writer);
     return error;
@@ -348,14 +342,13 @@ int oom_scene_write(const struct history *history, uint64_t limit, bool or_impor
 {
     struct replay_options options = {.memory_limit = limit, .follow = true, .progress = progress};
     struct replay_inference *inference = follow(history, &options);
-    struct import_result ignored;
-    struct varve_writer *writer;
-    int error;
 
     if (inference == NULL && !or_import) {
         return varve_message_set(message, VARVE_ERROR_FORMAT, "the recorded decisions do not come out again");
     }
-    error = varve_writer_open(path, false, &writer, message);
+    struct varve_writer *writer;
+    int error = varve_writer_open(path, false, &writer, message);
+    struct import_result ignored;
     if (error == VARVE_OK) {
         error = inference != NULL ? write_decisions(history, inference, &options, writer, message)
                                   : import_pytorch(history, writer, progress, &ignored, message);

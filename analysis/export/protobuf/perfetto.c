@@ -96,7 +96,6 @@ static void write_counters(struct timeline *timeline)
 {
     static const char *const names[COUNTERS] = {"allocated", "active", "reserved", "requested"};
     uint64_t tracks[COUNTERS] = {TRACK_NONE};
-    int64_t process = 0, before_ns = -1;
     char group[NAME_BYTES] = "";
     struct cursor cursor;
 
@@ -107,6 +106,7 @@ static void write_counters(struct timeline *timeline)
         "iif(domain = 'block', requested, NULL), allocated_max FROM timeline_process "
         "WHERE ?1 IN (0, process_id) AND (?2 IS NULL OR domain = ?2) ORDER BY process_id, domain, device, seq");
     cursor_bind_text(&cursor, 2, timeline->request->domain);
+    int64_t process = 0, before_ns = -1;
     while (cursor_next(&cursor)) {
         char name[NAME_BYTES + 16];
         int64_t ns = cursor_integer(&cursor, 2);
@@ -137,13 +137,13 @@ static void write_counters(struct timeline *timeline)
 
 static void write_rss(struct timeline *timeline)
 {
-    uint64_t track = TRACK_NONE;
-    int64_t process = 0, before_ns = -1;
     struct cursor cursor;
 
     rows_open(&cursor, timeline,
               "SELECT process_id, ts_ns, rss_bytes, rss_bytes_max FROM rss WHERE ?1 IN (0, process_id) "
               "ORDER BY process_id, ts_ns");
+    uint64_t track = TRACK_NONE;
+    int64_t process = 0, before_ns = -1;
     while (cursor_next(&cursor)) {
         int64_t ns = cursor_integer(&cursor, 1);
 
@@ -343,7 +343,6 @@ static struct lanes *thread_lanes(struct timeline *timeline, struct lanes *lanes
 static void write_marks(struct timeline *timeline)
 {
     struct lanes lanes = {0};
-    int64_t thread = 0;
     struct cursor cursor;
 
     rows_open(
@@ -352,6 +351,7 @@ static void write_marks(struct timeline *timeline)
         "FROM mark m LEFT JOIN thread t ON t.process_id = m.process_id AND t.tid = m.tid WHERE ?1 IN (0, m.process_id) "
         "GROUP BY m.id ORDER BY 1, 3, 4 DESC, m.id");
     cursor_bind_integer(&cursor, 2, timeline->end_ns);
+    int64_t thread = 0;
     while (cursor_next(&cursor)) {
         struct track_event event = {.category = "mark", .name = cursor_name(&cursor, 1)};
 
@@ -369,7 +369,6 @@ static void write_marks(struct timeline *timeline)
 static void write_calls(struct timeline *timeline)
 {
     struct lanes lanes = {0};
-    int64_t thread = 0;
     struct cursor cursor;
 
     rows_open(
@@ -381,6 +380,7 @@ static void write_calls(struct timeline *timeline)
         "LEFT JOIN callsite s ON s.id = e.callsite_id LEFT JOIN symbol y ON y.id = coalesce(s.user_symbol_id, "
         "s.symbol_id) WHERE (d.kind BETWEEN 37 AND 48 OR d.kind BETWEEN 54 AND 56) AND coalesce(e.flags, 0) & 8 = 0 "
         "AND ?1 IN (0, t.process_id) ORDER BY e.thread_id, e.ts_ns - e.requested, e.ts_ns DESC, e.seq");
+    int64_t thread = 0;
     while (cursor_next(&cursor)) {
         int64_t end_ns = cursor_integer(&cursor, 2);
         int64_t took_ns = cursor_integer(&cursor, 3);

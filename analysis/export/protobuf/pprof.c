@@ -100,11 +100,10 @@ static uint64_t put_text(struct writer *writer, const char *text)
     Perftools__Profiles__Profile part = PERFTOOLS__PROFILES__PROFILE__INIT;
     char clean[FRAME_NAME_BYTES];
     char *entry = clean;
-    bool is_new;
-    uint64_t number;
 
     text_clean(clean, text);
-    number = text_number(&writer->texts, clean, &is_new);
+    bool is_new;
+    uint64_t number = text_number(&writer->texts, clean, &is_new);
     if (is_new) {
         part.n_string_table = 1;
         part.string_table = &entry;
@@ -118,14 +117,13 @@ static uint64_t put_text(struct writer *writer, const char *text)
 static void put_head(struct writer *writer)
 {
     Perftools__Profiles__Profile part = PERFTOOLS__PROFILES__PROFILE__INIT;
-    Perftools__Profiles__ValueType types[VALUES];
     Perftools__Profiles__ValueType period_type = PERFTOOLS__PROFILES__VALUE_TYPE__INIT;
-    Perftools__Profiles__ValueType *list[VALUES];
     struct database *database = writer->request->database;
     char *command = database_meta(database, "command");
-    int64_t comment;
 
     put_text(writer, ""); /* entry 0, by the format */
+    Perftools__Profiles__ValueType types[VALUES];
+    Perftools__Profiles__ValueType *list[VALUES];
     for (size_t i = 0; i < VALUES; i++) {
         perftools__profiles__value_type__init(&types[i]);
         types[i].type = (int64_t)put_text(writer, value_types[i][0]);
@@ -134,7 +132,7 @@ static void put_head(struct writer *writer)
     }
     period_type.type = (int64_t)put_text(writer, "space");
     period_type.unit = (int64_t)put_text(writer, "bytes");
-    comment = (int64_t)put_text(writer, command);
+    int64_t comment = (int64_t)put_text(writer, command);
     part.n_sample_type = VALUES;
     part.sample_type = list;
     part.default_sample_type = (int64_t)put_text(writer, DEFAULT_VALUE);
@@ -184,7 +182,6 @@ static void put_mapping(struct writer *writer, const char *path, const char *bui
 /* The program's own module first: pprof calls the profile by it. */
 static void put_mappings(struct writer *writer)
 {
-    uint64_t end = MODULE_ALIGNMENT;
     struct cursor cursor;
 
     cursor_open(
@@ -193,6 +190,7 @@ static void put_mappings(struct writer *writer)
         "(SELECT s.module, max(f.pc) AS pc FROM stack_frame f JOIN symbol s ON s.id = f.symbol_id WHERE s.module IS "
         "NOT NULL AND f.pc IS NOT NULL GROUP BY s.module) s ORDER BY s.module IN (SELECT executable FROM process) "
         "DESC, s.module");
+    uint64_t end = MODULE_ALIGNMENT;
     while (cursor_next(&cursor) && writer->mapping_count < UINT16_MAX) {
         put_mapping(writer, cursor_name(&cursor, 0), cursor_text(&cursor, 1), cursor_integer(&cursor, 2), &end);
     }
@@ -227,25 +225,24 @@ static void put_symbols(struct writer *writer)
 {
     int64_t limit =
         database_number_limit(writer->request->database, "SELECT max(id), count(*) FROM symbol WHERE id > 0");
-    struct cursor cursor;
 
     writer->symbol_limit = limit < UINT32_MAX ? (size_t)limit : UINT32_MAX;
     writer->symbols = memory_resize(NULL, (writer->symbol_limit + 1) * sizeof(*writer->symbols));
     memset(writer->symbols, 0, (writer->symbol_limit + 1) * sizeof(*writer->symbols));
     writer->symbols[0].function = put_function(writer, "(no stack)", "");
+    struct cursor cursor;
     cursor_open(&cursor, writer->request->database,
                 "SELECT id, function, file, line, module, is_inlined FROM symbol WHERE id > 0 ORDER BY id");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         const char *function = cursor_text(&cursor, 1);
         const char *module = cursor_text(&cursor, 4);
-        const uint64_t *mapping = NULL;
-        struct symbol *symbol;
 
         if (id >= (int64_t)writer->symbol_limit) {
             continue;
         }
-        symbol = &writer->symbols[id];
+        struct symbol *symbol = &writer->symbols[id];
+        const uint64_t *mapping = NULL;
         if (module != NULL) {
             mapping = map_find(&writer->mappings, put_text(writer, module));
         }
@@ -267,10 +264,10 @@ static void put_location(struct writer *writer, uint32_t number)
     Perftools__Profiles__Profile part = PERFTOOLS__PROFILES__PROFILE__INIT;
     Perftools__Profiles__Location location = PERFTOOLS__PROFILES__LOCATION__INIT;
     Perftools__Profiles__Location *list = &location;
-    Perftools__Profiles__Line lines[LINES_MAX];
-    Perftools__Profiles__Line *line_list[LINES_MAX];
 
     location.id = number;
+    Perftools__Profiles__Line lines[LINES_MAX];
+    Perftools__Profiles__Line *line_list[LINES_MAX];
     for (uint32_t at = number; at != 0; at = writer->locations[at].outer) {
         const struct frame *frame = &writer->frames[writer->locations[at].frame];
         const struct symbol *symbol = &writer->symbols[frame->symbol];
@@ -297,12 +294,11 @@ static uint32_t find_location(struct writer *writer, uint32_t frame, uint32_t ou
 {
     uint64_t key = (uint64_t)outer << 32 | frame;
     const uint64_t *found = map_find(&writer->location_numbers, key);
-    uint32_t number;
 
     if (found != NULL) {
         return (uint32_t)*found;
     }
-    number = (uint32_t)++writer->location_count;
+    uint32_t number = (uint32_t)++writer->location_count;
     writer->locations = memory_grow(writer->locations, &writer->location_capacity, number, sizeof(*writer->locations));
     writer->locations[number] =
         (struct location){.frame = frame, .outer = outer, .lines = outer != 0 ? writer->locations[outer].lines + 1 : 1};
@@ -316,16 +312,15 @@ static void read_frames(struct writer *writer)
 {
     struct database *database = writer->request->database;
     int64_t limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_frame WHERE id > 0");
-    struct cursor cursor;
-    size_t all;
 
     writer->frame_limit = limit < UINT32_MAX / 2 ? (size_t)limit : UINT32_MAX / 2;
-    all = writer->frame_limit + writer->symbol_limit + 1;
+    size_t all = writer->frame_limit + writer->symbol_limit + 1;
     writer->frames = memory_resize(NULL, all * sizeof(*writer->frames));
     for (size_t i = 0; i < all; i++) {
         writer->frames[i] =
             (struct frame){.symbol = i > writer->frame_limit ? (uint32_t)(i - writer->frame_limit) : 0, .pc = -1};
     }
+    struct cursor cursor;
     cursor_open(&cursor, database, "SELECT id, symbol_id, coalesce(pc, -1) FROM stack_frame WHERE id > 0");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
@@ -354,11 +349,11 @@ static void read_nodes(struct writer *writer)
 {
     struct database *database = writer->request->database;
     int64_t limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_node_row WHERE id > 0");
-    struct cursor cursor;
 
     writer->node_limit = limit < UINT32_MAX ? (size_t)limit : UINT32_MAX;
     writer->nodes = memory_resize(NULL, (writer->node_limit + 1) * sizeof(*writer->nodes));
     memset(writer->nodes, 0, (writer->node_limit + 1) * sizeof(*writer->nodes));
+    struct cursor cursor;
     cursor_open(&cursor, database, "SELECT id, id - parent_lag, frame_id FROM stack_node_row WHERE id > 0 ORDER BY id");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
@@ -378,14 +373,13 @@ static void read_nodes(struct writer *writer)
 
 static size_t read_path(struct writer *writer, int64_t node, int64_t symbol)
 {
-    size_t count = 0;
-
     if (node <= 0 || node >= (int64_t)writer->node_limit || writer->nodes[node].location == 0) {
         bool is_known = symbol > 0 && symbol < (int64_t)writer->symbol_limit;
 
         writer->path[0] = find_location(writer, is_known ? (uint32_t)(writer->frame_limit + (size_t)symbol) : 0, 0);
         return 1;
     }
+    size_t count = 0;
     for (uint32_t at = (uint32_t)node; at != 0 && count < FRAMES_MAX; at = writer->nodes[at].caller) {
         writer->path[count++] = writer->nodes[at].location;
     }
@@ -422,8 +416,6 @@ static void put_sample(struct writer *writer, struct cursor *cursor)
 static void put_samples(struct writer *writer)
 {
     struct cursor cursor;
-    bool is_empty = true;
-    bool has_stacks = false;
 
     cursor_open(
         &cursor, writer->request->database,
@@ -432,6 +424,8 @@ static void put_samples(struct writer *writer)
         "t.domain = ?1 AND (?2 = 0 OR t.process_id = ?2)");
     cursor_bind_text(&cursor, 1, writer->request->domain);
     cursor_bind_integer(&cursor, 2, writer->request->process_id);
+    bool is_empty = true;
+    bool has_stacks = false;
     while (cursor_next(&cursor)) {
         is_empty = false;
         has_stacks = has_stacks || !cursor_is_null(&cursor, 1) || !cursor_is_null(&cursor, 2);

@@ -81,9 +81,8 @@ static void search_members(struct input_source *source)
 /* The next block, full unless the file ends with it. */
 static int read_block(struct input_source *source)
 {
-    size_t bytes = 0;
-
     memcpy(source->blocks, last_block(source), BLOCK_BYTES);
+    size_t bytes = 0;
     if (source->file < 0) {
         bytes = source->memory_left < BLOCK_BYTES ? source->memory_left : BLOCK_BYTES;
         if (bytes > 0) {
@@ -154,7 +153,6 @@ static int fail_archive(const struct input_source *source, struct varve_message 
         {"format not recognized", "are damaged, or they end and something else follows"},
     };
     const char *text = archive_error_string(source->archive);
-    char reason[150];
 
     if (source->read_error != 0) {
         return fail_read(source, message);
@@ -167,6 +165,7 @@ static int fail_archive(const struct input_source *source, struct varve_message 
             return fail(source, message, known[i].reason);
         }
     }
+    char reason[150];
     snprintf(reason, sizeof(reason), "are damaged: %.100s", text);
     return fail(source, message, reason);
 }
@@ -273,14 +272,13 @@ uint64_t input_source_total(const struct input_source *source)
 /* The format is set, not guessed, so that a damaged beginning is an error and not another format. */
 static int open_archive(struct input_source *source, struct varve_message *message)
 {
-    struct archive_entry *entry;
-
     crc32_init(source->gzip.table);
     source->is_first_due = true;
     source->archive = archive_read_new();
     if (source->archive == NULL) {
         memory_exhausted();
     }
+    struct archive_entry *entry;
     if (archive_read_append_filter(source->archive, source->format->filter) != ARCHIVE_OK ||
         archive_read_set_format(source->archive, ARCHIVE_FORMAT_RAW) != ARCHIVE_OK ||
         archive_read_open(source->archive, source, NULL, give_block, NULL) != ARCHIVE_OK ||
@@ -316,10 +314,6 @@ int input_source_recognise(struct input_source *source, struct varve_message *me
 /* What is ready next, or nothing at the end. */
 static int decompress(struct input_source *source, struct varve_message *message)
 {
-    const void *bytes = NULL;
-    la_int64_t offset = 0;
-    int result;
-
     if (source->archive == NULL) {
         source->is_ended = source->is_file_at_end;
         if (!source->is_ended && read_block(source) != VARVE_OK) {
@@ -329,7 +323,9 @@ static int decompress(struct input_source *source, struct varve_message *message
         source->ready_bytes = source->is_ended ? 0 : source->block_bytes;
         return VARVE_OK;
     }
-    result = archive_read_data_block(source->archive, &bytes, &source->ready_bytes, &offset);
+    const void *bytes = NULL;
+    la_int64_t offset = 0;
+    int result = archive_read_data_block(source->archive, &bytes, &source->ready_bytes, &offset);
     if (result == ARCHIVE_EOF) {
         source->ready_bytes = 0;
         source->is_ended = true;

@@ -19,11 +19,10 @@
 static int stream_begin(struct input_source *source, struct input_stream **stream_out, struct varve_message *message)
 {
     struct input_stream *stream = memory_resize(NULL, sizeof(*stream));
-    int error;
 
     *stream = (struct input_stream){.source = source, .window = memory_resize(NULL, INPUT_STREAM_WINDOW_BYTES)};
     stream->next = stream->end = stream->window;
-    error = input_source_recognise(source, message);
+    int error = input_source_recognise(source, message);
     if (error != VARVE_OK) {
         input_stream_close(stream);
         stream = NULL;
@@ -34,10 +33,10 @@ static int stream_begin(struct input_source *source, struct input_stream **strea
 
 int input_stream_open(const char *path, struct input_stream **stream_out, struct varve_message *message)
 {
-    struct stat status;
     int file = open(path, O_RDONLY | O_CLOEXEC);
 
     *stream_out = NULL;
+    struct stat status;
     if (file < 0 || fstat(file, &status) != 0) {
         int error = errno == ENOENT || errno == ENOTDIR ? VARVE_ERROR_NOT_FOUND
                     : errno == EACCES || errno == EPERM ? VARVE_ERROR_PERMISSION
@@ -77,7 +76,6 @@ int input_stream_fill(struct input_stream *stream, size_t need, struct varve_mes
 {
     struct input_source *source = stream->source;
     size_t kept = (size_t)(stream->end - stream->next);
-    int error = VARVE_OK;
 
     assert(need <= INPUT_STREAM_WINDOW_BYTES / 2);
     if (kept >= need || stream->is_at_end) {
@@ -93,6 +91,7 @@ int input_stream_fill(struct input_stream *stream, size_t need, struct varve_mes
         stream->prefetch = prefetch_start(&producer);
         stream->is_alone = stream->prefetch == NULL;
     }
+    int error = VARVE_OK;
     while (error == VARVE_OK && kept < INPUT_STREAM_WINDOW_BYTES / 2 && !stream->is_at_end) {
         struct prefetch_step step = {0};
         unsigned char *to = stream->window + kept;

@@ -37,10 +37,10 @@ int pickle_fail(struct pickle *pickle, uint64_t offset, const char *format, ...)
 {
     const char *path = input_stream_path(pickle->input);
     size_t length = strlen(path);
-    char reason[300];
     va_list arguments;
 
     va_start(arguments, format);
+    char reason[300];
     vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
     return varve_message_set(pickle->message, VARVE_ERROR_FORMAT, "%s%s: at byte %" PRIu64 ": %s",
@@ -83,8 +83,6 @@ static int stack_grow(struct pickle *pickle)
 
 static int push(struct pickle *pickle, enum pickle_type type, uint64_t bits)
 {
-    struct pickle_value *top;
-
     if (pickle->height == pickle->stack_capacity) {
         int error = stack_grow(pickle);
 
@@ -92,7 +90,7 @@ static int push(struct pickle *pickle, enum pickle_type type, uint64_t bits)
             return error;
         }
     }
-    top = &pickle->stack[pickle->height++];
+    struct pickle_value *top = &pickle->stack[pickle->height++];
     top->type = (unsigned char)type;
     top->offset = pickle->offset;
     top->bits = bits;
@@ -229,16 +227,15 @@ static int fill_below(struct pickle *pickle, size_t first, size_t base)
 {
     enum pickle_type type = (enum pickle_type)argument(pickle);
     const char *name = opcodes[pickle->opcode].name;
-    char description[PICKLE_DESCRIBE_BYTES];
-    struct pickle_value container;
 
     if (first <= base) {
         return fail_underflow(pickle);
     }
-    container = pickle->stack[first - 1];
+    struct pickle_value container = pickle->stack[first - 1];
     if (container.type == PICKLE_REPLACED) {
         return pickle_fail(pickle, pickle->offset, "%s refers back to a consumed entry", name);
     }
+    char description[PICKLE_DESCRIBE_BYTES];
     if (container.type != type) {
         return pickle_fail(pickle, pickle->offset, "%s adds to %s", name,
                            pickle_describe(&pickle->memory, container, description, sizeof(description)));
@@ -322,7 +319,6 @@ static int run_binint(struct pickle *pickle)
 static int push_integer(struct pickle *pickle, const unsigned char *bytes, size_t count)
 {
     unsigned char sign = count > 0 && bytes[count - 1] >= 0x80 ? 0xff : 0;
-    uint64_t number;
 
     while (count > 8 && bytes[count - 1] == sign) {
         count--;
@@ -330,7 +326,7 @@ static int push_integer(struct pickle *pickle, const unsigned char *bytes, size_
     if (count > 8) {
         return push(pickle, PICKLE_BIG, 0);
     }
-    number = little_endian(bytes, count);
+    uint64_t number = little_endian(bytes, count);
     if (sign != 0 && count < 8) {
         number |= UINT64_MAX << (8 * count);
     }
@@ -358,12 +354,11 @@ static int skip_bytes(struct pickle *pickle, uint64_t count)
     while (count > 0) {
         size_t there = (size_t)(input->end - input->next);
         size_t step = count < there ? (size_t)count : there;
-        int error;
 
         input->next += step;
         count -= step;
         if (count > 0) {
-            error = input_stream_fill(input, 1, pickle->message);
+            int error = input_stream_fill(input, 1, pickle->message);
             if (error != VARVE_OK) {
                 return error;
             }
@@ -379,7 +374,6 @@ static int run_long4(struct pickle *pickle)
 {
     const unsigned char *bytes = take_bytes(pickle, 4);
     uint64_t count = bytes != NULL ? little_endian(bytes, 4) : 0;
-    int error;
 
     if (bytes == NULL) {
         return fail_truncated(pickle);
@@ -391,18 +385,18 @@ static int run_long4(struct pickle *pickle)
         bytes = take_bytes(pickle, (size_t)count);
         return bytes == NULL ? fail_truncated(pickle) : push_integer(pickle, bytes, (size_t)count);
     }
-    error = skip_bytes(pickle, count);
+    int error = skip_bytes(pickle, count);
     return error != VARVE_OK ? error : push(pickle, PICKLE_BIG, 0);
 }
 
 static int run_binfloat(struct pickle *pickle)
 {
     const unsigned char *bytes = take_bytes(pickle, 8);
-    uint64_t bits = 0;
 
     if (bytes == NULL) {
         return fail_truncated(pickle);
     }
+    uint64_t bits = 0;
     for (size_t i = 0; i < 8; i++) {
         bits = bits << 8 | bytes[i];
     }
@@ -702,8 +696,6 @@ int pickle_run(struct pickle *pickle, struct pickle_value *root_out)
 
     VARVE_THEN(error, check_beginning(pickle));
     while (error == VARVE_OK && !pickle->is_stopped) {
-        const struct opcode *opcode;
-
         if (input->end - input->next < RESERVE_BYTES) {
             error = refill(pickle);
             if (error != VARVE_OK) {
@@ -712,7 +704,7 @@ int pickle_run(struct pickle *pickle, struct pickle_value *root_out)
         }
         pickle->offset = input_stream_offset(input);
         pickle->opcode = *input->next++;
-        opcode = &opcodes[pickle->opcode];
+        const struct opcode *opcode = &opcodes[pickle->opcode];
         error = opcode->run != NULL
                     ? opcode->run(pickle)
                     : pickle_fail(pickle, pickle->offset, "0x%02x is no opcode of a pickle", pickle->opcode);

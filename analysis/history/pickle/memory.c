@@ -279,7 +279,6 @@ struct pickle_value pickle_resolve(const struct pickle_memory *memory, struct pi
 static const char *text_store(struct pickle_memory *memory, const char *bytes, size_t count)
 {
     size_t chunk_bytes = count > TEXT_CHUNK_BYTES / 4 ? count : TEXT_CHUNK_BYTES;
-    char *stored;
 
     if (memory->text_chunk_count == 0 || count > memory->text_chunk_left || count > TEXT_CHUNK_BYTES / 4) {
         memory->text_chunks =
@@ -289,7 +288,7 @@ static const char *text_store(struct pickle_memory *memory, const char *bytes, s
     }
     /* A chunk is filled from its end, so that what is left says where. */
     memory->text_chunk_left -= count;
-    stored = memory->text_chunks[memory->text_chunk_count - 1] + memory->text_chunk_left;
+    char *stored = memory->text_chunks[memory->text_chunk_count - 1] + memory->text_chunk_left;
     memcpy(stored, bytes, count);
     return stored;
 }
@@ -333,9 +332,10 @@ const char *pickle_describe(const struct pickle_memory *memory, struct pickle_va
 
     if (resolved.type == PICKLE_TEXT) {
         const struct pickle_text *text = &memory->texts[resolved.bits];
-        char raw[48], shown[64];
+        char raw[48];
 
         snprintf(raw, sizeof(raw), "%.*s", (int)(text->count < 47 ? text->count : 47), text->bytes);
+        char shown[64];
         format_head(shown, sizeof(shown), raw, 40);
         snprintf(buffer, buffer_bytes, "the text '%s'", shown);
     } else {

@@ -45,17 +45,16 @@ static int take_action(struct snapshot_reader *reader, struct pickle_value key, 
 static int take_pool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint8_t *out)
 {
     struct history *history = reader->history;
-    uint64_t id[2];
-    size_t number = 0;
-    int error;
 
     if (value.type == PICKLE_NONE) {
         return VARVE_OK;
     }
-    error = field_pool(reader, key, value, id);
+    uint64_t id[2];
+    int error = field_pool(reader, key, value, id);
     if (error != VARVE_OK) {
         return error;
     }
+    size_t number = 0;
     while (number < history->pool_count &&
            (history->pool_ids[number][0] != id[0] || history->pool_ids[number][1] != id[1])) {
         number++;
@@ -125,12 +124,11 @@ int event_take(struct snapshot_reader *reader, size_t device_index, struct pickl
 {
     struct history_device *device = &reader->history->devices[device_index];
     struct event_parts parts = {0};
-    struct pickle_object *object;
-    int error;
 
     reader->position =
         (struct snapshot_position){"event", device->event_count + device->skipped_count, "device", device_index};
-    error = field_dict(reader, value, &object);
+    struct pickle_object *object;
+    int error = field_dict(reader, value, &object);
     if (error != VARVE_OK) {
         return error;
     }

@@ -23,8 +23,6 @@ static uint32_t frame_number(struct snapshot_reader *reader, const struct histor
 
 static int take_text(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint32_t *out)
 {
-    struct pickle_text *text;
-
     if (value.type == PICKLE_NONE) {
         *out = 0;
         return VARVE_OK;
@@ -32,7 +30,7 @@ static int take_text(struct snapshot_reader *reader, struct pickle_value key, st
     if (value.type != PICKLE_TEXT) {
         return field_fail_type(reader, key, value, "a text");
     }
-    text = &reader->pickle.memory.texts[value.bits];
+    struct pickle_text *text = &reader->pickle.memory.texts[value.bits];
     if (text->known == 0) {
         text->known = history_text(reader->history, text->bytes, text->count) + 1;
     }
@@ -78,14 +76,13 @@ static int frame_fields(struct snapshot_reader *reader, const struct pickle_obje
 static int frame_take(struct snapshot_reader *reader, struct pickle_value value, struct history_frame *frame)
 {
     struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
-    struct pickle_object *object;
-    int error;
 
     if (resolved.type == PICKLE_REPLACED && resolved.bits >> 32 == TAG_FRAME) {
         *frame = reader->frames[(uint32_t)resolved.bits];
         return VARVE_OK;
     }
-    error = field_dict(reader, value, &object);
+    struct pickle_object *object;
+    int error = field_dict(reader, value, &object);
     if (error == VARVE_OK) {
         *frame = (struct history_frame){0};
         error = frame_fields(reader, object, frame);
@@ -102,11 +99,10 @@ static int stack_frames(struct snapshot_reader *reader, struct pickle_object *li
 
     while (count < list->count) {
         struct pickle_value item = list->items[count];
-        int error;
 
         reader->stack = memory_grow(reader->stack, &reader->stack_capacity, count, sizeof(*reader->stack));
         pickle_retain(&reader->pickle.memory, item);
-        error = frame_take(reader, item, &reader->stack[count]);
+        int error = frame_take(reader, item, &reader->stack[count]);
         if (error != VARVE_OK) {
             return error;
         }
@@ -120,9 +116,6 @@ static int stack_frames(struct snapshot_reader *reader, struct pickle_object *li
 int frames_take(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, uint32_t *stack_out)
 {
     struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
-    struct pickle_object *list;
-    uint32_t count = 0;
-    int error;
 
     if (resolved.type == PICKLE_REPLACED && resolved.bits >> 32 == TAG_STACK) {
         *stack_out = (uint32_t)resolved.bits;
@@ -132,10 +125,12 @@ int frames_take(struct snapshot_reader *reader, struct pickle_value key, struct 
         *stack_out = 0;
         return VARVE_OK;
     }
-    error = field_list(reader, key, value, &list);
+    struct pickle_object *list;
+    int error = field_list(reader, key, value, &list);
     if (error == VARVE_OK && list->role > ROLE_UNKNOWN) {
         error = field_fail_type(reader, key, value, "a list of frames");
     }
+    uint32_t count = 0;
     if (error == VARVE_OK) {
         pickle_retain(&reader->pickle.memory, value);
         error = stack_frames(reader, list, &count);

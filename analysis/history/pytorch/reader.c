@@ -8,10 +8,10 @@
 int field_fail(struct snapshot_reader *reader, uint64_t offset, const char *format, ...)
 {
     const struct snapshot_position *position = &reader->position;
-    char reason[200];
     va_list arguments;
 
     va_start(arguments, format);
+    char reason[200];
     vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
     if (position->what == NULL) {
@@ -27,7 +27,6 @@ int field_fail(struct snapshot_reader *reader, uint64_t offset, const char *form
 int field_fail_type(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                     const char *wanted)
 {
-    char description[PICKLE_DESCRIBE_BYTES];
     const char *name = "a key";
     int bytes = 5;
 
@@ -35,6 +34,7 @@ int field_fail_type(struct snapshot_reader *reader, struct pickle_value key, str
         name = reader->pickle.memory.texts[key.bits].bytes;
         bytes = (int)reader->pickle.memory.texts[key.bits].count;
     }
+    char description[PICKLE_DESCRIBE_BYTES];
     return field_fail(reader, value.offset, "'%.*s' is %s, not %s", bytes < 40 ? bytes : 40, name,
                       pickle_describe(&reader->pickle.memory, value, description, sizeof(description)), wanted);
 }
@@ -98,12 +98,12 @@ int field_stream(struct snapshot_reader *reader, struct pickle_value key, struct
 
 int field_dict(struct snapshot_reader *reader, struct pickle_value value, struct pickle_object **object_out)
 {
-    char description[PICKLE_DESCRIBE_BYTES];
     struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
 
     if (resolved.type == PICKLE_REPLACED) {
         return field_fail(reader, value.offset, "refers back to a consumed entry");
     }
+    char description[PICKLE_DESCRIBE_BYTES];
     if (resolved.type != PICKLE_DICT) {
         return field_fail(reader, value.offset, "is %s, not a dict",
                           pickle_describe(&reader->pickle.memory, value, description, sizeof(description)));

@@ -125,11 +125,11 @@ static bool put_container(struct snapshot_reader *reader, struct pickle_value va
 static bool put_value(struct snapshot_reader *reader, struct pickle_value given, unsigned depth)
 {
     struct pickle_value value = pickle_resolve(&reader->pickle.memory, given);
-    const struct pickle_text *text;
 
     if (depth > DEPTH_MAX || reader->rest.count > VALUE_BYTES_MAX) {
         return false;
     }
+    const struct pickle_text *text;
     switch (value.type) {
     case PICKLE_NONE:
         put_opcode(reader, 'N');
@@ -188,10 +188,8 @@ void rest_keep(struct snapshot_reader *reader)
 
 bool rest_value(struct snapshot_reader *reader, struct pickle_value value, uint32_t *text_out)
 {
-    bool is_kept;
-
     reader->rest.count = 0;
-    is_kept = put_value(reader, value, 0);
+    bool is_kept = put_value(reader, value, 0);
     *text_out = is_kept ? rest_take(reader) : 0;
     reader->rest.count = 0;
     return is_kept;

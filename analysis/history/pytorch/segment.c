@@ -26,14 +26,14 @@ struct segment_parts {
 static int take_block_history(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                               struct block_parts *parts)
 {
-    struct pickle_object *list, *newest;
+    struct pickle_object *list;
     int error = field_list(reader, key, value, &list);
-    struct pickle_value item;
 
     if (error != VARVE_OK || list->count == 0) {
         return error;
     }
-    item = list->items[0];
+    struct pickle_value item = list->items[0];
+    struct pickle_object *newest;
     error = field_dict(reader, item, &newest);
     if (error != VARVE_OK) {
         return error;
@@ -254,11 +254,10 @@ static int check_segment(struct snapshot_reader *reader, uint64_t offset, const 
 int segment_take(struct snapshot_reader *reader, struct pickle_value value)
 {
     struct segment_parts parts = {0};
-    struct pickle_object *object;
-    int error;
 
     reader->position = (struct snapshot_position){.what = "segment", .index = reader->segment_count++};
-    error = field_dict(reader, value, &object);
+    struct pickle_object *object;
+    int error = field_dict(reader, value, &object);
     for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
         error = take_segment_field(reader, object->items[i], object->items[i + 1], &parts);
     }
@@ -293,8 +292,6 @@ static int compare_segments(const void *left, const void *right)
 /* Segments by address, and blocks in the order of their segments. */
 static void sort_segments(struct history_device *device)
 {
-    struct history_block *blocks;
-    size_t to = 0;
     bool is_sorted = true;
 
     for (size_t i = 1; i < device->segment_count; i++) {
@@ -304,7 +301,8 @@ static void sort_segments(struct history_device *device)
         return;
     }
     qsort(device->segments, device->segment_count, sizeof(*device->segments), compare_segments);
-    blocks = memory_resize(NULL, device->block_count * sizeof(*blocks));
+    struct history_block *blocks = memory_resize(NULL, device->block_count * sizeof(*blocks));
+    size_t to = 0;
     for (size_t i = 0; i < device->segment_count; i++) {
         struct history_segment *segment = &device->segments[i];
 

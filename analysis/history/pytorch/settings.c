@@ -8,15 +8,13 @@
 static int take_text(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                      struct history_settings *settings)
 {
-    const struct pickle_text *text;
-
     if (value.type == PICKLE_NONE) {
         return VARVE_OK;
     }
     if (value.type != PICKLE_TEXT || reader->pickle.memory.texts[value.bits].count >= sizeof(settings->text)) {
         return field_fail_type(reader, key, value, "a text of up to 1023 bytes");
     }
-    text = &reader->pickle.memory.texts[value.bits];
+    const struct pickle_text *text = &reader->pickle.memory.texts[value.bits];
     memcpy(settings->text, text->bytes, text->count);
     settings->text[text->count] = '\0';
     return VARVE_OK;
@@ -99,8 +97,6 @@ static int take_divisions(struct snapshot_reader *reader, struct pickle_value ke
 int settings_take(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
 {
     struct history_settings *settings = &reader->history->settings;
-    struct pickle_object *object;
-    int error;
 
     if (value.type == PICKLE_NONE) {
         return VARVE_OK;
@@ -108,7 +104,8 @@ int settings_take(struct snapshot_reader *reader, struct pickle_value key, struc
     if (value.type != PICKLE_DICT) {
         return field_fail_type(reader, key, value, "a dict");
     }
-    error = field_dict(reader, value, &object);
+    struct pickle_object *object;
+    int error = field_dict(reader, value, &object);
     settings->is_known = true;
     reader->rest.count = 0;
     for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {

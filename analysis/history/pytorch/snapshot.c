@@ -65,7 +65,6 @@ static uint8_t role_by_parent(struct pickle *pickle, size_t position, struct pic
 {
     size_t mark = mark_below(pickle, position);
     size_t parent = mark == position || position == 0 ? NO_POSITION : position - 1;
-    struct pickle_object *list = NULL;
 
     if (mark > 0 && pickle->stack[mark - 1].type == PICKLE_LIST) {
         parent = mark - 1; /* below the mark: more are added at once */
@@ -73,7 +72,7 @@ static uint8_t role_by_parent(struct pickle *pickle, size_t position, struct pic
     if (parent == NO_POSITION || pickle->stack[parent].type != PICKLE_LIST) {
         return PICKLE_ROLE_PLAIN;
     }
-    list = pickle_object(&pickle->memory, pickle->stack[parent]);
+    struct pickle_object *list = pickle_object(&pickle->memory, pickle->stack[parent]);
     if (list->role == PICKLE_ROLE_UNDECIDED) {
         list->role = role_by_key(pickle, parent);
     }
@@ -86,15 +85,13 @@ static uint8_t role_by_parent(struct pickle *pickle, size_t position, struct pic
 
 static uint8_t decide_role(void *context, struct pickle *pickle, size_t position, struct pickle_object *container)
 {
-    uint8_t role;
-
     (void)context;
     if (position == 0) {
         bool is_part = pickle->mark_count > 0 && pickle->marks[0] == 0; /* of a container yet to be made */
 
         return is_part ? PICKLE_ROLE_PLAIN : container->type == PICKLE_DICT ? ROLE_ROOT : ROLE_SEGMENTS;
     }
-    role = role_by_key(pickle, position);
+    uint8_t role = role_by_key(pickle, position);
     return role != PICKLE_ROLE_PLAIN ? role : role_by_parent(pickle, position, container);
 }
 
@@ -141,11 +138,10 @@ static int take_kept_event(struct snapshot_reader *reader, size_t index, struct 
 static int take_trace(struct snapshot_reader *reader, size_t device, struct pickle_value value)
 {
     struct pickle_value key = {.type = PICKLE_TEXT, .bits = WORD_DEVICE_TRACES};
-    struct pickle_object *list = NULL;
-    int error;
 
     reader->position = (struct snapshot_position){.what = "device", .index = device};
-    error = field_list(reader, key, value, &list);
+    struct pickle_object *list = NULL;
+    int error = field_list(reader, key, value, &list);
     if (error != VARVE_OK) {
         return error;
     }
@@ -174,12 +170,11 @@ static int take_list_key(struct snapshot_reader *reader, struct pickle_value key
     bool *has = is_segments ? &reader->has_segments : &reader->has_traces;
     uint8_t role = is_segments ? ROLE_SEGMENTS : ROLE_TRACES;
     struct pickle_object *list = NULL;
-    int error;
 
     if (*has) {
         return field_fail(reader, key.offset, "key '%s' comes twice", words[field_word(key)]);
     }
-    error = field_list(reader, key, value, &list);
+    int error = field_list(reader, key, value, &list);
     if (error != VARVE_OK) {
         return error;
     }
@@ -216,13 +211,12 @@ static int take_overflow_of(struct snapshot_reader *reader, struct pickle_value 
 /* One bool for all devices, a list by device, or a dict from device to bool. */
 static int take_overflowed(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
 {
-    struct pickle_object *object = NULL;
-    int error = VARVE_OK;
-
     if (value.type == PICKLE_NONE || value.type == PICKLE_BOOL) {
         reader->has_overflowed = value.type == PICKLE_BOOL && value.bits != 0;
         return VARVE_OK;
     }
+    struct pickle_object *object = NULL;
+    int error = VARVE_OK;
     if (value.type == PICKLE_DICT) {
         error = field_dict(reader, value, &object);
         for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
@@ -271,12 +265,10 @@ static int take_root(struct snapshot_reader *reader, struct pickle_value key, st
 /* Is it something that may be forgotten? Frames may not: what matters may refer back to them later. */
 static bool is_forgettable(struct snapshot_reader *reader, struct pickle_value item)
 {
-    const struct pickle_object *object;
-
     if (item.type != PICKLE_DICT) {
         return false;
     }
-    object = pickle_object(&reader->pickle.memory, item);
+    const struct pickle_object *object = pickle_object(&reader->pickle.memory, item);
     for (uint32_t i = 0; i + 1 < object->count; i += 2) {
         if (field_word(object->items[i]) == WORD_FILENAME) {
             return false;
@@ -328,9 +320,9 @@ static int take(void *context, struct pickle *pickle, struct pickle_object *cont
                 size_t count)
 {
     struct snapshot_reader *reader = context;
-    int error = VARVE_OK;
 
     (void)pickle;
+    int error = VARVE_OK;
     if (container->role == ROLE_ROOT) {
         for (size_t i = 0; error == VARVE_OK && i + 1 < count; i += 2) {
             error = take_root(reader, items[i], items[i + 1]);
@@ -349,15 +341,13 @@ static int take(void *context, struct pickle *pickle, struct pickle_object *cont
  */
 static int check_root(struct snapshot_reader *reader, struct pickle_value root)
 {
-    char description[PICKLE_DESCRIBE_BYTES];
-    const struct pickle_object *object;
-
     reader->position = (struct snapshot_position){0};
+    char description[PICKLE_DESCRIBE_BYTES];
     if (root.type != PICKLE_DICT && root.type != PICKLE_LIST) {
         return field_fail(reader, root.offset, "the pickle holds %s, not a snapshot (a dict, or a list of segments)",
                           pickle_describe(&reader->pickle.memory, root, description, sizeof(description)));
     }
-    object = pickle_object(&reader->pickle.memory, root);
+    const struct pickle_object *object = pickle_object(&reader->pickle.memory, root);
     if (root.type == PICKLE_LIST && !object->is_replaced) {
         reader->has_segments = object->role == ROLE_SEGMENTS || object->count == 0;
     }
@@ -379,11 +369,10 @@ int history_read_pytorch_stream(struct input_stream *input, struct history **his
 {
     struct snapshot_reader reader = {.history = history_new()};
     struct pickle_sink sink = {.context = &reader, .role = decide_role, .take = take};
-    struct pickle_value root;
-    int error;
 
     pickle_init(&reader.pickle, input, &sink, words, progress, message);
-    error = pickle_run(&reader.pickle, &root);
+    struct pickle_value root;
+    int error = pickle_run(&reader.pickle, &root);
     VARVE_THEN(error, check_root(&reader, root));
     pickle_close(&reader.pickle);
     input_stream_close(input);

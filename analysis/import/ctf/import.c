@@ -36,10 +36,9 @@ bool ctf_program_find(char *path, size_t bytes)
 {
     const char *paths = getenv("PATH");
     ssize_t length = readlink("/proc/self/exe", path, bytes - 1);
-    char *slash;
 
     path[length > 0 ? length : 0] = '\0';
-    slash = strrchr(path, '/');
+    char *slash = strrchr(path, '/');
     if (slash != NULL && (size_t)(slash - path) + sizeof("/" PROGRAM) <= bytes) {
         memcpy(slash, "/" PROGRAM, sizeof("/" PROGRAM));
         if (access(path, X_OK) == 0) {
@@ -114,7 +113,6 @@ static void arguments_free(struct arguments *arguments)
 static void arguments_make(struct arguments *arguments, const struct ctf_folder *folder, const char *database)
 {
     char path[PATH_MAX];
-    char *slash;
 
     (void)ctf_program_find(path, sizeof(path));
     argument_add(arguments, "", path, "");
@@ -122,7 +120,7 @@ static void arguments_make(struct arguments *arguments, const struct ctf_folder 
         argument_add(arguments, "--log-level=NONE", "", "");
     }
     (void)component_find(COMPONENT_BABELTRACE_PLUGIN, path, sizeof(path));
-    slash = strrchr(path, '/');
+    char *slash = strrchr(path, '/');
     if (slash != NULL) {
         *slash = '\0';
     }
@@ -170,15 +168,15 @@ static char *file_take(int descriptor)
 static int spawn(char *const *argv, int output, int errors, pid_t *pid_out)
 {
     posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t all;
-    sigset_t none;
     int reason = posix_spawn_file_actions_init(&actions);
 
     if (reason != 0) {
         return reason;
     }
+    posix_spawnattr_t attributes;
     reason = posix_spawnattr_init(&attributes);
+    sigset_t all;
+    sigset_t none;
     if (reason == 0) {
         sigfillset(&all);
         sigemptyset(&none);
@@ -236,9 +234,9 @@ static int run_begin(struct run *run, char *const *argv, struct varve_message *m
     int output = memory_file();
     int errors = memory_file();
     int reason = output < 0 || errors < 0 ? errno : 0;
-    pid_t pid = 0;
 
     sigaction(SIGCHLD, &plain, &before); /* ignored, a child's end would leave no status */
+    pid_t pid = 0;
     reason = reason != 0 ? reason : spawn(argv, output, errors, &pid);
     if (reason == 0) {
         wait_for(run, pid);
@@ -268,9 +266,8 @@ static void run_end(struct run *run)
 /* The text of a cause, in one line: what stands between its head and the next one. Returns its end. */
 static const char *cause_text(const char *at, char *text, size_t bytes)
 {
-    size_t length = 0;
-
     at += strcspn(at, "\n");
+    size_t length = 0;
     while (*at != '\0' && strncmp(at, "\nCAUSED BY", 10) != 0 && strncmp(at, "\nERROR", 6) != 0) {
         bool is_space = *at == ' ' || *at == '\n';
 
@@ -290,11 +287,11 @@ static const char *cause_text(const char *at, char *text, size_t bytes)
 static bool reason_find(const char *errors, const char *folder, char reason[REASON_BYTES])
 {
     char *real = realpath(folder, NULL);
+
+    reason[0] = '\0';
     char text[REASON_BYTES];
     bool is_ours = false;
     bool has_name = false;
-
-    reason[0] = '\0';
     for (const char *at = errors; *at != '\0';) {
         bool is_cause = strncmp(at, "CAUSED BY", 9) == 0 || strncmp(at, "ERROR", 5) == 0;
 
@@ -316,9 +313,6 @@ static bool reason_find(const char *errors, const char *folder, char reason[REAS
 
 static int run_error(const struct run *run, const char *folder, struct varve_message *message)
 {
-    char reason[REASON_BYTES];
-    bool is_ours;
-
     if (run->status == 0) {
         return VARVE_OK;
     }
@@ -327,7 +321,8 @@ static int run_error(const struct run *run, const char *folder, struct varve_mes
                                  "%s: " PROGRAM " cannot read it: it was ended by signal %d (%s)", folder,
                                  WTERMSIG(run->status), strsignal(WTERMSIG(run->status)));
     }
-    is_ours = reason_find(run->errors, folder, reason);
+    char reason[REASON_BYTES];
+    bool is_ours = reason_find(run->errors, folder, reason);
     return varve_message_set(
         message, VARVE_ERROR_FORMAT, "%s: %s%s", folder,
         is_ours ? "" : PROGRAM " cannot read it: ", reason[0] != '\0' ? reason : "no reason given");
@@ -423,10 +418,9 @@ static int import_into(const char *folder, const struct ctf_folder *traces, cons
                        struct ctf_import_result *result, struct varve_message *message)
 {
     struct arguments arguments = {0};
-    int error;
 
     arguments_make(&arguments, traces, database_path);
-    error = run_begin(run, arguments.items, message);
+    int error = run_begin(run, arguments.items, message);
     arguments_free(&arguments);
     if (error != VARVE_OK || run->signal_number != 0) {
         return error;
@@ -448,13 +442,12 @@ int ctf_import(const char *folder, const char *database_path, bool replace, stru
     char scratch[PATH_MAX - 16];
     char made[PATH_MAX];
     int signal_number;
-    int error;
 
     *result = (struct ctf_import_result){0};
     if (!ctf_is_possible(message)) {
         return VARVE_ERROR_UNSUPPORTED;
     }
-    error = ctf_folder_open(folder, &traces, message);
+    int error = ctf_folder_open(folder, &traces, message);
     VARVE_THEN(error, varve_publish_folder_make(database_path, replace, scratch, sizeof(scratch), message));
     if (error != VARVE_OK) {
         ctf_folder_close(&traces);

@@ -122,9 +122,8 @@ static void sort(void *items, size_t count, size_t item_bytes, int (*compare_ite
 
 void cached_load(struct cached *cached, const struct varve_layout *layout)
 {
-    struct segment_item item;
-
     *cached = (struct cached){0};
+    struct segment_item item;
     for (uint64_t from = 0; segment_next(layout, &from, true, &item);) {
         take_segment(cached, layout, &item);
     }

@@ -40,9 +40,8 @@ static const char ladder_sql[] =
 void ladder_load(struct ladder_figures *figures, struct database *database, int64_t process_id, int64_t device,
                  int64_t seq)
 {
-    struct cursor cursor;
-
     *figures = (struct ladder_figures){0};
+    struct cursor cursor;
     cursor_open(&cursor, database, ladder_sql);
     cursor_bind_integer(&cursor, 1, seq);
     cursor_bind_integer(&cursor, 2, process_id);

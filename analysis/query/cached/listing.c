@@ -169,7 +169,6 @@ static void print_used(const struct writer *writer, const struct segments_part *
     for (size_t i = 0; i < shown(writer, cached->used_count); i++) {
         const struct segment_item *item = &cached->used[i];
         char pool[POOL_NAME_BYTES];
-        char line[MAP_COLUMNS + 1];
 
         pool_name(writer->database, part, item->first.pool, pool);
         fprintf(writer->out, "  %#-14" PRIx64 " %10s %-9s %6u %10s %10s %10s %12s %7s%s\n", item->addr,
@@ -179,6 +178,7 @@ static void print_used(const struct writer *writer, const struct segments_part *
                 format_bytes(item->mapped > item->active ? (int64_t)(item->mapped - item->active) : 0).text,
                 format_bytes((int64_t)item->largest_free).text, format_count((int64_t)item->block_count).text,
                 item->first.is_expandable ? " *" : "");
+        char line[MAP_COLUMNS + 1];
         if (writer->listing->with_map) {
             segment_map(part->layout, item, line, MAP_COLUMNS);
             fprintf(writer->out, "  |%s|\n", line);
@@ -223,7 +223,6 @@ static void want_listed(const struct writer *writer, const struct segments_part 
 static void print_part(struct writer *writer, const struct segments_part *part)
 {
     struct cached cached;
-    struct ladder_figures ladder;
 
     cached_load(&cached, part->layout);
     writer->owners = owners_new();
@@ -231,6 +230,7 @@ static void print_part(struct writer *writer, const struct segments_part *part)
     owners_load(writer->owners, writer->database);
     fprintf(writer->out, "\ndevice %" PRId64 ", process %" PRId64 "\n", part->device, part->pid);
     print_sums(writer->out, &cached.sums);
+    struct ladder_figures ladder;
     ladder_load(&ladder, writer->database, part->process_id, part->device, writer->state->seq);
     ladder_print(writer->out, &ladder);
     print_empty(writer, part, &cached);
@@ -337,7 +337,6 @@ static struct cJSON *item_json(const struct writer *writer, const struct segment
 static struct cJSON *sums_json(const struct writer *writer, const struct segments_part *part)
 {
     struct cJSON *object = json_object();
-    struct ladder_figures ladder;
     struct cached cached;
 
     cached_load(&cached, part->layout);
@@ -355,6 +354,7 @@ static struct cJSON *sums_json(const struct writer *writer, const struct segment
     json_integer(object, "empty_segments", (int64_t)cached.sums.empty_segments);
     json_integer(object, "in_empty_segments", (int64_t)cached.sums.in_empty);
     json_integer(object, "largest_empty_segment", (int64_t)cached.sums.largest_empty);
+    struct ladder_figures ladder;
     ladder_load(&ladder, writer->database, part->process_id, part->device, writer->state->seq);
     json_add(object, "ladder", ladder_json(&ladder));
     cached_free(&cached);
@@ -364,9 +364,9 @@ static struct cJSON *sums_json(const struct writer *writer, const struct segment
 static struct cJSON *segments_json(struct writer *writer)
 {
     struct cJSON *segments = json_array();
-    struct segment_item item;
 
     writer->owners = owners_new();
+    struct segment_item item;
     for (size_t i = 0; i < writer->state->count; i++) {
         const struct segments_part *part = &writer->state->parts[i];
 

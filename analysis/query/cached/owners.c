@@ -115,12 +115,12 @@ static char *wanted_json(const struct owners *owners)
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
-    const char *comma = "";
 
     if (out == NULL) {
         memory_exhausted();
     }
     putc('[', out);
+    const char *comma = "";
     for (size_t i = 0; i < owners->wanted.capacity; i++) {
         if (owners->wanted.slots[2 * i] != UINT64_MAX) {
             /* as SQLite has it: in 64 bits with a sign */
@@ -137,13 +137,11 @@ static char *wanted_json(const struct owners *owners)
 
 void owners_load(struct owners *owners, struct database *database)
 {
-    struct cursor cursor;
-    char *addresses;
-
     if (owners->wanted.count == 0) {
         return;
     }
-    addresses = wanted_json(owners);
+    char *addresses = wanted_json(owners);
+    struct cursor cursor;
     cursor_open(&cursor, database,
                 "SELECT addr, process_id, device, alloc_seq, free_completed_seq, callsite_id, alloc_ns FROM allocation "
                 "WHERE domain = 4 AND addr IN (SELECT value FROM json_each(?1)) "
@@ -233,7 +231,6 @@ struct owner owner_of_callsite(struct owners *owners, struct database *database,
 void owner_text(const struct owner *owner, size_t columns, char text[OWNER_TEXT_BYTES])
 {
     char function[256];
-    char file[256];
     char line[24] = "";
 
     text[0] = '\0';
@@ -249,6 +246,7 @@ void owner_text(const struct owner *owner, size_t columns, char text[OWNER_TEXT_
         snprintf(text, OWNER_TEXT_BYTES, "%s", function);
         return;
     }
+    char file[256];
     format_tail(file, sizeof(file), owner->file, columns - format_width(function) - strlen(line) - 3);
     snprintf(text, OWNER_TEXT_BYTES, "%s (%s%s)", function, file, line);
 }

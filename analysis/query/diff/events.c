@@ -111,7 +111,6 @@ struct diff_value diff_value_text(const struct diff_event *event, enum diff_fiel
 {
     const char *name = diff_value_name(event, field);
     int64_t value = event->values[field];
-    struct diff_value result;
 
     if (event->nulls >> field & 1U) {
         return (struct diff_value){"NULL"};
@@ -119,6 +118,7 @@ struct diff_value diff_value_text(const struct diff_event *event, enum diff_fiel
     if (field == DIFF_FIELD_FLAGS) {
         return flags_text(value);
     }
+    struct diff_value result;
     if (name != NULL) {
         snprintf(result.text, sizeof(result.text), "%s", name);
     } else if (is_address(event, field)) {
@@ -173,9 +173,9 @@ static void load_keys(struct diff_trace *trace, struct database *two, enum diff_
     static const char *const insert_sql[DIFF_SIDES] = {"INSERT INTO key_a VALUES (?1, ?2, ?3)",
                                                        "INSERT INTO key_b VALUES (?1, ?2, ?3)"};
     struct cursor event;
-    struct cursor insert;
 
     cursor_open(&event, two, events_sql[side]);
+    struct cursor insert;
     cursor_open(&insert, two, insert_sql[side]);
     while (cursor_next(&event)) {
         int64_t ring = cursor_integer(&event, 1);
@@ -464,9 +464,9 @@ static void load_matches(struct diff *diff, struct database *two)
                                     NUMBERS_PER_EVENT * (diff->traces[DIFF_A].events + diff->traces[DIFF_B].events) +
                                     NUMBERS_SLACK};
     struct cursor cursor;
-    struct match match;
 
     match_open(&cursor, two);
+    struct match match;
     while (match_next(&cursor, &match)) {
         struct diff_totals *kind = &diff->kinds[diff_kind_index(match.kind[DIFF_A])];
 
@@ -519,9 +519,8 @@ static void load_run(struct diff_entry *entry, struct database *two, int64_t run
 
 static void load_alone(struct diff *diff, struct database *two)
 {
-    struct cursor cursor;
-
     database_execute(two, alone_sql);
+    struct cursor cursor;
     cursor_open(&cursor, two, "SELECT side, kind, count(*) FROM alone GROUP BY side, kind");
     while (cursor_next(&cursor)) {
         diff->kinds[diff_kind_index(cursor_integer(&cursor, 1))].alone[cursor_integer(&cursor, 0)] +=
@@ -566,8 +565,6 @@ static int compare_entries(const void *a_untyped, const void *b_untyped)
 /* The first entry_limit of all, with the names of their rings. */
 static void finish_list(struct diff *diff, struct database *two)
 {
-    struct cursor cursor;
-
     if (diff->entry_count > 1) {
         qsort(diff->entries, diff->entry_count, sizeof(diff->entries[0]), compare_entries);
     }
@@ -575,6 +572,7 @@ static void finish_list(struct diff *diff, struct database *two)
         free(diff->entries[diff->entry_count - 1].kinds);
         free(diff->entries[diff->entry_count - 1].detail);
     }
+    struct cursor cursor;
     cursor_open(&cursor, two, "SELECT process_id, ring FROM ring WHERE id = ?1");
     for (size_t i = 0; i < diff->entry_count; i++) {
         cursor_bind_integer(&cursor, 1, diff->entries[i].ring);

@@ -68,13 +68,12 @@ static void print_alone(FILE *out, const struct diff_entry *entry, size_t column
 
 static void add_row(struct table *table, const char *field, const char *a, const char *b, const char *note)
 {
-    char cell[CELL_BYTES];
-    char last[CELL_BYTES + sizeof(struct diff_value)];
-
     table_add(table, field);
+    char cell[CELL_BYTES];
     format_tail(cell, sizeof(cell), a != NULL ? a : "NULL", VALUE_COLUMNS);
     table_add(table, cell);
     format_tail(cell, sizeof(cell), b != NULL ? b : "NULL", VALUE_COLUMNS);
+    char last[CELL_BYTES + sizeof(struct diff_value)];
     snprintf(last, sizeof(last), "%s%s", cell, note);
     table_add(table, last);
 }
@@ -161,10 +160,10 @@ static void print_differs(FILE *out, const struct diff *diff, const struct diff_
     static const struct table_column columns[] = {{"", false}, {"A", false}, {"B", false}};
     const struct diff_event *a = &entry->detail->events[DIFF_A];
     const struct diff_event *b = &entry->detail->events[DIFF_B];
-    struct table table;
 
     fprintf(out, " %s differs (row %s in A", diff_value_text(a, DIFF_FIELD_KIND).text, format_count(a->seq).text);
     fprintf(out, ", %s in B)\n", format_count(b->seq).text);
+    struct table table;
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "    ";
     for (unsigned i = 0; i < DIFF_COLUMNS; i++) {
@@ -243,12 +242,12 @@ static void print_unkeyed(FILE *out, int64_t count, const char *why)
 static void print_side(FILE *out, const struct diff *diff, enum diff_side side)
 {
     const struct diff_trace *trace = &diff->traces[side];
-    struct report_loss loss;
     char path[CELL_BYTES];
 
     format_tail(path, sizeof(path), database_path(trace->database), 60);
     fprintf(out, "  %-9c %s: %s event%s\n", side_names[side], path, format_count(trace->events).text,
             format_plural(trace->events, "", "s"));
+    struct report_loss loss;
     report_loss_load(&loss, trace->database);
     fputs("            ", out);
     report_loss_print(out, trace->database, &loss);
@@ -332,8 +331,6 @@ static void print_remark(FILE *out, const struct diff_remark *remark)
 {
     const char *values[DIFF_SIDES];
     char ring[32] = "";
-    char location[128];
-    size_t columns;
 
     for (int side = 0; side < DIFF_SIDES; side++) {
         values[side] = remark->values[side] != NULL ? remark->values[side] : "NULL";
@@ -341,6 +338,7 @@ static void print_remark(FILE *out, const struct diff_remark *remark)
     if (remark->ring >= 0) {
         snprintf(ring, sizeof(ring), " ring %" PRId64, remark->ring);
     }
+    char location[128];
     snprintf(location, sizeof(location), "  process %" PRId64 "%s", remark->process_id, ring);
     if (remark->column == NULL) {
         enum diff_side side = remark->values[DIFF_A] != NULL ? DIFF_A : DIFF_B;
@@ -348,8 +346,8 @@ static void print_remark(FILE *out, const struct diff_remark *remark)
         fprintf(out, "%s (pid %.20s): only in %c\n", location, values[side], side_names[side]);
         return;
     }
-    columns = format_width(location) + format_width(remark->column) + format_width(values[DIFF_A]) +
-              format_width(values[DIFF_B]);
+    size_t columns = format_width(location) + format_width(remark->column) + format_width(values[DIFF_A]) +
+                     format_width(values[DIFF_B]);
     if (columns + 16 <= LINE_COLUMNS) {
         fprintf(out, "%s: %s ", location, remark->column);
         format_print_safe(out, values[DIFF_A]);
@@ -402,7 +400,6 @@ void diff_events_text(FILE *out, const struct diff *diff)
 static struct cJSON *trace_json(const struct diff_trace *trace)
 {
     struct cJSON *object = json_object();
-    struct report_loss loss;
 
     json_text(object, "database", database_path(trace->database));
     json_integer(object, "events", trace->events);
@@ -413,6 +410,7 @@ static struct cJSON *trace_json(const struct diff_trace *trace)
     json_integer(object, "without_number", trace->without_number);
     json_integer(object, "without_thread", trace->without_thread);
     json_integer(object, "out_of_order", trace->out_of_order);
+    struct report_loss loss;
     report_loss_load(&loss, trace->database);
     json_add(object, "loss", report_loss_json(trace->database, &loss));
     return object;

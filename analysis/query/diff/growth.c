@@ -239,22 +239,21 @@ static void rows_load(struct rows *rows, const struct growth *growth, enum part 
         "b_3, b_4, b_5 FROM change WHERE part = ?1 AND domain = ?2 ORDER BY abs(CASE ?3 WHEN 0 THEN b_0 - a_0 "
         "WHEN 1 THEN b_1 - a_1 WHEN 2 THEN b_2 - a_2 ELSE b_4 - a_4 END) DESC, abs(b_0 - a_0) DESC, key";
     enum figure order = measures[growth->options.metric].order;
-    struct cursor cursor;
-    size_t capacity = 0;
 
     *rows = (struct rows){0};
+    struct cursor cursor;
     cursor_open(&cursor, growth->two, sql);
     cursor_bind_integer(&cursor, 1, part);
     cursor_bind_text(&cursor, 2, domain);
     cursor_bind_integer(&cursor, 3, order);
+    size_t capacity = 0;
     while (cursor_next(&cursor)) {
         struct row row = {cursor_integer(&cursor, 0), {cursor_integer(&cursor, 1), cursor_integer(&cursor, 2)}, {{0}}};
-        const char *direction;
 
         for (int i = 0; i < 2 * FIGURES_ALL; i++) {
             row.figures[i / FIGURES_ALL][i % FIGURES_ALL] = cursor_integer(&cursor, 3 + i);
         }
-        direction = direction_of(&row, order);
+        const char *direction = direction_of(&row, order);
         if (change_of(&row, order) == 0 && growth->options.top >= 0) {
             continue;
         }
@@ -357,9 +356,9 @@ static void add_domain(void *context, const struct growth *growth, const char *d
 {
     static const enum growth_metric order[] = {GROWTH_PEAK, GROWTH_ALLOCATED, GROWTH_LEAKED};
     struct growth all = *growth;
-    struct rows rows;
 
     all.options.top = -1;
+    struct rows rows;
     rows_load(&rows, &all, PART_DOMAIN, domain);
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]) && rows.count > 0; i++) {
         if (order[i] != GROWTH_PEAK || has_peak(growth)) {
@@ -418,12 +417,12 @@ static void print_sizes(FILE *out, const struct growth *growth, const struct row
 {
     static const struct table_column columns[] = {{"size up to", true}, FIGURE_COLUMNS};
     size_t count = growth->options.top < 0 || rows->count < SIZES_TEXT ? rows->count : SIZES_TEXT;
-    struct table table;
 
     if (count == 0) {
         return;
     }
     fputc('\n', out);
+    struct table table;
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
     for (size_t i = 0; i < count; i++) {
@@ -506,7 +505,6 @@ static void print_domain(void *context, const struct growth *growth, const char 
 
 static void print_side(FILE *out, const struct growth_side *side, char name)
 {
-    struct report_loss loss;
     char path[400];
 
     format_tail(path, sizeof(path), database_path(side->database), 60);
@@ -517,6 +515,7 @@ static void print_side(FILE *out, const struct growth_side *side, char name)
     } else {
         fprintf(out, ", %s\n", format_duration(report_duration_ns(side->database)).text);
     }
+    struct report_loss loss;
     report_loss_load(&loss, side->database);
     if (!report_is_lossless(&loss)) {
         fputs("     ", out);
@@ -596,10 +595,10 @@ static void add_domain_json(void *context, const struct growth *growth, const ch
     struct cJSON *sizes = json_array();
     struct cJSON *lines = json_array();
     struct growth all = *growth;
-    struct rows rows;
 
     json_text(object, "domain", domain);
     all.options.top = -1;
+    struct rows rows;
     rows_load(&rows, &all, PART_DOMAIN, domain);
     for (size_t i = 0; i < rows.count; i++) {
         add_row(object, growth, &rows.items[i]);
@@ -633,13 +632,13 @@ static void add_domain_json(void *context, const struct growth *growth, const ch
 static struct cJSON *side_json(const struct growth_side *side)
 {
     struct cJSON *object = json_object();
-    struct report_loss loss;
 
     json_text(object, "database", database_path(side->database));
     json_integer_or_null(object, "seq", side->seq);
     json_integer(object, "ts_ns",
                  side->seq >= 0 ? event_time_ns(side->database, side->seq) : report_duration_ns(side->database));
     json_integer_or_null(object, "rss_peak_bytes", rss_of(side));
+    struct report_loss loss;
     report_loss_load(&loss, side->database);
     json_bool(object, "nothing_lost", report_is_lossless(&loss));
     return object;

@@ -64,12 +64,10 @@ static struct stack_key frame_key(struct cursor *cursor, int column)
 
 static void put_stack(struct stack_tree *tree, struct cursor *insert, int64_t callsite_id, uint32_t node)
 {
-    uint32_t *stack;
-
     if (node == 0 || insert->statement == NULL) {
         return;
     }
-    stack = &tree->nodes[node].stack;
+    uint32_t *stack = &tree->nodes[node].stack;
     *stack = *stack != 0 ? *stack : ++tree->stacks;
     cursor_bind_integer(insert, 1, callsite_id);
     cursor_bind_integer(insert, 2, *stack);
@@ -88,19 +86,18 @@ static void open_insert(const struct stack_tree *tree, char side, struct cursor 
 /* The frames of a trace, by id; 0 is none. */
 static struct stack_key *read_frames(const struct stack_tree *tree, char side, int64_t *limit_out)
 {
-    struct stack_key *frames;
-    struct cursor cursor;
     char sql[256];
 
     snprintf(sql, sizeof(sql), "SELECT max(id), count(*) FROM %c.stack_frame WHERE id > 0", side);
     *limit_out = database_number_limit(tree->two, sql);
-    frames = memory_resize(NULL, (size_t)*limit_out * sizeof(*frames));
+    struct stack_key *frames = memory_resize(NULL, (size_t)*limit_out * sizeof(*frames));
     for (int64_t id = 0; id < *limit_out; id++) {
         frames[id] = (struct stack_key){.pc = PC_NONE};
     }
     snprintf(sql, sizeof(sql),
              "SELECT f.id, coalesce(s.number, 0), %s FROM %c.stack_frame f LEFT JOIN symbol_%c s ON s.id = f.symbol_id",
              tree->pc, side, side);
+    struct cursor cursor;
     cursor_open(&cursor, tree->two, sql);
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
@@ -119,11 +116,11 @@ static uint32_t *number_nodes(struct stack_tree *tree, char side, int64_t limit)
     uint32_t *numbers = memory_resize(NULL, (size_t)limit * sizeof(*numbers));
     int64_t frame_limit;
     struct stack_key *frames = read_frames(tree, side, &frame_limit);
-    struct cursor cursor;
-    char sql[96];
 
     memset(numbers, 0, (size_t)limit * sizeof(*numbers));
+    char sql[96];
     snprintf(sql, sizeof(sql), "SELECT id, id - parent_lag, frame_id FROM %c.stack_node_row ORDER BY id", side);
+    struct cursor cursor;
     cursor_open(&cursor, tree->two, sql);
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
@@ -144,17 +141,15 @@ static uint32_t *number_nodes(struct stack_tree *tree, char side, int64_t limit)
 
 static void put_callsites(struct stack_tree *tree, char side)
 {
-    struct cursor cursor;
-    struct cursor insert;
-    uint32_t *numbers;
-    int64_t limit;
     char sql[128];
 
     snprintf(sql, sizeof(sql), "SELECT max(id), count(*) FROM %c.stack_node WHERE id > 0", side);
-    limit = database_number_limit(tree->two, sql);
-    numbers = number_nodes(tree, side, limit);
+    int64_t limit = database_number_limit(tree->two, sql);
+    uint32_t *numbers = number_nodes(tree, side, limit);
+    struct cursor insert;
     open_insert(tree, side, &insert);
     snprintf(sql, sizeof(sql), "SELECT id, node_id FROM %c.callsite ORDER BY id", side);
+    struct cursor cursor;
     cursor_open(&cursor, tree->two, sql);
     while (cursor_next(&cursor)) {
         int64_t node = cursor_integer(&cursor, 1);

@@ -40,7 +40,6 @@ static const char line_sql[] =
 static void read_line(struct leak_line *line, struct cursor *cursor)
 {
     int64_t *const figures[] = {&line->allocations, &line->first_ns, &line->last_ns, &line->row.id};
-    int column = 7;
 
     *line = (struct leak_line){
         .domain = memory_copy_text(cursor_name(cursor, 2)),
@@ -49,6 +48,7 @@ static void read_line(struct leak_line *line, struct cursor *cursor)
         .by_bytes = cursor_integer(cursor, 5) != 0,
         .is_library = cursor_integer(cursor, 6) != 0,
     };
+    int column = 7;
     for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
         *figures[i] = cursor_integer(cursor, column++);
     }
@@ -64,7 +64,6 @@ int leak_list_load(struct leak_list *list, struct database *database, const stru
                    struct varve_message *message)
 {
     struct selection selection;
-    struct cursor cursor;
     bool is_whole = query->pid == 0 && query->from == NULL;
     int error =
         selection_make(&selection, database, query->domain != NULL ? query->domain : "heap", query->pid, message);
@@ -76,6 +75,7 @@ int leak_list_load(struct leak_list *list, struct database *database, const stru
         return error;
     }
     is_whole = is_whole && list->moment.at != LEAK_AT_TIME;
+    struct cursor cursor;
     cursor_open(&cursor, database, line_sql);
     cursor_bind_text(&cursor, 1, query->domain);
     while (cursor_next(&cursor)) {
@@ -122,12 +122,12 @@ static int growing_tenths(const int64_t *series)
 {
     int64_t low = INT64_MAX;
     int64_t lows[LEAK_TENTHS];
-    int count = 0;
 
     for (int i = LEAK_TENTHS - 1; i >= 0; i--) {
         low = series[i] < low ? series[i] : low;
         lows[i] = low;
     }
+    int count = 0;
     for (int i = 0; i < LEAK_TENTHS; i++) {
         count += lows[i] > (i > 0 ? lows[i - 1] : 0);
     }
@@ -222,11 +222,10 @@ static void print_head(FILE *out, const struct leak_list *list, const struct lea
 
 static void print_stack(FILE *out, struct database *database, const struct callsite_row *row, int64_t frames)
 {
-    struct stack stack;
-
     if (row->id == 0 || frames == 0) {
         return;
     }
+    struct stack stack;
     stack_load(&stack, database, row->id);
     if (frames > 0) {
         stack_print(out, &stack, row, frames);
@@ -241,21 +240,19 @@ static void print_stack(FILE *out, struct database *database, const struct calls
 static void print_line(FILE *out, struct database *database, const struct leak_line *line, size_t number,
                        bool with_domain, int64_t frames)
 {
-    char evidence[400];
     char figures[200];
-    char *name;
-    size_t used;
 
     snprintf(figures, sizeof(figures), "  %s, score %.2f%s%s%s", format_bytes(line->bytes[LEAK_TENTHS - 1]).text,
              line->score, with_domain ? ", " : "", with_domain ? line->domain : "",
              line->is_library ? ", library" : "");
-    used = format_width(figures) + 6;
-    name = callsite_entry_name(&line->row, GROUP_BY_LINE,
-                               terminal_columns() > used + NAME_COLUMNS_MIN ? terminal_columns() - used
-                                                                            : NAME_COLUMNS_MIN);
+    size_t used = format_width(figures) + 6;
+    char *name = callsite_entry_name(&line->row, GROUP_BY_LINE,
+                                     terminal_columns() > used + NAME_COLUMNS_MIN ? terminal_columns() - used
+                                                                                  : NAME_COLUMNS_MIN);
     fprintf(out, "%4zu. %s%s\n%*s", number, line->row.id == 0 ? "(no stack was recorded)" : name, figures, TEXT_COLUMN,
             "");
     free(name);
+    char evidence[400];
     leak_evidence(evidence, sizeof(evidence), line);
     format_print_wrapped(out, evidence, TEXT_COLUMN);
     print_stack(out, database, &line->row, frames);
@@ -305,7 +302,6 @@ static struct cJSON *line_json(struct database *database, const struct leak_line
 {
     struct cJSON *object = json_object();
     char evidence[400];
-    struct stack stack;
 
     leak_evidence(evidence, sizeof(evidence), line);
     json_text(object, "user_function", line->row.user.function);
@@ -326,6 +322,7 @@ static struct cJSON *line_json(struct database *database, const struct leak_line
     json_add(object, "live", series_json(line->live));
     json_add(object, "live_bytes", series_json(line->bytes));
     json_integer(object, "callsite_id", line->row.id);
+    struct stack stack;
     stack_load(&stack, database, line->row.id);
     json_add(object, "frames", stack_json(&stack, frames));
     stack_free(&stack);
@@ -367,7 +364,6 @@ void leak_list_csv(FILE *out, const struct leak_list *list)
           out);
     for (size_t i = 0; i < list->count; i++) {
         const struct leak_line *line = &list->rows[i];
-        char evidence[400];
 
         csv_field(out, line->domain);
         fprintf(out, ",%.3f,", line->score);
@@ -377,6 +373,7 @@ void leak_list_csv(FILE *out, const struct leak_list *list)
             fprintf(out, "%" PRId64, line->allocations);
         }
         fputc(',', out);
+        char evidence[400];
         leak_evidence(evidence, sizeof(evidence), line);
         csv_field(out, evidence);
         fprintf(out, ",%" PRId64 ",", line->row.id);

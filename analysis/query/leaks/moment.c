@@ -21,9 +21,6 @@
 static int parse(struct database *database, const char *option, const char *text, int64_t *ns_out,
                  struct varve_message *message)
 {
-    int64_t seq;
-    int error;
-
     if (event_time_parse(text, ns_out) == VARVE_OK) {
         return VARVE_OK;
     }
@@ -33,7 +30,8 @@ static int parse(struct database *database, const char *option, const char *text
             "--%s must be %sa time such as 1.5s, 20ms, 7us, 900ns or the number of an event, not '%s'", option,
             strcmp(option, "from") == 0 ? "" : "'end', 'exit-of-main', ", text);
     }
-    error = segments_moment(database, text, &seq, message);
+    int64_t seq;
+    int error = segments_moment(database, text, &seq, message);
     *ns_out = error == VARVE_OK ? event_time_ns(database, seq) : -1;
     return error;
 }
@@ -61,7 +59,6 @@ static void make_views(struct database *database, const struct leak_moment *mome
     const char *at = moment->at == LEAK_AT_END ? "9223372036854775807" : "at_ns";
     char time[24];
     char condition[160] = "1";
-    char sql[900];
 
     snprintf(time, sizeof(time), "%" PRId64, moment->at_ns);
     if (moment->at == LEAK_AT_TIME) {
@@ -70,6 +67,7 @@ static void make_views(struct database *database, const struct leak_moment *mome
     } else if (moment->at == LEAK_AT_EXIT_OF_MAIN) {
         snprintf(condition, sizeof(condition), "moment = 'exit of main'");
     }
+    char sql[900];
     snprintf(sql, sizeof(sql),
              "CREATE TEMP VIEW leak_moment AS SELECT process_id, pid, max(begin_ns, %" PRId64
              ") AS begin_ns, %s AS end_ns, %" PRId64
@@ -125,10 +123,8 @@ static int refuse(const struct leak_moment *moment, struct database *database, s
 int leak_moment_make(struct leak_moment *moment, struct database *database, const char *at, const char *from,
                      const char *to, int64_t pid, struct varve_message *message)
 {
-    int error;
-
     *moment = (struct leak_moment){.from_ns = -1, .only_live = report_keeps_only_live(database)};
-    error = parse_at(moment, database, to != NULL ? "to" : "at", to != NULL ? to : at, message);
+    int error = parse_at(moment, database, to != NULL ? "to" : "at", to != NULL ? to : at, message);
     if (error == VARVE_OK && from != NULL) {
         error = parse(database, "from", from, &moment->from_ns, message);
     }

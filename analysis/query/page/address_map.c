@@ -47,11 +47,10 @@ struct address_map {
 
 void address_maps_init(struct address_maps *maps, struct database *database)
 {
-    struct cursor cursor;
-
     *maps = (struct address_maps){.end_ns = report_end_ns(database)};
     maps->end_ns += maps->end_ns == 0 ? 1 : 0;
     maps->maps = memory_resize(NULL, ADDRESS_MAPS_MAX * sizeof(maps->maps[0]));
+    struct cursor cursor;
     /* the maps of blocks first: the order of the page's menu */
     cursor_open(&cursor, database,
                 "SELECT d.code, t.process_id, t.pid, t.device, t.domain FROM total_process t JOIN domain d "
@@ -100,12 +99,11 @@ static int compare_bands(const void *left, const void *right)
 
 static void join_bands(struct address_map *map)
 {
-    size_t kept = 0;
-
     if (map->band_count == 0) {
         return;
     }
     qsort(map->bands, map->band_count, sizeof(map->bands[0]), compare_bands);
+    size_t kept = 0;
     for (size_t i = 1; i < map->band_count; i++) {
         if (map->bands[i].from <= map->bands[kept].to) {
             map->bands[kept].to = map->bands[i].to > map->bands[kept].to ? map->bands[i].to : map->bands[kept].to;
@@ -296,12 +294,11 @@ void address_maps_fill(void *maps_untyped, const struct page_allocation *allocat
 {
     struct address_maps *maps = maps_untyped;
     struct address_map *map = find_map(maps, allocation);
-    double weight;
 
     if (map == NULL) {
         return;
     }
-    weight = (double)allocation->size * ((double)end_of(maps, allocation) - (double)allocation->alloc_ns + 1);
+    double weight = (double)allocation->size * ((double)end_of(maps, allocation) - (double)allocation->alloc_ns + 1);
     if (map->block_count < ADDRESS_MAP_BLOCKS_MAX) {
         map->blocks[map->block_count] = *allocation;
         map->weights[map->block_count] = weight;
@@ -344,10 +341,9 @@ static void write_bands(const struct address_map *map, struct page_writer *write
 static void write_segments(const struct address_maps *maps, const struct address_map *map, struct database *database,
                            struct page_writer *writer)
 {
-    struct cursor cursor;
-
     page_key(writer, "segments"); /* place, bytes, begin, end, stream, pool */
     page_open(writer, '[');
+    struct cursor cursor;
     cursor_open(&cursor, database,
                 "SELECT addr, size, alloc_ns, free_ns, stream, pool FROM segment WHERE process_id = ?1 AND device = ?2 "
                 "AND addr IS NOT NULL AND size > 0 ORDER BY size DESC, id LIMIT ?3");
@@ -373,10 +369,9 @@ static void write_segments(const struct address_maps *maps, const struct address
 /* The lines of the blocks, each once: their number here is that in `blocks`. */
 static void write_lines(struct database *database, struct page_writer *writer, const int64_t *lines, size_t count)
 {
-    struct cursor cursor;
-
     page_key(writer, "lines"); /* function, file, line */
     page_open(writer, '[');
+    struct cursor cursor;
     cursor_open(&cursor, database, "SELECT function, coalesce(file, module), line FROM symbol WHERE id = ?1");
     for (size_t i = 0; i < count; i++) {
         cursor_reset(&cursor);
@@ -398,16 +393,16 @@ static void write_lines(struct database *database, struct page_writer *writer, c
 static void write_blocks(const struct address_maps *maps, struct address_map *map, struct database *database,
                          struct page_writer *writer)
 {
-    struct map numbers = {0};
     int64_t *lines = memory_resize(NULL, (map->block_count + 1) * sizeof(lines[0]));
-    size_t line_count = 0;
-    int64_t before = 0;
 
     if (map->block_count > 0) {
         qsort(map->blocks, map->block_count, sizeof(map->blocks[0]), compare_begin);
     }
     page_key(writer, "blocks"); /* place, bytes, begin less the one before, lifetime (-1: never freed), stream, line */
     page_open(writer, '[');
+    struct map numbers = {0};
+    size_t line_count = 0;
+    int64_t before = 0;
     for (size_t i = 0; i < map->block_count; i++) {
         const struct page_allocation *block = &map->blocks[i];
         double place = find_place(map, block->addr);
@@ -438,20 +433,17 @@ static void write_blocks(const struct address_maps *maps, struct address_map *ma
 static void write_raster(const struct address_map *map, struct page_writer *writer)
 {
     double whole = map->height / ADDRESS_MAP_LINES;
-    int64_t run = 0, before = -1;
 
     page_key(writer, "raster");
     page_open(writer, '[');
+    int64_t run = 0, before = -1;
     for (int line = 0; line < ADDRESS_MAP_LINES; line++) {
         double sum = 0;
 
         for (int column = 0; column < ADDRESS_MAP_COLUMNS; column++) {
-            double share;
-            int64_t value;
-
             sum += map->raster[line * (ADDRESS_MAP_COLUMNS + 1) + column];
-            share = whole > 0 ? sum / whole * 99 : 0;
-            value = share > 99 ? 99 : share > 0.001 ? (int64_t)ceil(share) : 0;
+            double share = whole > 0 ? sum / whole * 99 : 0;
+            int64_t value = share > 99 ? 99 : share > 0.001 ? (int64_t)ceil(share) : 0;
             if (value != before && run > 0) {
                 page_integer(writer, run);
                 page_integer(writer, before);

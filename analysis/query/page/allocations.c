@@ -17,13 +17,11 @@ struct lines {
 
 static void lines_load(struct lines *lines, struct database *database)
 {
-    struct cursor cursor;
-    size_t bytes;
-
     lines->limit = database_number_limit(database, "SELECT max(id), count(*) FROM callsite WHERE id > 0");
-    bytes = (size_t)lines->limit * sizeof(lines->of_callsite[0]);
+    size_t bytes = (size_t)lines->limit * sizeof(lines->of_callsite[0]);
     lines->of_callsite = memory_resize(NULL, bytes);
     memset(lines->of_callsite, 0, bytes);
+    struct cursor cursor;
     cursor_open(&cursor, database, "SELECT id, coalesce(user_symbol_id, symbol_id, 0) FROM callsite WHERE id > 0");
     while (cursor_next(&cursor)) {
         if (cursor_integer(&cursor, 0) < lines->limit) {
@@ -41,9 +39,9 @@ static int64_t non_negative(int64_t number)
 void page_allocations_visit(struct database *database, page_allocation_visitor *visit, void *context)
 {
     struct lines lines;
-    struct cursor cursor;
 
     lines_load(&lines, database);
+    struct cursor cursor;
     cursor_open(&cursor, database,
                 "SELECT domain, process_id, device, stream, addr, size, alloc_seq, alloc_ns, "
                 "coalesce(free_requested_seq, free_completed_seq), free_ns, callsite_id "

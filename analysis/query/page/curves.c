@@ -75,11 +75,10 @@ static void write_reserved(struct page_writer *writer, const struct reduce *redu
 static void write_series(struct database *database, struct page_writer *writer, struct cursor *series)
 {
     int64_t process_id = cursor_integer(series, 0);
-    bool has_reserved = false;
     struct reduce reduce;
-    struct cursor cursor;
 
     reduce_init(&reduce, process_id == 0 ? POINTS_OF_ALL : POINTS_OF_ONE, ALLOCATED_MAX);
+    struct cursor cursor;
     cursor_open(
         &cursor, database,
         process_id == 0
@@ -92,6 +91,7 @@ static void write_series(struct database *database, struct page_writer *writer, 
     if (process_id != 0) {
         cursor_bind_integer(&cursor, 3, process_id);
     }
+    bool has_reserved = false;
     while (cursor_next(&cursor)) {
         struct reduce_row row = {.ts_ns = cursor_integer(&cursor, 0)};
 
@@ -126,10 +126,9 @@ static void write_series(struct database *database, struct page_writer *writer, 
 
 static void write_all_series(struct database *database, struct page_writer *writer)
 {
-    struct cursor cursor;
-
     page_key(writer, "series");
     page_open(writer, '[');
+    struct cursor cursor;
     cursor_open(
         &cursor, database,
         "SELECT * FROM (SELECT 0 AS process_id, 0 AS pid, domain, device, peak_bytes, peak_ns, peak_seq FROM total "
@@ -146,9 +145,9 @@ static void write_all_series(struct database *database, struct page_writer *writ
 static void write_rss(struct database *database, struct page_writer *writer)
 {
     struct reduce reduce;
-    struct cursor cursor;
 
     reduce_init(&reduce, POINTS_OF_ONE, 1);
+    struct cursor cursor;
     cursor_open(&cursor, database, "SELECT ts_ns, rss_bytes, rss_bytes_max FROM rss_total ORDER BY ts_ns");
     while (cursor_next(&cursor)) {
         struct reduce_row row = {.ts_ns = cursor_integer(&cursor, 0)};
@@ -171,10 +170,9 @@ static void write_rss(struct database *database, struct page_writer *writer)
 
 static void write_marks(struct database *database, struct page_writer *writer)
 {
-    struct cursor cursor;
-
     page_key(writer, "marks");
     page_open(writer, '[');
+    struct cursor cursor;
     cursor_open(
         &cursor, database,
         "SELECT name, begin_ns, end_ns, pid FROM mark ORDER BY coalesce(end_ns, 9223372036854775807) - begin_ns DESC "
@@ -196,10 +194,9 @@ static void write_marks(struct database *database, struct page_writer *writer)
 
 static void write_failures(struct database *database, struct page_writer *writer)
 {
-    struct cursor cursor;
-
     page_key(writer, "failures");
     page_open(writer, '[');
+    struct cursor cursor;
     cursor_open(&cursor, database,
                 "SELECT seq, ts_ns, device, requested, 'a caching allocator' AS what FROM oom UNION ALL "
                 "SELECT seq, ts_ns, device, bytes, function FROM device_failure ORDER BY seq LIMIT ?1");

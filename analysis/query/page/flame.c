@@ -89,17 +89,17 @@ static void write_tree(struct page_writer *writer, const struct call_tree *tree)
 
 int flame_write(struct database *database, struct page_writer *writer, struct varve_message *message)
 {
-    int error = VARVE_OK;
     struct call_tree_symbols symbols;
-    struct cursor cursor;
 
     call_tree_symbols_load(&symbols, database);
     page_open(writer, '[');
+    struct cursor cursor;
     cursor_open(
         &cursor, database,
         "SELECT domain FROM total WHERE domain <> 'address_space' GROUP BY domain ORDER BY domain = 'heap' DESC, "
         "domain = 'python' DESC, domain = 'block' DESC, sum(peak_bytes) DESC LIMIT ?1");
     cursor_bind_integer(&cursor, 1, FLAME_DOMAINS_MAX);
+    int error = VARVE_OK;
     while (error == VARVE_OK && cursor_next(&cursor)) {
         for (int metric = 0; error == VARVE_OK && metric < 2 * CALL_TREE_METRICS; metric++) {
             struct call_tree tree; /* of each metric first from the callers, then from the lines */

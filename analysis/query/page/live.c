@@ -40,13 +40,11 @@ static void add_moment(struct live *live, int64_t seq, int64_t ts_ns)
 static void add_steps(struct live *live, struct database *database)
 {
     static const char range_sql[] = "SELECT min(ts_ns), max(ts_ns), count(*) FROM timeline";
-    int64_t begin = 0, end = 0, count = 0;
-    int64_t time_step = 0, row_step = 0;
-    int64_t number = 0;
     struct live_moment before = {-1, 0};
     struct cursor cursor;
 
     cursor_open(&cursor, database, range_sql);
+    int64_t begin = 0, end = 0, count = 0;
     if (cursor_next(&cursor)) {
         begin = cursor_integer(&cursor, 0);
         end = cursor_integer(&cursor, 1);
@@ -54,6 +52,8 @@ static void add_steps(struct live *live, struct database *database)
     }
     cursor_close(&cursor);
     cursor_open(&cursor, database, "SELECT seq, ts_ns FROM timeline ORDER BY seq");
+    int64_t time_step = 0, row_step = 0;
+    int64_t number = 0;
     while (cursor_next(&cursor)) {
         struct live_moment moment = {cursor_integer(&cursor, 0), cursor_integer(&cursor, 1)};
         double part = end > begin ? ((double)moment.ts_ns - (double)begin) / ((double)end - (double)begin) : 0;
@@ -96,14 +96,13 @@ static void add_extra(struct live *live, struct database *database)
 
 void live_init(struct live *live, struct database *database)
 {
-    size_t kept = 0;
-
     *live = (struct live){0};
     add_extra(live, database);
     add_steps(live, database);
     if (live->moment_count > 0) {
         qsort(live->moments, live->moment_count, sizeof(live->moments[0]), compare_moments);
     }
+    size_t kept = 0;
     for (size_t i = 0; i < live->moment_count; i++) {
         if (kept == 0 || live->moments[kept - 1].seq != live->moments[i].seq) {
             live->moments[kept++] = live->moments[i];
@@ -262,10 +261,9 @@ static void write_series(const struct live *live, struct database *database, str
     size_t shown = live->series_count > 8 ? LINES_OF_ONE : LINES_OF_ALL;
     uint32_t *numbers = memory_resize(NULL, (live->row_count + 1) * sizeof(numbers[0]));
     bool *is_shown = memory_resize(NULL, live->row_count + 1);
-    int64_t rest[LIVE_MOMENTS_MAX] = {0};
-    size_t count = 0;
 
     memset(is_shown, 0, live->row_count + 1);
+    size_t count = 0;
     for (size_t i = 0; i < live->row_count; i++) {
         if (live->rows[i].series == number && live->rows[i].line != REST) {
             numbers[count++] = (uint32_t)i;
@@ -278,6 +276,7 @@ static void write_series(const struct live *live, struct database *database, str
     page_member_integer(writer, "device", series->device);
     page_key(writer, "lines"); /* function, file, line, bytes */
     page_open(writer, '[');
+    int64_t rest[LIVE_MOMENTS_MAX] = {0};
     for (size_t i = 0; i < live->row_count; i++) {
         const struct live_row *row = &live->rows[i];
 
@@ -304,9 +303,8 @@ static void write_series(const struct live *live, struct database *database, str
 
 void live_write(const struct live *live, struct database *database, struct page_writer *writer)
 {
-    int64_t numbers[LIVE_MOMENTS_MAX];
-
     page_open(writer, '{');
+    int64_t numbers[LIVE_MOMENTS_MAX];
     for (size_t i = 0; i < live->moment_count; i++) {
         numbers[i] = live->moments[i].seq;
     }

@@ -85,10 +85,9 @@ static bool has_allocations(struct database *database)
 
 static void write_domains(struct page *page)
 {
-    struct cursor cursor;
-
     page_key(&page->writer, "domains");
     page_open(&page->writer, '[');
+    struct cursor cursor;
     cursor_open(&cursor, page->database, "SELECT code, name, meaning FROM domain ORDER BY code");
     while (cursor_next(&cursor)) {
         page_open(&page->writer, '{');
@@ -103,10 +102,9 @@ static void write_domains(struct page *page)
 
 static void write_processes(struct page *page)
 {
-    struct cursor cursor;
-
     page_key(&page->writer, "processes");
     page_open(&page->writer, '[');
+    struct cursor cursor;
     cursor_open(&cursor, page->database,
                 "SELECT p.id, p.pid, p.rank, p.executable FROM process p ORDER BY p.id LIMIT ?1");
     cursor_bind_integer(&cursor, 1, ROWS_SHOWN);
@@ -162,10 +160,10 @@ static void write_cell(struct page_writer *writer, struct cursor *cursor, int co
 static void write_rows(struct page *page, const struct report_section *section)
 {
     struct page_writer *writer = &page->writer;
-    struct cursor cursor;
 
     page_key(writer, "rows"); /* cell after cell */
     page_open(writer, '[');
+    struct cursor cursor;
     if (section->is_there == NULL || section->is_there(page->database)) {
         cursor_open(&cursor, page->database, section->table.sql);
         cursor_bind_integer(&cursor, 1, ROWS_SHOWN);
@@ -258,14 +256,12 @@ static void write_allocations(struct page *page)
 
 static int write_data(struct page *page)
 {
-    int error;
-
     write_meta(page);
     begin_part(page, "curves", "memory over time");
     curves_write(page->database, &page->writer);
     end_part(page);
     begin_part(page, "flame", "call trees");
-    error = flame_write(page->database, &page->writer, page->message);
+    int error = flame_write(page->database, &page->writer, page->message);
     end_part(page);
     write_allocations(page);
     begin_part(page, "ladder", "the ladder");
@@ -316,16 +312,15 @@ static void write_lines(FILE *out, const char *text)
 static void write_header_text(struct page *page)
 {
     struct report_loss loss;
-    char *text, *health;
+    char *text;
     size_t bytes;
     FILE *lines = memory_stream(&text, &bytes);
-    bool is_good;
 
     report_loss_load(&loss, page->database);
-    is_good = report_is_lossless(&loss) && database_is_complete(page->database);
+    bool is_good = report_is_lossless(&loss) && database_is_complete(page->database);
     report_header_print(lines, page->database, &loss);
     memory_stream_end(lines, &text);
-    health = strstr(text, "\n  health ");
+    char *health = strstr(text, "\n  health ");
     if (health != NULL) {
         *health++ = '\0';
     }

@@ -196,10 +196,9 @@ void page_member_name(struct page_writer *writer, const char *key, const char *t
 
 void page_member_deltas(struct page_writer *writer, const char *key, const int64_t *numbers, size_t count)
 {
-    uint64_t before = 0;
-
     page_key(writer, key);
     page_open(writer, '[');
+    uint64_t before = 0;
     for (size_t i = 0; i < count; i++) {
         page_integer(writer, (int64_t)((uint64_t)numbers[i] - before));
         before = (uint64_t)numbers[i];

@@ -91,13 +91,13 @@ void report_cupti_text(FILE *out, struct database *database, const struct report
                        const struct report_options *options)
 {
     bool is_checked = report_cupti_is_checked(database);
-    struct cursor cursor;
 
     (void)options;
     if (!is_checked && database_integer(database, "SELECT EXISTS (SELECT 1 FROM cupti_state)", 0) == 0) {
         return;
     }
     report_rule_print(out, section->title);
+    struct cursor cursor;
     cursor_open(&cursor, database,
                 "SELECT state, " HAS_BEGUN " AS has_begun, count(DISTINCT process_id), sum(arg), max(arg) FROM "
                 "cupti_state s GROUP BY state, has_begun ORDER BY min(seq)");

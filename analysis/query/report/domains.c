@@ -73,9 +73,9 @@ static void print_totals(FILE *out, struct database *database, const struct repo
         {"", false},           {"allocated", true},        {"peak", true},      {"live at the end", true},
         {"allocations", true}, {"live allocations", true}, {"temporary", true},
     };
-    struct table table;
 
     report_rule_print(out, title);
+    struct table table;
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
     table.columns_max = terminal_columns();
@@ -101,9 +101,8 @@ static void print_totals(FILE *out, struct database *database, const struct repo
 void report_total_text(FILE *out, struct database *database, const struct report_section *section,
                        const struct report_options *options)
 {
-    struct report_totals totals;
-
     (void)options;
+    struct report_totals totals;
     report_totals_load(&totals, database, 0);
     print_totals(out, database, &totals, section->title);
     report_totals_free(&totals);
@@ -155,9 +154,9 @@ static void print_ranking(FILE *out, struct database *database, const struct rep
                           struct callsite_shown *shown)
 {
     struct callsite_list list;
-    char title[200];
 
     groups_rank(groups, rank, options->top, &list);
+    char title[200];
     if (list.count_all > 0) {
         snprintf(title, sizeof(title), "%s: %s", domain, callsite_rank_info(rank)->title);
         report_rule_print(out, title);
@@ -278,11 +277,11 @@ static void print_domain(FILE *out, struct database *database, const struct repo
     groups_load(groups, domain);
     for (size_t i = 0; i < sizeof(short_lists) / sizeof(short_lists[0]); i++) {
         enum callsite_rank rank = short_lists[i].rank;
-        struct callsite_list list;
 
         if (!is_main && !short_lists[i].is_of_others) {
             continue;
         }
+        struct callsite_list list;
         groups_rank(groups, rank, top, &list);
         if (list.count_all > 0) {
             print_short_title(out, totals, domain, short_lists[i].title, &list, rank,
@@ -328,14 +327,13 @@ void report_domains_text(FILE *out, struct database *database, const struct repo
 {
     struct report_options all = *options;
     struct callsite_shown shown = {0};
-    struct report_totals totals;
     bool is_all = options->stacks.is_all;
-    size_t main_row;
 
     (void)section;
     all.top = options->top >= 0 ? options->top : REPORT_ENTRIES_ALL;
+    struct report_totals totals;
     report_totals_load(&totals, database, 0);
-    main_row = find_main(&totals);
+    size_t main_row = find_main(&totals);
     if (!is_all && main_row < totals.count) {
         print_domain(out, database, &totals, totals.rows[main_row].domain, true, options, &shown);
     }

@@ -74,11 +74,10 @@ static void print_users(FILE *out, struct database *database, int64_t device)
 void report_devices_text(FILE *out, struct database *database, const struct report_section *section,
                          const struct report_options *options)
 {
-    struct cursor cursor;
-    bool is_first = true;
-
     (void)options;
+    struct cursor cursor;
     cursor_open(&cursor, database, DEVICES_SQL);
+    bool is_first = true;
     while (cursor_next(&cursor)) {
         if (is_first) {
             report_rule_print(out, section->title);
@@ -102,9 +101,9 @@ void report_devices_text(FILE *out, struct database *database, const struct repo
 struct cJSON *report_devices_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *devices = json_array();
-    struct cursor cursor;
 
     (void)options;
+    struct cursor cursor;
     cursor_open(&cursor, database, DEVICES_SQL);
     while (cursor_next(&cursor)) {
         struct cJSON *device = json_object();
@@ -189,13 +188,12 @@ static void take_layout(struct segment_row *row, struct database *database)
 
     if (segments_state_load(&state, database, row->seq, row->device, row->pid, &message) == VARVE_OK) {
         for (size_t i = 0; i < state.count; i++) {
-            struct segment_item item;
-
             if (state.parts[i].process_id != row->process_id) {
                 continue;
             }
             row->largest_free = 0;
             row->segments = 0;
+            struct segment_item item;
             for (uint64_t from = 0; segment_next(state.parts[i].layout, &from, true, &item);) {
                 row->segments += item.first.is_implied ? 0 : 1;
                 row->largest_free =
@@ -208,16 +206,13 @@ static void take_layout(struct segment_row *row, struct database *database)
 
 static void segments_load(struct segments *segments, struct database *database, int64_t limit)
 {
-    struct cursor cursor;
-
     *segments = (struct segments){0};
+    struct cursor cursor;
     cursor_open(&cursor, database, segments_sql);
     cursor_bind_integer(&cursor, 1, limit);
     while (cursor_next(&cursor)) {
-        struct segment_row *row;
-
         segments->rows = memory_resize(segments->rows, (segments->count + 1) * sizeof(segments->rows[0]));
-        row = &segments->rows[segments->count++];
+        struct segment_row *row = &segments->rows[segments->count++];
         *row = (struct segment_row){
             .process_id = cursor_integer(&cursor, 0),
             .pid = cursor_integer(&cursor, 1),
@@ -251,11 +246,11 @@ void report_segments_text(FILE *out, struct database *database, const struct rep
         {"GPU", true},     {"pid", true},    {"from driver", true},  {"reserved", true}, {"allocated", true},
         {"pending", true}, {"unused", true}, {"largest free", true}, {"segments", true}, {"at", true},
     };
-    struct segments segments;
-    struct table table;
 
     (void)options;
+    struct segments segments;
     segments_load(&segments, database, SECTION_ROWS_TEXT);
+    struct table table;
     if (segments.count > 0) {
         report_rule_print(out, section->title);
         table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
@@ -287,9 +282,9 @@ void report_segments_text(FILE *out, struct database *database, const struct rep
 struct cJSON *report_segments_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *array = json_array();
-    struct segments segments;
 
     (void)options;
+    struct segments segments;
     segments_load(&segments, database, INT64_MAX);
     for (size_t i = 0; i < segments.count; i++) {
         const struct segment_row *row = &segments.rows[i];
@@ -416,12 +411,12 @@ void report_failures_text(FILE *out, struct database *database, const struct rep
 {
     int64_t shown = options->stacks.is_all ? FAILURES_SHOWN : FAILURES_SHORT;
     int64_t all = database_integer(database, "SELECT count(*) FROM device_failure", 0);
-    struct cursor cursor;
 
     if (all == 0) {
         return;
     }
     report_rule_print(out, section->title);
+    struct cursor cursor;
     cursor_open(&cursor, database,
                 "SELECT seq, ts_ns, pid, device, function, bytes, result, callsite_id FROM device_failure "
                 "ORDER BY seq LIMIT ?1");

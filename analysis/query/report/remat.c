@@ -76,9 +76,9 @@ static void print_evictions(FILE *out, struct database *database)
     int64_t bytes = database_integer(database, "SELECT sum(bytes) FROM eviction_stat", 0);
     int64_t wasted = database_integer(database, "SELECT sum(wasted) FROM operator_stat", 0);
     const char *before = ": ";
-    struct cursor cursor;
 
     fprintf(out, "  %s eviction%s", format_count(evictions).text, format_plural(evictions, "", "s"));
+    struct cursor cursor;
     cursor_open(&cursor, database,
                 "SELECT coalesce(nullif(cause, ''), 'no cause'), sum(evictions) AS evictions FROM eviction_total "
                 "GROUP BY cause ORDER BY evictions DESC, cause");

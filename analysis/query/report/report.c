@@ -304,9 +304,9 @@ void report_text(FILE *out, struct database *database, const struct report_optio
 struct cJSON *report_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *object = json_object();
-    struct report_loss loss;
 
     report_header_json(object, database);
+    struct report_loss loss;
     report_loss_load(&loss, database);
     json_add(object, "loss", report_loss_json(database, &loss));
     json_text(object, "by", group_by_names[options->by]);

@@ -63,16 +63,15 @@ static void load_kept(struct storage_leaks *leaks, struct database *database, in
 int storage_leaks_load(struct storage_leaks *leaks, struct database *database, int64_t pid, int64_t top,
                        struct varve_message *message)
 {
-    struct cursor cursor;
-    int error = VARVE_OK;
-
     *leaks = (struct storage_leaks){0};
+    int error = VARVE_OK;
     if (pid != 0) {
         error = selection_check_pid(database, pid, message);
     }
     if (error != VARVE_OK) {
         return error;
     }
+    struct cursor cursor;
     cursor_open(&cursor, database, leak_sql);
     cursor_bind_integer(&cursor, 1, pid);
     while (cursor_next(&cursor)) {
@@ -115,13 +114,12 @@ static void print_kept(FILE *out, const struct storage_leaks *leaks)
 
 static void print_leak(FILE *out, const struct storage_leak *leak, size_t number)
 {
-    char evidence[600];
-
     fprintf(out, "%4zu.  ", number);
     format_print_safe(out, leak->kind);
     fprintf(out, ", score %.2f: %s in %s storage%s  [#%" PRId64 "]\n%*s", leak->score,
             format_bytes_exact(leak->bytes).text, format_count(leak->storages).text,
             format_plural(leak->storages, "", "s"), leak->callsite.id, EVIDENCE_COLUMN, "");
+    char evidence[600];
     snprintf(evidence, sizeof(evidence), "%s%s", leak->storages > 1 ? "the largest: " : "", leak->evidence);
     format_print_wrapped(out, evidence, EVIDENCE_COLUMN);
 }
@@ -159,7 +157,6 @@ void storage_leaks_print(FILE *out, struct database *database, const struct stor
 static struct cJSON *leak_json(struct database *database, const struct storage_leak *leak, int64_t frames)
 {
     struct cJSON *object = json_object();
-    struct stack stack;
 
     json_integer(object, "callsite_id", leak->callsite.id);
     json_integer(object, "pid", leak->pid);
@@ -169,6 +166,7 @@ static struct cJSON *leak_json(struct database *database, const struct storage_l
     json_integer(object, "bytes", leak->bytes);
     json_text(object, "evidence", leak->evidence);
     callsite_location_json(object, &leak->callsite);
+    struct stack stack;
     stack_load(&stack, database, leak->callsite.id);
     json_add(object, "frames", stack_json(&stack, frames));
     stack_free(&stack);

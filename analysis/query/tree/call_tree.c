@@ -72,7 +72,6 @@ const char *call_tree_words(enum call_tree_metric metric)
 
 void call_tree_symbols_load(struct call_tree_symbols *symbols, struct database *database)
 {
-    struct cursor cursor;
     int64_t limit = database_number_limit(database, "SELECT max(id), count(*) FROM symbol WHERE id > 0");
 
     symbols->limit = limit < UINT32_MAX ? (size_t)limit : UINT32_MAX;
@@ -80,6 +79,7 @@ void call_tree_symbols_load(struct call_tree_symbols *symbols, struct database *
     memset(symbols->keys, 0, symbols->limit * sizeof(*symbols->keys));
     symbols->is_plumbing = memory_resize(NULL, symbols->limit);
     memset(symbols->is_plumbing, 0, symbols->limit);
+    struct cursor cursor;
     cursor_open(
         &cursor, database,
         "SELECT id, min(id) OVER (PARTITION BY function, file, coalesce(line, 0), module), user_rank <= 2 FROM symbol "
@@ -116,17 +116,15 @@ static uint32_t find_source(struct builder *builder, struct map *numbers, uint32
 {
     bool folds = !builder->tree->options.all_frames;
     uint64_t where = (uint64_t)parent << 32 | key;
-    const uint64_t *found;
-    uint32_t number;
 
     if (folds && (builder->is_plumbing[key] || (parent != ROOT && builder->sources[parent].key == key))) {
         return parent;
     }
-    found = map_find(numbers, where);
+    const uint64_t *found = map_find(numbers, where);
     if (found != NULL) {
         return (uint32_t)*found;
     }
-    number = add_source(builder, parent, key);
+    uint32_t number = add_source(builder, parent, key);
     map_put(numbers, where, number);
     return number;
 }
@@ -135,9 +133,9 @@ static uint32_t find_source(struct builder *builder, struct map *numbers, uint32
 static uint32_t *read_frames(const struct builder *builder, int64_t limit)
 {
     uint32_t *keys = memory_resize(NULL, (size_t)limit * sizeof(*keys));
-    struct cursor cursor;
 
     memset(keys, 0, (size_t)limit * sizeof(*keys));
+    struct cursor cursor;
     cursor_open(&cursor, builder->database, "SELECT id, symbol_id FROM stack_frame");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
@@ -158,9 +156,9 @@ static uint32_t *read_nodes(struct builder *builder, struct map *numbers, int64_
         database_number_limit(builder->database, "SELECT max(id), count(*) FROM stack_frame WHERE id > 0");
     uint32_t *frames = read_frames(builder, frame_limit);
     uint32_t *nodes = memory_resize(NULL, (size_t)limit * sizeof(*nodes));
-    struct cursor cursor;
 
     memset(nodes, 0, (size_t)limit * sizeof(*nodes));
+    struct cursor cursor;
     cursor_open(&cursor, builder->database, "SELECT id, id - parent_lag, frame_id FROM stack_node_row ORDER BY id");
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
@@ -186,7 +184,6 @@ static uint32_t find_callsite(struct builder *builder, struct map *numbers, uint
     const struct call_tree_options *options = &builder->tree->options;
     uint32_t key = symbol > 0 && symbol < (int64_t)builder->symbol_limit ? builder->keys[symbol] : NO_FRAME;
     uint32_t number = node;
-    const uint64_t *found;
 
     for (int i = 0; options->is_inverted && !options->all_frames && i < USER_FRAMES_MAX; i++) {
         if (number == ROOT || builder->sources[number].key == key) {
@@ -197,7 +194,7 @@ static uint32_t find_callsite(struct builder *builder, struct map *numbers, uint
     if (node != ROOT) {
         return number != ROOT && builder->sources[number].key == key ? number : node;
     }
-    found = map_find(numbers, key);
+    const uint64_t *found = map_find(numbers, key);
     if (found != NULL) {
         return (uint32_t)*found;
     }
@@ -228,26 +225,24 @@ static bool read_callsites(struct builder *builder, struct map *numbers, const u
     };
     const struct call_tree_options *options = &builder->tree->options;
     struct cursor cursor;
-    bool is_right = true;
 
     cursor_open(&cursor, builder->database, sql[options->metric][options->process_id != 0]);
     cursor_bind_text(&cursor, 1, options->domain);
     if (options->process_id != 0) {
         cursor_bind_integer(&cursor, 2, options->process_id);
     }
+    bool is_right = true;
     while (is_right && cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
         uint32_t node = id > 0 && id < limit ? nodes[id] : ROOT;
         int64_t figures[] = {cursor_integer(&cursor, 2), cursor_integer(&cursor, 3)};
-        int64_t *total;
-        uint32_t source;
 
         if (figures[0] == 0 && figures[1] == 0) {
             continue;
         }
-        source = find_callsite(builder, numbers, node, cursor_integer(&cursor, 1));
+        uint32_t source = find_callsite(builder, numbers, node, cursor_integer(&cursor, 1));
         builder->tree->has_stacks = builder->tree->has_stacks || builder->sources[source].key != NO_FRAME;
-        total = builder->sources[ROOT].total;
+        int64_t *total = builder->sources[ROOT].total;
         for (int i = 0; i < CALL_TREE_FIGURES; i++) {
             is_right = is_right && figures[i] >= 0 && figures[i] <= INT64_MAX - total[i];
             if (is_right) {
@@ -405,21 +400,19 @@ static void leave_out(struct builder *builder, struct call_tree_node *out, size_
 static void select_children(struct builder *builder, struct call_tree_node *out)
 {
     const struct call_tree_options *options = &builder->tree->options;
-    size_t count = 0;
-    size_t parts;
-    uint32_t level;
 
     if (builder->child_count > 1) {
         qsort(builder->children, builder->child_count, sizeof(*builder->children),
               options->figure == CALL_TREE_BYTES ? compare_bytes : compare_allocations);
     }
+    size_t count = 0;
     while (count < builder->child_count && (int64_t)count < options->top &&
            is_large(builder, builder->children[count].total)) {
         count++;
     }
     leave_out(builder, out, count);
-    parts = count + (is_shown(builder, out->own) ? 1 : 0) + (is_shown(builder, out->left_out) ? 1 : 0);
-    level = out->level + (parts > 1 || out->depth == 0 ? 1 : 0);
+    size_t parts = count + (is_shown(builder, out->own) ? 1 : 0) + (is_shown(builder, out->left_out) ? 1 : 0);
+    uint32_t level = out->level + (parts > 1 || out->depth == 0 ? 1 : 0);
     if ((int64_t)level > options->depth || out->depth >= CALL_TREE_FRAMES_MAX ||
         builder->tree->count + builder->stack_count + count > NODES_MAX) {
         leave_out(builder, out, 0);
@@ -433,12 +426,11 @@ static void select_children(struct builder *builder, struct call_tree_node *out)
 
 static void read_frame(const struct builder *builder, uint32_t key, struct call_tree_frame *frame)
 {
-    struct cursor cursor;
-
     *frame = (struct call_tree_frame){.symbol = key, .is_missing = key == NO_FRAME};
     if (key == NO_FRAME) {
         return;
     }
+    struct cursor cursor;
     cursor_open(&cursor, builder->database, "SELECT function, file, line, module, is_python FROM symbol WHERE id = ?1");
     cursor_bind_integer(&cursor, 1, key);
     if (cursor_next(&cursor)) {
@@ -468,10 +460,9 @@ static void copy_out(struct builder *builder, const struct pending *node)
 {
     struct call_tree *tree = builder->tree;
     uint32_t number = (uint32_t)tree->count;
-    struct call_tree_node *out;
 
     tree->nodes = memory_grow(tree->nodes, &builder->node_capacity, tree->count, sizeof(*tree->nodes));
-    out = &tree->nodes[tree->count++];
+    struct call_tree_node *out = &tree->nodes[tree->count++];
     *out = (struct call_tree_node){.parent = node->parent, .depth = node->depth, .level = node->level};
     out->frame = node->depth > 0 ? number_frame(builder, node->key) : 0;
     memcpy(out->total, node->total, sizeof(out->total));
@@ -521,18 +512,14 @@ int call_tree_load(struct call_tree *tree, struct database *database, const stru
                    struct varve_message *message)
 {
     struct builder builder = {.tree = tree, .database = database};
-    struct call_tree_symbols own = {0};
     const struct call_tree_symbols *symbols = options->symbols;
-    struct map numbers = {0};
-    uint32_t *nodes;
-    int64_t limit;
-    bool is_right;
 
     *tree = (struct call_tree){.options = *options};
     if (options->metric == CALL_TREE_TEMPORARY) {
         tree->options.figure = CALL_TREE_ALLOCATIONS;
     }
     add_source(&builder, ROOT, NO_FRAME);
+    struct call_tree_symbols own = {0};
     if (symbols == NULL) {
         call_tree_symbols_load(&own, database);
         symbols = &own;
@@ -540,9 +527,10 @@ int call_tree_load(struct call_tree *tree, struct database *database, const stru
     builder.keys = symbols->keys;
     builder.is_plumbing = symbols->is_plumbing;
     builder.symbol_limit = symbols->limit;
-    limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_node_row WHERE id > 0");
-    nodes = read_nodes(&builder, &numbers, limit);
-    is_right = read_callsites(&builder, &numbers, nodes, limit);
+    int64_t limit = database_number_limit(database, "SELECT max(id), count(*) FROM stack_node_row WHERE id > 0");
+    struct map numbers = {0};
+    uint32_t *nodes = read_nodes(&builder, &numbers, limit);
+    bool is_right = read_callsites(&builder, &numbers, nodes, limit);
     map_free(&numbers);
     free(nodes);
     add_up(&builder);
@@ -575,9 +563,8 @@ void call_tree_free(struct call_tree *tree)
 
 size_t call_tree_left_out(const struct call_tree *tree, int64_t figures[CALL_TREE_FIGURES])
 {
-    size_t count = 0;
-
     memset(figures, 0, CALL_TREE_FIGURES * sizeof(figures[0]));
+    size_t count = 0;
     for (size_t i = 0; i < tree->count; i++) {
         count += tree->nodes[i].children_left_out;
         for (int figure = 0; figure < CALL_TREE_FIGURES; figure++) {

@@ -30,10 +30,10 @@ static char *folded_name(const struct call_tree_frame *frame)
 {
     char name[FRAME_NAME_BYTES];
     char location[FRAME_NAME_BYTES];
-    char text[sizeof(name) + sizeof(location) + 8];
 
     frame_name(name, frame);
     frame_location(location, frame);
+    char text[sizeof(name) + sizeof(location) + 8];
     snprintf(text, sizeof(text), location[0] != '\0' ? "%s (%s)" : "%s", name, location);
     for (char *at = text; *at != '\0'; at++) {
         *at = *at == ';' ? ':' : *at;
@@ -44,12 +44,11 @@ static char *folded_name(const struct call_tree_frame *frame)
 static void print_folded(FILE *out, const struct call_tree *tree, char *const *names, size_t number, bool is_left_out,
                          int64_t figure)
 {
-    uint32_t path[CALL_TREE_FRAMES_MAX];
-    size_t count = 0;
-
     if (figure == 0) {
         return;
     }
+    uint32_t path[CALL_TREE_FRAMES_MAX];
+    size_t count = 0;
     for (size_t i = number; i != 0; i = tree->nodes[i].parent) {
         path[count++] = tree->nodes[i].frame;
     }
@@ -117,14 +116,13 @@ static void write_box(FILE *out, const struct call_tree *tree, size_t number, do
     size_t letters = width > LETTER ? (size_t)((width - 4) / LETTER) : 0;
     char name[FRAME_NAME_BYTES] = "all";
     char location[FRAME_NAME_BYTES] = "";
-    char label[FRAME_NAME_BYTES];
-    char colour[48];
     unsigned y = TOP + node->depth * ROW;
 
     if (number > 0) {
         frame_name(name, frame);
         frame_location(location, frame);
     }
+    char colour[48];
     put_colour(colour, sizeof(colour), frame);
     fputs("<g><title>", out);
     format_print_xml(out, name);
@@ -137,6 +135,7 @@ static void write_box(FILE *out, const struct call_tree *tree, size_t number, do
     fprintf(out, "</title><rect x=\"%.2f\" y=\"%u\" width=\"%.2f\" height=\"%d\" fill=\"%s\"/>", x, y,
             width > 0.5 ? width - 0.3 : width, ROW - 1, colour);
     fprintf(out, "<text x=\"%.2f\" y=\"%u\">", x + 2, y + 12);
+    char label[FRAME_NAME_BYTES];
     if (letters >= 3) {
         format_head(label, sizeof(label), name, letters);
         format_print_xml(out, label);
@@ -194,7 +193,6 @@ static void write_head(FILE *out, struct database *database, const struct call_t
     unsigned height = TOP + (depth + 1) * ROW + MARGIN;
     int64_t figures[CALL_TREE_FIGURES];
     size_t left_out = call_tree_left_out(tree, figures);
-    char path[FRAME_NAME_BYTES];
 
     fprintf(out,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
@@ -205,6 +203,7 @@ static void write_head(FILE *out, struct database *database, const struct call_t
             height, MARGIN);
     call_tree_print_title(out, database, tree);
     fprintf(out, "</text>\n<text class=\"note\" x=\"%d\" y=\"38\">", MARGIN);
+    char path[FRAME_NAME_BYTES];
     format_tail(path, sizeof(path), database_path(database), 80);
     format_print_xml(out, path);
     fputs(tree->options.is_inverted ? "; callers below the allocating line" : "; callees below their callers", out);

@@ -26,9 +26,8 @@ void frame_name(char text[FRAME_NAME_BYTES], const struct call_tree_frame *frame
 
 void frame_location(char text[FRAME_NAME_BYTES], const struct call_tree_frame *frame)
 {
-    char path[CUT_BYTES];
-
     text[0] = '\0';
+    char path[CUT_BYTES];
     if (frame->file != NULL) {
         format_tail(path, sizeof(path), frame->file, FRAME_NAME_COLUMNS);
         snprintf(text, FRAME_NAME_BYTES, frame->line > 0 ? "%s:%" PRId64 : "%s", path, frame->line);

@@ -51,10 +51,8 @@ static void put_figures(char *text, size_t bytes, const struct call_tree *tree, 
 static void put_indent(char *text, size_t bytes, const struct printer *printer, const int64_t *figures, uint32_t level,
                        const char *branch)
 {
-    size_t used;
-
     put_figures(text, bytes, printer->tree, figures);
-    used = strlen(text);
+    size_t used = strlen(text);
     for (uint32_t i = 2; i < level && i <= LEVELS_DRAWN; i++) {
         used += (size_t)snprintf(text + used, bytes - used, "%s", printer->has_more[i] ? "│ " : "  ");
     }
@@ -122,8 +120,6 @@ static void print_frame(struct printer *printer, size_t number, const char *inde
     size_t left = terminal_columns() > used + FRAME_COLUMNS_MIN ? terminal_columns() - used : FRAME_COLUMNS_MIN;
     const char *function = frame->function;
     char location[4 * TERMINAL_COLUMNS_MAX] = "";
-    char unresolved[400];
-    size_t others;
 
     if (frame->file != NULL) {
         char file[4 * TERMINAL_COLUMNS_MAX];
@@ -139,11 +135,12 @@ static void print_frame(struct printer *printer, size_t number, const char *inde
         format_head(module, sizeof(module), format_base_name(frame->module), left / 3 < 28 ? left / 3 : 28);
         snprintf(location, sizeof(location), "  (%s)", module);
     }
+    char unresolved[400];
     if (function == NULL) {
         format_unresolved(unresolved, sizeof(unresolved), frame->module);
         function = frame->is_missing ? "(no stack was recorded)" : unresolved;
     }
-    others = format_width(location);
+    size_t others = format_width(location);
     fputs(indent, printer->out);
     format_print_function(printer->out, function,
                           others + FUNCTION_COLUMNS_MIN < left ? left - others : FUNCTION_COLUMNS_MIN);
@@ -167,7 +164,6 @@ static void print_node(struct printer *printer, size_t number)
     const struct call_tree_node *node = &tree->nodes[number];
     const int64_t *figures = node->total;
     const char *branch;
-    char indent[512];
 
     if (is_chained(tree, number)) {
         const char *inner = printer->has_more[drawn(node->level)] ? "│ " : "  ";
@@ -180,6 +176,7 @@ static void print_node(struct printer *printer, size_t number)
         branch = take_part(printer, node->level);
         printer->chain = 0;
     }
+    char indent[512];
     if (!tree->options.all_frames && printer->chain >= CHAIN_HEAD) {
         uint32_t left = chain_left(tree, number);
 
@@ -226,9 +223,6 @@ static void begin_parts(struct printer *printer, size_t number)
 void call_tree_print_title(FILE *out, struct database *database, const struct call_tree *tree)
 {
     const int64_t *total = tree->nodes[0].total;
-    struct varve_message *no_message = NULL;
-    struct selection selection;
-    struct report_total moment;
 
     fprintf(out, "%s, %s: ", tree->options.domain, call_tree_words(tree->options.metric));
     if (tree->options.metric != CALL_TREE_TEMPORARY) {
@@ -236,6 +230,9 @@ void call_tree_print_title(FILE *out, struct database *database, const struct ca
     }
     fprintf(out, "%s allocation%s", format_count(total[CALL_TREE_ALLOCATIONS]).text,
             total[CALL_TREE_ALLOCATIONS] == 1 ? "" : "s");
+    struct varve_message *no_message = NULL;
+    struct selection selection;
+    struct report_total moment;
     if (tree->options.metric == CALL_TREE_PEAK &&
         selection_make(&selection, database, tree->options.domain, 0, no_message) == 0 &&
         selection_total(&selection, database, &moment)) {

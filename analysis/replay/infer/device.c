@@ -138,17 +138,13 @@ static int infer_by_settings(struct replay_device *inferred, const struct histor
 int replay_infer_device(const struct history *history, unsigned index, const char *conf, uint64_t capacity, bool follow,
                         struct replay_device *inferred, struct varve_message *message)
 {
-    struct varve_alloc_config config;
-    bool derives_pools;
-    int result;
-
     replay_device_clear(inferred);
     inferred->trace = history->devices[index];
     inferred->trace.events += inferred->hints.first;
     inferred->trace.event_count -= inferred->hints.first;
-    derives_pools =
+    bool derives_pools =
         inferred->hints.derives_pools || names_pools(&inferred->trace) || replay_pools_are_named(&inferred->trace);
-    result = replay_scan(&inferred->trace, &inferred->scan, message);
+    int result = replay_scan(&inferred->trace, &inferred->scan, message);
     VARVE_THEN(result, check_reserved(&inferred->scan, capacity, message));
     inferred->total = total_of(inferred, capacity);
     if (result == VARVE_OK && inferred->scan.has_maps && inferred->scan.reserved_start <= 0 && follow) {
@@ -157,6 +153,7 @@ int replay_infer_device(const struct history *history, unsigned index, const cha
     if (result != VARVE_OK || (inferred->scan.reserved_start <= 0 && !derives_pools)) {
         return result;
     }
+    struct varve_alloc_config config;
     result = replay_config(history, follow ? conf : NULL, &config, message);
     return result != VARVE_OK ? result
                               : infer_by_settings(inferred, history, capacity, &config, derives_pools, message);

@@ -162,7 +162,6 @@ static int list_segments(struct derivation *work, const struct varve_alloc_snaps
 {
     const struct history_device *trace = work->trace;
     size_t capacity = start->segment_count + work->reservations->count;
-    bool is_good;
 
     for (size_t i = 0; i < trace->event_count; i++) {
         capacity += trace->events[i].action == HISTORY_SEGMENT_ALLOC ? 1 : 0;
@@ -174,7 +173,7 @@ static int list_segments(struct derivation *work, const struct varve_alloc_snaps
     }
     work->segments = work->pools->segments = zeroed(capacity + 1, sizeof(*work->segments));
     work->pools->segment_of = zeroed(trace->event_count + 1, sizeof(*work->pools->segment_of));
-    is_good = list_start(work, start);
+    bool is_good = list_start(work, start);
     add_reservations(work);
     for (size_t i = 0; i < trace->event_count && is_good; i++) {
         if (!list_event(work, i)) {
@@ -439,14 +438,13 @@ int replay_pools_derive(const struct history *history, const struct history_devi
                         const struct replay_hints *hints, struct replay_pools *pools, struct varve_message *message)
 {
     struct derivation work = {.history = history, .trace = trace, .reservations = reservations, .pools = pools};
-    int result;
 
     pool_of_id(pools, (struct varve_pool_id){0, 0});
     if (replay_pools_are_named(trace)) {
         take_named(history, trace, pools);
         return VARVE_OK;
     }
-    result = list_segments(&work, start, message);
+    int result = list_segments(&work, start, message);
     if (result == VARVE_OK) {
         take_hints(&work, hints);
         group(&work, hints->pools_take_turns);

@@ -93,12 +93,11 @@ bool replay_range_add(struct replay_ranges *ranges, struct replay_range range)
 bool replay_range_remove(struct replay_ranges *ranges, uint64_t addr, uint64_t bytes)
 {
     size_t position = position_of(ranges, addr);
-    struct replay_range whole;
 
     if (bytes == 0 || position == ranges->count || ranges->items[position].addr > addr) {
         return false;
     }
-    whole = ranges->items[position];
+    struct replay_range whole = ranges->items[position];
     if (bytes > whole.bytes - (addr - whole.addr)) {
         return false;
     }

@@ -46,11 +46,11 @@ static void take_start(struct work *work, const struct varve_alloc_snapshot *sta
     for (size_t i = 0; i < start->segment_count; i++) {
         const struct varve_segment_info *range = &start->segments[i];
         uint16_t stream = history_find_stream(work->history, range->stream);
-        struct replay_reservation *reservation = NULL;
 
         if (!range->is_expandable) {
             continue;
         }
+        struct replay_reservation *reservation = NULL;
         for (size_t j = 0; j < work->reservations->count && reservation == NULL; j++) {
             struct replay_reservation *known = &work->reservations->items[j];
 
@@ -127,12 +127,11 @@ static void take_unmap(struct work *work, size_t index)
 {
     const struct history_event *event = &work->trace->events[index];
     size_t number = replay_reservation_at(work->reservations, event->addr);
-    struct replay_reservation *reservation;
 
     if (number == REPLAY_NONE) {
         return;
     }
-    reservation = &work->reservations->items[number];
+    struct replay_reservation *reservation = &work->reservations->items[number];
     reservation->mapped -= event->size < reservation->mapped ? event->size : reservation->mapped;
     if (reservation->mapped == 0) {
         reservation->gone_by = index;

@@ -8,8 +8,6 @@ int replay_config(const struct history *history, const char *conf, struct varve_
                   struct varve_message *message)
 {
     const struct history_settings *settings = &history->settings;
-    struct varve_message ignored;
-    int result;
 
     varve_alloc_config_init(config);
     if (conf != NULL) {
@@ -18,8 +16,9 @@ int replay_config(const struct history *history, const char *conf, struct varve_
     if (!settings->is_known) {
         return VARVE_OK;
     }
+    struct varve_message ignored;
     /* the figures count; the text has what they lack, but may be in the words of another version */
-    result = varve_alloc_config_parse(settings->text, config, &ignored);
+    int result = varve_alloc_config_parse(settings->text, config, &ignored);
     if (result != VARVE_OK) {
         varve_alloc_config_init(config);
     }

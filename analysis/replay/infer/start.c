@@ -72,12 +72,11 @@ static void find_ends(const struct rebuild *rebuild)
         bool is_alloc = event->action == HISTORY_ALLOC;
         size_t before =
             is_alloc || event->action == HISTORY_FREE_COMPLETED ? block_before(rebuild, event->addr) : SIZE_MAX;
-        struct varve_block_info *left;
 
         if (before >= block || event->addr >= limits[before]) {
             continue;
         }
-        left = &rebuild->blocks[before];
+        struct varve_block_info *left = &rebuild->blocks[before];
         if (left->bytes == 0 && left->allocation_id == 0 && (is_alloc || event->addr == left->addr)) {
             left->allocation_id = is_alloc ? event->addr : END_UNKNOWN;
         }
@@ -91,14 +90,12 @@ static int block_bytes(const struct rebuild *rebuild, const struct varve_segment
                        struct varve_block_info *block, uint64_t room)
 {
     uint64_t end = block->allocation_id;
-    uint64_t rounded;
-    uint64_t rest;
 
     block->allocation_id = 0;
     if (block->bytes != 0) {
         return VARVE_OK;
     }
-    rounded = varve_alloc_block_size(NULL, rebuild->config, block->requested);
+    uint64_t rounded = varve_alloc_block_size(NULL, rebuild->config, block->requested);
     block->bytes = rounded;
     if (rounded == 0 || segment->is_small || segment->is_expandable || rounded > room) {
         return rounded == 0 ? VARVE_ERROR_INVALID : VARVE_OK;
@@ -106,7 +103,7 @@ static int block_bytes(const struct rebuild *rebuild, const struct varve_segment
     if (end != END_UNKNOWN && end > block->addr && end - block->addr <= room) {
         room = end - block->addr;
     }
-    rest = room - rounded;
+    uint64_t rest = room - rounded;
     if (rest <= UNSPLIT_MAX || rounded >= rebuild->config->max_split_size) {
         block->bytes = room;
     } else if (end == END_UNKNOWN) {
@@ -142,7 +139,6 @@ static int fill_segment(const struct rebuild *rebuild, struct varve_alloc_snapsh
         bool has_block = *next < rebuild->block_count && rebuild->blocks[*next].addr < end;
         struct varve_block_info block = {.addr = addr, .bytes = end - addr};
         uint64_t limit = end;
-        int result;
 
         if (has_block && rebuild->blocks[*next].addr != addr) {
             if (rebuild->blocks[*next].addr < addr) {
@@ -154,7 +150,7 @@ static int fill_segment(const struct rebuild *rebuild, struct varve_alloc_snapsh
             if (*next < rebuild->block_count && rebuild->blocks[*next].addr < end) {
                 limit = rebuild->blocks[*next].addr;
             }
-            result = block_bytes(rebuild, segment, &block, limit - addr);
+            int result = block_bytes(rebuild, segment, &block, limit - addr);
             if (result != VARVE_OK) {
                 return result;
             }
@@ -173,13 +169,12 @@ static int fill_segment(const struct rebuild *rebuild, struct varve_alloc_snapsh
 static int rebuild_blocks(const struct rebuild *rebuild, struct varve_alloc_snapshot *start,
                           struct varve_message *message)
 {
-    size_t next = 0;
-
     find_ends(rebuild);
     start->segments = rebuild->segments;
     start->segment_count = rebuild->segment_count;
     start->blocks =
         memory_resize(NULL, (2 * rebuild->block_count + rebuild->segment_count + 1) * sizeof(*start->blocks));
+    size_t next = 0;
     for (size_t i = 0; i < start->segment_count; i++) {
         int result = fill_segment(rebuild, start, &start->segments[i], &next);
 
@@ -200,12 +195,10 @@ static int rebuild_blocks(const struct rebuild *rebuild, struct varve_alloc_snap
 
 static struct varve_segment_info *add_segment(struct rebuild *rebuild, uint64_t addr, uint64_t bytes)
 {
-    struct varve_segment_info *segment;
-
     rebuild->segments =
         memory_grow(rebuild->segments, &rebuild->segment_capacity, rebuild->segment_count, sizeof(*rebuild->segments));
     map_put(&rebuild->segment_at, addr, rebuild->segment_count);
-    segment = &rebuild->segments[rebuild->segment_count++];
+    struct varve_segment_info *segment = &rebuild->segments[rebuild->segment_count++];
     *segment = (struct varve_segment_info){.addr = addr, .bytes = bytes};
     return segment;
 }
@@ -265,10 +258,8 @@ static void take_end(struct rebuild *rebuild)
 /* The request of an alloc, or of a free, shows the class of the memory that it was served from. */
 static void note_request(struct rebuild *rebuild, const struct history_event *event)
 {
-    uint64_t rounded;
-
     if (rebuild->ranges.unknown_count > 0) {
-        rounded = varve_alloc_block_size(NULL, rebuild->config, event->size);
+        uint64_t rounded = varve_alloc_block_size(NULL, rebuild->config, event->size);
         if (rounded > 0) {
             replay_range_note(&rebuild->ranges, event->addr, rounded <= SMALL_MAX);
         }
@@ -278,24 +269,22 @@ static void note_request(struct rebuild *rebuild, const struct history_event *ev
 static bool undo_segment_alloc(struct rebuild *rebuild, const struct history_event *event)
 {
     const uint64_t *found = map_find(&rebuild->segment_at, event->addr);
-    uint64_t number;
 
     assert(found == NULL || rebuild->segments != NULL);
     if (found == NULL || rebuild->segments[*found].bytes != event->size) {
         return false;
     }
     rebuild->segments[*found].bytes = 0;
+    uint64_t number;
     return map_remove(&rebuild->segment_at, event->addr, &number);
 }
 
 static bool undo_segment_free(struct rebuild *rebuild, const struct history_event *event)
 {
-    struct varve_segment_info *segment;
-
     if (map_find(&rebuild->segment_at, event->addr) != NULL) {
         return false;
     }
-    segment = add_segment(rebuild, event->addr, event->size);
+    struct varve_segment_info *segment = add_segment(rebuild, event->addr, event->size);
     segment->stream = rebuild->history->streams[event->stream];
     segment->pool = replay_named_pool(rebuild->history, event);
     segment->is_small = event->size == SMALL_SEGMENT;
@@ -388,9 +377,8 @@ static void add_ranges(struct rebuild *rebuild)
 /* Drop what is gone, and sort. */
 static void finish(struct rebuild *rebuild)
 {
-    size_t kept = 0;
-
     add_ranges(rebuild);
+    size_t kept = 0;
     for (size_t i = 0; i < rebuild->segment_count; i++) {
         if (rebuild->segments[i].bytes > 0) {
             rebuild->segments[kept++] = rebuild->segments[i];
@@ -419,10 +407,10 @@ int replay_start_rebuild(const struct history *history, const struct history_dev
                          struct varve_message *message)
 {
     struct rebuild rebuild = {.history = history, .trace = trace, .config = config};
-    int result = VARVE_OK;
 
     *start_out = (struct varve_alloc_snapshot){0};
     take_end(&rebuild);
+    int result = VARVE_OK;
     for (size_t i = trace->event_count; i > 0 && result == VARVE_OK; i--) {
         if (!undo(&rebuild, &trace->events[i - 1])) {
             result = varve_message_set(message, VARVE_ERROR_FORMAT,

@@ -27,11 +27,11 @@ static void *library_open(void)
 {
     static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"};
     const char *wanted = getenv("VARVE_CUBLAS");
-    void *library = NULL;
 
     if (wanted != NULL && wanted[0] != '\0') {
         return strcmp(wanted, "none") == 0 ? NULL : dlopen(wanted, RTLD_NOW | RTLD_LOCAL);
     }
+    void *library = NULL;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names) && library == NULL; i++) {
         library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     }
@@ -69,12 +69,10 @@ static void handle_close(void *object)
 
 static bool handle_create(struct handle *handle)
 {
-    bool is_made;
-
     if (varve_cuda_push(handle->device) != 0) {
         return false;
     }
-    is_made = functions.create(&handle->cublas) == CUBLAS_SUCCESS;
+    bool is_made = functions.create(&handle->cublas) == CUBLAS_SUCCESS;
     if (is_made && functions.set_math(handle->cublas, CUBLAS_NO_SHORT_SUMS) != CUBLAS_SUCCESS) {
         functions.destroy(handle->cublas);
         is_made = false;
@@ -85,13 +83,11 @@ static bool handle_create(struct handle *handle)
 
 static void *handle_open(struct varve_device *device)
 {
-    struct handle *handle;
-
     pthread_once(&once, library_find);
     if (!is_found || strcmp(device->ops->name, "cuda") != 0) {
         return NULL;
     }
-    handle = calloc(1, sizeof(*handle));
+    struct handle *handle = calloc(1, sizeof(*handle));
     if (handle == NULL) {
         return NULL;
     }
@@ -143,14 +139,13 @@ static cublas_status gemm_enqueue(cublas_handle cublas, const struct cublas_gemm
 int cublas_run(struct gpu *gpu, const struct cublas_gemm *gemm, uint64_t stream, struct varve_message *message)
 {
     struct handle *handle = handle_of(gpu);
-    cublas_status status;
     int result = varve_cuda_push(handle->device);
 
     if (result != 0) {
         return varve_message_set(message, VARVE_ERROR_IO, "matmul: CUDA's error %d", result);
     }
     pthread_mutex_lock(&handle->mutex);
-    status = gemm_enqueue(handle->cublas, gemm, stream);
+    cublas_status status = gemm_enqueue(handle->cublas, gemm, stream);
     pthread_mutex_unlock(&handle->mutex);
     varve_cuda_pop(handle->device);
     if (status == CUBLAS_SUCCESS) {

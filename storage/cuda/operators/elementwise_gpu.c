@@ -66,13 +66,12 @@ static bool flat_of(const struct elements_loop *loop, ptrdiff_t bytes, struct fl
 static int loop_launch(const struct gpu_work *work, enum kernel kernel, const struct elements_loop *loop, size_t bytes)
 {
     struct elementwise_launch launch = {work, kernel};
-    uint64_t vectors;
     struct flat flat;
 
     if (!flat_of(loop, (ptrdiff_t)bytes, &flat)) {
         return walk_each(loop, walk_launch, &launch);
     }
-    vectors = (flat.count - flat.head) * bytes / VECTOR_BYTES;
+    uint64_t vectors = (flat.count - flat.head) * bytes / VECTOR_BYTES;
     return work_launch(work, kernel, vectors > 0 ? divide_up(vectors, FLAT_VECTORS * GPU_BLOCK) : 1, 1, &flat);
 }
 
@@ -87,13 +86,10 @@ int gpu_elementwise(const struct gpu_work *work, const struct operation *operati
     const struct varve_geometry *shape = &operation->out.geometry;
     struct varve_array inputs[OPERANDS_MAX];
     enum varve_dtype dtype = operation->out.dtype;
-    struct elements_loop loop;
 
     for (unsigned i = 0; i < operation->count; i++) {
-        int error;
-
         inputs[i] = operation->inputs[i];
-        error = varve_geometry_expand(&inputs[i].geometry, shape->ndim, shape->shape, work->message);
+        int error = varve_geometry_expand(&inputs[i].geometry, shape->ndim, shape->shape, work->message);
         if (error != VARVE_OK) {
             return error;
         }
@@ -104,6 +100,7 @@ int gpu_elementwise(const struct gpu_work *work, const struct operation *operati
         }
         dtype = VARVE_DTYPE_I8; /* the same bits */
     }
+    struct elements_loop loop;
     elements_loop_init(&loop, operation->count + 1,
                        (const struct varve_array *const[]){&operation->out, &inputs[0], &inputs[1]});
     return loop_launch(work, kernel_find(operation->code, dtype), &loop, varve_dtype_bytes(dtype));

@@ -95,15 +95,15 @@ static bool lies_well(const struct varve_array *array, bool *is_turned, int64_t 
 /* The operand `number` of ours is the other one of BLAS, in whose order of columns each matrix is turned. */
 static int input_prepare(struct product *product, unsigned number)
 {
-    struct varve_array *array = &product->arrays[number], whole;
+    struct varve_array *array = &product->arrays[number];
     bool *is_turned = &product->gemm.is_turned[OPERANDS - 1 - number];
     int64_t *lead = &product->gemm.lead[OPERANDS - 1 - number];
-    int error;
 
     if (lies_well(array, is_turned, lead)) {
         return VARVE_OK;
     }
-    error = work_array(product->work, array, &whole, &product->set_aside[number]);
+    struct varve_array whole;
+    int error = work_array(product->work, array, &whole, &product->set_aside[number]);
     if (error == VARVE_OK) {
         error = gpu_copy(product->work->gpu, &whole, array, product->work->stream, product->work->message);
         *array = whole;
@@ -173,11 +173,9 @@ static int batch_of(struct product *product)
     struct varve_array batches[OPERANDS];
 
     for (unsigned i = 0; i < OPERANDS; i++) {
-        int error;
-
         batches[i] = product->arrays[i];
         batches[i].geometry.ndim -= 2;
-        error = varve_geometry_expand(&batches[i].geometry, out->ndim - 2, out->shape, product->work->message);
+        int error = varve_geometry_expand(&batches[i].geometry, out->ndim - 2, out->shape, product->work->message);
         if (error != VARVE_OK) {
             return error;
         }

@@ -45,10 +45,9 @@ int work_array(const struct gpu_work *work, const struct varve_array *like, stru
                struct varve_allocation *allocation_out)
 {
     const struct varve_geometry *geometry = &like->geometry;
-    int error;
 
     *array_out = (struct varve_array){.dtype = like->dtype};
-    error = varve_geometry_contiguous(geometry->ndim, geometry->shape, &array_out->geometry, work->message);
+    int error = varve_geometry_contiguous(geometry->ndim, geometry->shape, &array_out->geometry, work->message);
     VARVE_THEN(error, work_allocate(work, (uint64_t)varve_geometry_count(geometry) * varve_dtype_bytes(like->dtype),
                                     allocation_out));
     if (error == VARVE_OK) {
@@ -118,13 +117,12 @@ int gpu_operation(struct gpu *gpu, struct varve_alloc *alloc, const struct opera
 {
     const struct gpu_work work = {gpu, alloc, stream, message};
     struct operation detour = *operation;
-    struct varve_allocation allocation;
-    int error;
 
     if (!needs_detour(operation)) {
         return run_directly(&work, operation);
     }
-    error = work_array(&work, &operation->out, &detour.out, &allocation);
+    struct varve_allocation allocation;
+    int error = work_array(&work, &operation->out, &detour.out, &allocation);
     if (error != VARVE_OK) {
         return error;
     }

@@ -120,10 +120,9 @@ static void divide_rows(struct reduction *reduction, uint64_t kept, uint64_t cou
 static void divide_columns(struct reduction *reduction, uint64_t kept, uint64_t count)
 {
     struct reduction_launch *launch = &reduction->launch;
-    uint64_t height;
 
     launch->lanes = column_width(kept, count);
-    height = GPU_BLOCK / launch->lanes;
+    uint64_t height = GPU_BLOCK / launch->lanes;
     divide(launch, count, divide_up(kept, launch->lanes), height * COLUMNS_STEPS * ROUNDS_LEAST);
 }
 
@@ -160,15 +159,13 @@ static int reduced_count(const struct walk *walk, void *context)
 static int reduced_launch(const struct walk *walk, void *context)
 {
     struct reduction *reduction = context;
-    uint32_t parts;
-    int error;
 
     divide_rows(reduction, 1, walk->count);
-    parts = reduction->launch.parts;
+    uint32_t parts = reduction->launch.parts;
     reduction->launch.parts = (uint32_t)reduction->part_total;
     reduction->launch.reduced = *walk;
     reduction->kept.data[1] = (char *)(uintptr_t)walk->addrs[0];
-    error = walk_each(&reduction->kept, kept_launch, reduction);
+    int error = walk_each(&reduction->kept, kept_launch, reduction);
     reduction->launch.part_first += parts;
     return error;
 }
@@ -205,14 +202,13 @@ static int merge_parts(const struct reduction *reduction, uint64_t parts_addr)
 static int run(struct reduction *reduction)
 {
     const struct gpu_work *work = reduction->work;
-    struct varve_allocation allocation;
-    int error;
 
     if (reduction->part_total == 1) {
         return run_parts(reduction);
     }
-    error = work_allocate(work, elements_loop_count(&reduction->kept) * reduction->part_total * part_bytes(reduction),
-                          &allocation);
+    struct varve_allocation allocation;
+    int error = work_allocate(
+        work, elements_loop_count(&reduction->kept) * reduction->part_total * part_bytes(reduction), &allocation);
     if (error != VARVE_OK) {
         return error;
     }
@@ -267,14 +263,13 @@ int gpu_reduction(const struct gpu_work *work, const struct operation *operation
     const struct varve_array *out = &operation->out, *a = &operation->inputs[0];
     struct reduction reduction = {.work = work, .code = operation->code, .dtype = a->dtype};
     struct reduction_axes axes;
-    uint64_t kept;
     int error = reduction_check(operation->code, out, a, operation->axis, &axes, work->message);
 
     if (error != VARVE_OK) {
         return error;
     }
     loops_of(&reduction, out, a, &axes);
-    kept = elements_loop_count(&reduction.kept);
+    uint64_t kept = elements_loop_count(&reduction.kept);
     reduction.is_columns = is_by_columns(&reduction, kept);
     reduction.kernel = kernel_find(&reduction);
     reduction.launch.divisor = operation->code == VARVE_OPERATOR_MEAN ? (double)axes.divisor : 1;

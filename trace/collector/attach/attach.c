@@ -19,12 +19,12 @@
 static int check_library(const struct attach *attach, struct varve_message *message)
 {
     const struct target *target = &attach->target;
-    struct stat status;
 
     if (!target_sees(target, attach->library)) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d has no such file: %.300s", target->pid,
                                  attach->library);
     }
+    struct stat status;
     if (target->recorder.path[0] != '\0' &&
         (stat(attach->library, &status) != 0 || status.st_ino != target->recorder.inode)) {
         return varve_message_set(
@@ -57,15 +57,13 @@ static int check_unrecorded(const struct target *target, struct varve_message *m
 
 int attach_check(struct attach *attach, int32_t pid, const char *library, struct varve_message *message)
 {
-    int error;
-
     memset(attach, 0, sizeof(*attach));
     if (realpath(library, attach->library) == NULL) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "'%s': %s", library, strerror(errno));
     }
     attach->detach_at = symbols_file_function(attach->library, ATTACH_FUNCTION_DETACH);
     attach->release_at = symbols_file_function(attach->library, ATTACH_FUNCTION_RELEASE);
-    error = target_open(&attach->target, pid, message);
+    int error = target_open(&attach->target, pid, message);
     VARVE_THEN(error, check_unrecorded(&attach->target, message));
     VARVE_THEN(error, check_library(attach, message));
     return error;
@@ -111,18 +109,18 @@ int attach_start(struct attach *attach, const char *directory, struct varve_mess
 {
     const struct inject_call wanted = {
         .function = ATTACH_FUNCTION, .argument = directory, .library = attach->library, .avoids = PLACE_ANY};
-    struct inject_result result;
-    int error = VARVE_OK;
 
     if (!target_sees(&attach->target, directory)) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "process %d does not see %.300s: choose another place by -o", attach->target.pid,
                                  directory);
     }
+    int error = VARVE_OK;
     if (attach->target.is_recorded) {
         error = call_loaded(&attach->target, &hooks_out, message);
         VARVE_THEN(error, call_loaded(&attach->target, &memory_back, message));
     }
+    struct inject_result result;
     if (error == VARVE_OK) {
         error = call(&attach->target, &wanted, &result, message);
         attach->stopped_ns = result.stopped_ns;
@@ -165,9 +163,9 @@ int attach_release(const struct attach *attach, int32_t pid, struct varve_messag
 int attach_find(int32_t pid, struct session_mapped *recording_out, struct varve_message *message)
 {
     struct target *target = malloc(sizeof(*target));
-    int error = VARVE_ERROR_NO_MEMORY;
 
     *recording_out = (struct session_mapped){0};
+    int error = VARVE_ERROR_NO_MEMORY;
     if (target == NULL) {
         return error;
     }

@@ -134,11 +134,10 @@ static bool go_on(int32_t tid, int number)
 /* Stopped, with no signal of the program's on its way; one that arrives first is delivered. */
 static bool stop_thread(int32_t tid)
 {
-    int number;
-
     if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) != 0) {
         return false;
     }
+    int number;
     for (;;) {
         const enum stop stop = await_stop(tid, STOP_NS, &number);
 
@@ -156,12 +155,11 @@ static bool stop_thread(int32_t tid)
 static unsigned list_threads(int32_t pid, int32_t *tids, unsigned max)
 {
     char path[64];
-    const struct dirent *entry;
-    unsigned count = 0;
-    DIR *folder;
 
     snprintf(path, sizeof(path), "/proc/%d/task", pid);
-    folder = opendir(path);
+    DIR *folder = opendir(path);
+    const struct dirent *entry;
+    unsigned count = 0;
     while (folder != NULL && count < max && (entry = readdir(folder)) != NULL) {
         const int32_t tid = (int32_t)strtol(entry->d_name, NULL, 10);
 
@@ -178,10 +176,12 @@ static unsigned list_threads(int32_t pid, int32_t *tids, unsigned max)
 /* Who traces it; 0: nobody, or it has ended. */
 static int32_t tracer_of(const struct injector *injector, int32_t tid)
 {
-    char process[16], name[40], status[4096] = "";
+    char process[16];
 
     snprintf(process, sizeof(process), "%d", injector->target->pid);
+    char name[40];
     snprintf(name, sizeof(name), "task/%d/status", tid);
+    char status[4096] = "";
     (void)proc_file_read(process, name, status, sizeof(status));
     return (int32_t)session_status_number(status, "TracerPid:");
 }
@@ -319,15 +319,14 @@ static int look(struct injector *injector, unsigned none_in)
  * pages to see who writes to them. */
 static bool is_handled(const struct injector *injector, int number)
 {
-    char process[16], status[4096] = "";
-    const char *at;
-
     if (number != SIGSEGV && number != SIGBUS && number != SIGFPE && number != SIGILL && number != SIGTRAP) {
         return false;
     }
+    char process[16];
     snprintf(process, sizeof(process), "%d", injector->target->pid);
+    char status[4096] = "";
     (void)proc_file_read(process, "status", status, sizeof(status));
-    at = strstr(status, "\nSigCgt:");
+    const char *at = strstr(status, "\nSigCgt:");
     return at != NULL && (strtoull(at + 8, NULL, 16) >> (number - 1) & 1) != 0;
 }
 
@@ -351,9 +350,8 @@ static bool owns_mutex_in(const struct injector *injector, uint64_t at, size_t b
 {
     int32_t *words = malloc(bytes);
     bool is_found = words == NULL;
-    size_t count;
 
-    count = words != NULL ? memory_read(injector, at, words, bytes) / sizeof(*words) : 0;
+    size_t count = words != NULL ? memory_read(injector, at, words, bytes) / sizeof(*words) : 0;
     for (size_t i = 0; i + 2 < count && !is_found; i++) {
         is_found = words[i] != 0 && words[i + 1] > 0 && words[i + 2] == injector->tid;
     }
@@ -367,12 +365,11 @@ static bool owns_loader_lock(const struct injector *injector)
 {
     char path[64];
     char *line = NULL;
-    size_t room = 0;
-    bool is_known = false, is_owner = false;
-    FILE *file;
 
     snprintf(path, sizeof(path), "/proc/%d/maps", injector->target->pid);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
+    size_t room = 0;
+    bool is_known = false, is_owner = false;
     while (file != NULL && !is_owner && getline(&line, &room, file) > 0) {
         const char *slash = strrchr(line, '/');
         char *end;
@@ -514,9 +511,9 @@ static void say_why_not_loaded(struct injector *injector, uint64_t memory)
 static bool load_library(struct injector *injector, uint64_t memory)
 {
     const uint64_t arguments[6] = {text_put(injector, memory, injector->call->library), injector->open_mode};
-    uint64_t handle = 0, base = 0;
 
     injector->is_loading = true;
+    uint64_t handle = 0;
     if (arguments[0] == 0 || !call_function(injector, injector->open, arguments, calls_stack(memory), &handle)) {
         return false;
     }
@@ -525,6 +522,7 @@ static bool load_library(struct injector *injector, uint64_t memory)
         say_why_not_loaded(injector, memory);
         return false;
     }
+    uint64_t base = 0;
     /* struct link_map begins with the difference between addresses in memory and in the file */
     if (memory_read(injector, handle, &base, sizeof(base)) != sizeof(base)) {
         return false;
@@ -587,8 +585,6 @@ static void call_there(struct injector *injector)
 {
     const uint64_t wanted[6] = {0, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX, 0};
     uint64_t given_back[6] = {0, STACK_BYTES};
-    uint64_t memory = 0, ignored;
-    uint64_t stack;
 
     if (!thread_save(injector)) {
         fail(injector, VARVE_ERROR_IO, "process %d: its registers can't be read: %s", injector->target->pid,
@@ -596,7 +592,8 @@ static void call_there(struct injector *injector)
         let_go(injector->tid);
         return;
     }
-    stack = registers_free_stack(&injector->saved);
+    uint64_t stack = registers_free_stack(&injector->saved);
+    uint64_t memory = 0, ignored;
     if (call_function(injector, injector->map, wanted, stack, &memory)) {
         if (memory >= UINT64_MAX - 4095) {
             fail(injector, VARVE_ERROR_NO_MEMORY, "process %d has no memory for the recorder", injector->target->pid);
@@ -669,12 +666,12 @@ static void be_on_its_own(void)
 
 static pid_t fork_blocked(void)
 {
-    sigset_t all, before;
-    pid_t child;
+    sigset_t all;
 
     sigfillset(&all);
+    sigset_t before;
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    child = fork();
+    pid_t child = fork();
     if (child != 0) {
         pthread_sigmask(SIG_SETMASK, &before, NULL);
     }
@@ -716,9 +713,9 @@ int inject_call(const struct target *target, const struct inject_call *call, str
 {
     struct injector *injector = calloc(1, sizeof(*injector));
     struct report *report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int error = VARVE_ERROR_NO_MEMORY;
 
     *result = (struct inject_result){0};
+    int error = VARVE_ERROR_NO_MEMORY;
     if (injector == NULL || report == MAP_FAILED) {
         free(injector);
         return varve_message_set(message, error, "no memory for the injector");

@@ -80,12 +80,13 @@ static const int unrepeated[] = {
 /* As a call says to the kernel that a handler ends it, and nothing else. */
 void registers_repeat(int32_t tid)
 {
-    const int64_t interrupted = -EINTR, unless_handled = UNLESS_HANDLED;
+    const int64_t interrupted = -EINTR;
     struct user_regs_struct general = {0};
 
     if (!general_read(tid, &general) || (int64_t)general.rax != interrupted) {
         return;
     }
+    const int64_t unless_handled = UNLESS_HANDLED;
     for (size_t i = 0; i < sizeof(unrepeated) / sizeof(unrepeated[0]); i++) {
         if (general.orig_rax == (uint64_t)unrepeated[i]) {
             (void)ptrace(PTRACE_POKEUSER, tid, (void *)offsetof(struct user, regs.rax), (void *)unless_handled);
@@ -97,11 +98,9 @@ void registers_repeat(int32_t tid)
 /* The number of the call before `pc`, as the C library makes it: mov $NUMBER,%eax; syscall. */
 static bool call_before(int32_t tid, uint64_t pc, uint32_t *number)
 {
-    unsigned char code[8];
-    long word;
-
     errno = 0;
-    word = ptrace(PTRACE_PEEKTEXT, tid, (void *)(uintptr_t)(pc - sizeof(code)), NULL);
+    unsigned char code[8];
+    long word = ptrace(PTRACE_PEEKTEXT, tid, (void *)(uintptr_t)(pc - sizeof(code)), NULL);
     memcpy(code, &word, sizeof(code));
     memcpy(number, code + 2, sizeof(*number));
     return errno == 0 && code[1] == 0xb8 && code[6] == 0x0f && code[7] == 0x05;
@@ -110,12 +109,12 @@ static bool call_before(int32_t tid, uint64_t pc, uint32_t *number)
 void registers_repeat_anew(int32_t tid, struct registers *saved)
 {
     struct user_regs_struct general;
-    uint32_t number;
 
     memcpy(&general, saved->general, sizeof(general));
     if ((int64_t)general.orig_rax < 0 || (int64_t)general.rax != WITH_WHAT_IS_LEFT) {
         return;
     }
+    uint32_t number;
     if (general.orig_rax == SYS_restart_syscall) { /* stopped before */
         if (!call_before(tid, general.rip, &number)) {
             return;

@@ -65,7 +65,6 @@ static int check_status(int32_t pid, const char *status, struct varve_message *m
     const uint32_t group = session_status_number(status, "Tgid:");
     const uint32_t tracer = session_status_number(status, "TracerPid:");
     const char state = state_of(status);
-    char name[64] = "";
 
     if (pid == getpid()) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "process %d is this varve itself", pid);
@@ -81,6 +80,7 @@ static int check_status(int32_t pid, const char *status, struct varve_message *m
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "process %d is a thread of the kernel: there is no program in it", pid);
     }
+    char name[64] = "";
     if (tracer != 0) {
         proc_read((int32_t)tracer, "comm", name, sizeof(name));
         name[strcspn(name, "\n")] = '\0';
@@ -107,16 +107,14 @@ static int check_status(int32_t pid, const char *status, struct varve_message *m
 static int check_program(int32_t pid, struct varve_message *message)
 {
     char path[64];
-    int reason;
-    int fd;
 
     snprintf(path, sizeof(path), "/proc/%d/exe", pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return varve_message_set(message, errno == ENOENT ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_PERMISSION,
                                  "process %d: its program can't be read: %s", pid, strerror(errno));
     }
-    reason = exec_check_elf(fd, path);
+    int reason = exec_check_elf(fd, path);
     if (reason == EXEC_REASON_STATIC) {
         varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                           "process %d is statically linked: no recorder can be loaded into it", pid);
@@ -135,15 +133,16 @@ static int check_program(int32_t pid, struct varve_message *message)
 
 static int check_root(int32_t pid, struct varve_message *message)
 {
-    char link[64], its[64] = "", own[64] = "";
-    struct stat root, here;
+    char link[64];
 
     snprintf(link, sizeof(link), "/proc/%d/ns/mnt", pid);
+    char its[64] = "", own[64] = "";
     if (readlink(link, its, sizeof(its) - 1) < 0 || readlink("/proc/self/ns/mnt", own, sizeof(own) - 1) < 0) {
         return varve_message_set(message, VARVE_ERROR_PERMISSION, "process %d can't be looked at: %s", pid,
                                  strerror(errno));
     }
     snprintf(link, sizeof(link), "/proc/%d/root/.", pid);
+    struct stat root, here;
     if (strcmp(its, own) == 0 && stat(link, &root) == 0 && stat("/", &here) == 0 && root.st_ino == here.st_ino &&
         root.st_dev == here.st_dev) {
         return VARVE_OK;
@@ -166,9 +165,8 @@ struct mapping {
 /* False: it is of no file. */
 static bool mapping_parse(char *line, struct mapping *mapping)
 {
-    int at = 0;
-
     line[strcspn(line, "\n")] = '\0';
+    int at = 0;
     if (sscanf(line, "%lx-%*x %*4s %lx %x:%x %lu %n", &mapping->start, &mapping->offset, &mapping->major,
                &mapping->minor, &mapping->inode, &at) < 5 ||
         at == 0) {
@@ -215,11 +213,10 @@ static int read_maps(struct target *target, struct varve_message *message)
 {
     char path[64];
     char *line = NULL;
-    size_t bytes = 0;
-    FILE *file;
 
     snprintf(path, sizeof(path), "/proc/%d/maps", target->pid);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
+    size_t bytes = 0;
     while (file != NULL && getline(&line, &bytes, file) > 0) {
         struct mapping mapping;
 
@@ -260,15 +257,13 @@ static void read_command(struct target *target)
 
 int target_open(struct target *target, int32_t pid, struct varve_message *message)
 {
-    char status[STATUS_BYTES];
-    int error;
-
     memset(target, 0, sizeof(*target));
     target->pid = pid;
+    char status[STATUS_BYTES];
     if (proc_read(pid, "status", status, sizeof(status)) == 0) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "no such process: %d", pid);
     }
-    error = check_status(pid, status, message);
+    int error = check_status(pid, status, message);
     VARVE_THEN(error, check_program(pid, message));
     VARVE_THEN(error, check_root(pid, message));
     VARVE_THEN(error, read_maps(target, message));
@@ -284,9 +279,9 @@ int target_open(struct target *target, int32_t pid, struct varve_message *messag
 bool target_sees(const struct target *target, const char *path)
 {
     char its[TARGET_PATH_BYTES + 32];
-    struct stat here, there;
 
     snprintf(its, sizeof(its), "/proc/%d/root%s", target->pid, path);
+    struct stat here, there;
     return stat(path, &here) == 0 && stat(its, &there) == 0 && here.st_ino == there.st_ino &&
            here.st_dev == there.st_dev;
 }

@@ -147,13 +147,13 @@ static int refuse(int fd, const char *path, int reason, struct varve_message *me
         {EXEC_REASON_CAPABILITIES, "has file capabilities: the system loads no recorder into it; record a copy "
                                    "without them, or run varve as root"},
     };
-    struct stat status = {0};
 
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         if (reason == texts[i].reason) {
             return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "'%s' %s", path, texts[i].text);
         }
     }
+    struct stat status = {0};
     fstat(fd, &status);
     switch (reason) {
     case EXEC_CHECK_DAMAGED:

@@ -252,8 +252,8 @@ static int start_with(struct launch *launch, char *const argv[], const char *pre
     signals_take(&signals);
     sigset_t collected;
     signals_collected(&collected);
-    int error = VARVE_OK;
     launch->signal_fd = signalfd(-1, &collected, SFD_CLOEXEC | SFD_NONBLOCK);
+    int error = VARVE_OK;
     if (launch->signal_fd < 0) {
         error = varve_message_set(message, VARVE_ERROR_IO, "cannot receive signals: %s", strerror(errno));
     }
@@ -292,11 +292,10 @@ int launch_start(struct launch *launch, char *const argv[], const char *preload,
 
 int launch_attach(struct launch *launch, int32_t pid, struct varve_message *message)
 {
-    struct launch_signals signals;
-    sigset_t collected;
-
     *launch = (struct launch){.pid = pid, .is_attached = true};
+    struct launch_signals signals;
     signals_take(&signals);
+    sigset_t collected;
     signals_collected(&collected);
     launch->signal_fd = signalfd(-1, &collected, SFD_CLOEXEC | SFD_NONBLOCK);
     launch->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -411,8 +410,6 @@ static void answer_interrupt(int number)
 
 void launch_finishing(struct launch *launch, const char *first, const char *second)
 {
-    struct sigaction action;
-    sigset_t only;
     launch_poll(launch, emit_to_nobody, NULL);
     snprintf(interrupts.lines[0], sizeof(interrupts.lines[0]), "%s\n", first);
     snprintf(interrupts.lines[1], sizeof(interrupts.lines[1]), "%s\n", second);
@@ -421,10 +418,12 @@ void launch_finishing(struct launch *launch, const char *first, const char *seco
     if (interrupts.before.sa_handler == SIG_IGN) {
         return; /* as whoever started varve wants it */
     }
+    struct sigaction action;
     memset(&action, 0, sizeof(action));
     action.sa_handler = answer_interrupt;
     action.sa_flags = SA_RESTART;
     sigaction(SIGINT, &action, NULL);
+    sigset_t only;
     sigemptyset(&only);
     sigaddset(&only, SIGINT);
     pthread_sigmask(SIG_UNBLOCK, &only, NULL);
@@ -433,10 +432,10 @@ void launch_finishing(struct launch *launch, const char *first, const char *seco
 
 void launch_finished(void)
 {
-    sigset_t only;
     if (!interrupts.is_on) {
         return;
     }
+    sigset_t only;
     sigemptyset(&only);
     sigaddset(&only, SIGINT);
     pthread_sigmask(SIG_BLOCK, &only, NULL);

@@ -49,10 +49,10 @@ static int history_name(const char *database_path, char *history, struct varve_m
     const char *name = slash != NULL ? slash + 1 : database_path;
     size_t length = strlen(name);
     char folder[PATH_MAX];
-    char resolved[PATH_MAX];
 
     snprintf(folder, sizeof(folder), "%.*s", slash != NULL ? (int)(slash - database_path) + 1 : 1,
              slash != NULL ? database_path : ".");
+    char resolved[PATH_MAX];
     if (realpath(folder, resolved) == NULL) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "'%s': %s", folder, strerror(errno));
     }
@@ -95,10 +95,9 @@ static int add_torch(struct record_variables *variables, const struct varve_coll
 int record_variables_make(struct record_variables *variables, const struct varve_collect_options *options,
                           char *torch_history, struct varve_message *message)
 {
-    int error = VARVE_OK;
-
     memset(variables, 0, sizeof(*variables));
     torch_history[0] = '\0';
+    int error = VARVE_OK;
     if (options->cuda && options->replace_path != NULL) {
         error = require(options->replace_path, "libvarve-replace.so", message);
     }

@@ -71,11 +71,10 @@ static void file_name(const char *name, char path[FILE_BYTES])
 static pid_t read_pid(const char *name)
 {
     char path[FILE_BYTES];
-    FILE *file;
-    int pid = 0;
 
     file_name(name, path);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
+    int pid = 0;
     if (file != NULL) {
         pid = fscanf(file, "%d", &pid) == 1 && pid > 1 ? pid : 0;
         fclose(file);
@@ -86,10 +85,9 @@ static pid_t read_pid(const char *name)
 static void mark_write(pid_t pid)
 {
     char path[FILE_BYTES];
-    FILE *file;
 
     file_name("varve-sessiond.pid", path);
-    file = fopen(path, "we");
+    FILE *file = fopen(path, "we");
     if (file != NULL) { /* else it stays when all is over */
         fprintf(file, "%d\n", (int)pid);
         fclose(file);
@@ -159,13 +157,12 @@ static bool variable_is(const char *entry, const char *name)
 static char **environment_make(void)
 {
     size_t count = 0;
-    size_t kept = 0;
-    char **entries;
 
     while (environ != NULL && environ[count] != NULL) {
         count++;
     }
-    entries = calloc(count + 1, sizeof(*entries));
+    char **entries = calloc(count + 1, sizeof(*entries));
+    size_t kept = 0;
     for (size_t i = 0; entries != NULL && i < count; i++) {
         if (!variable_is(environ[i], "LD_PRELOAD") && !variable_is(environ[i], SESSION_ENVIRONMENT)) {
             entries[kept++] = environ[i];
@@ -182,15 +179,15 @@ static int spawn(char *const *entries, pid_t *pid_out)
     static char no_kernel[] = "--no-kernel";
     char *const argv[] = {name, daemonize, no_kernel, NULL};
     posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t all;
-    sigset_t none;
     int reason = posix_spawn_file_actions_init(&actions);
 
     if (reason != 0) {
         return reason;
     }
+    posix_spawnattr_t attributes;
     reason = posix_spawnattr_init(&attributes);
+    sigset_t all;
+    sigset_t none;
     if (reason == 0) {
         sigfillset(&all);
         sigemptyset(&none);
@@ -236,15 +233,13 @@ static int start(uint64_t limit_ns, struct varve_message *message)
     struct sigaction plain = {.sa_handler = SIG_DFL};
     struct sigaction before;
     pid_t pid = 0;
-    int status = 0;
-    int reason;
 
     if (entries == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to start " PROGRAM);
     }
     sigaction(SIGCHLD, &plain, &before); /* ignored, a child's end would leave no status */
-    reason = spawn(entries, &pid);
-    status = reason == 0 ? wait_or_kill(pid, limit_ns) : 0;
+    int reason = spawn(entries, &pid);
+    int status = reason == 0 ? wait_or_kill(pid, limit_ns) : 0;
     sigaction(SIGCHLD, &before, NULL);
     free(entries);
     if (reason != 0) {
@@ -268,7 +263,6 @@ static int start(uint64_t limit_ns, struct varve_message *message)
 int lttng_daemon_start(uint64_t limit_ns, struct varve_message *message)
 {
     int is_reaper = 0;
-    int error;
 
     if (getpid() == 1) {
         return varve_message_set(
@@ -280,7 +274,7 @@ int lttng_daemon_start(uint64_t limit_ns, struct varve_message *message)
     if (is_reaper != 0) {
         prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);
     }
-    error = start(limit_ns, message);
+    int error = start(limit_ns, message);
     if (is_reaper != 0) {
         prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     }
@@ -297,14 +291,13 @@ int lttng_daemon_lock(uint64_t limit_ns)
     uint64_t hash = UINT64_C(14695981039346656037);
     char folder[FOLDER_BYTES];
     int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    int length;
 
     folder_name(folder);
     for (const char *c = folder; *c != '\0'; c++) {
         hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
     }
-    length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "varve-lttng-%u-%016llx", (unsigned)geteuid(),
-                      (unsigned long long)hash);
+    int length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "varve-lttng-%u-%016llx",
+                          (unsigned)geteuid(), (unsigned long long)hash);
     length += (int)offsetof(struct sockaddr_un, sun_path) + 1;
     while (descriptor >= 0 && bind(descriptor, (struct sockaddr *)&address, (socklen_t)length) != 0) {
         if (errno != EADDRINUSE || now_ns() > end_ns) {

@@ -44,14 +44,13 @@ int lttng_missing_count(struct lttng_ring *rings, size_t count, const char *fold
                         uint64_t *missing_out, struct varve_message *message)
 {
     struct search search = {.rings = rings, .count = count};
-    int error;
 
     *missing_out = 0;
     if (count == 0) {
         return VARVE_OK;
     }
     qsort(rings, count, sizeof(*rings), compare);
-    error = numbers(folder, take_range, &search, message);
+    int error = numbers(folder, take_range, &search, message);
     for (size_t i = 0; error == VARVE_OK && i < count; i++) {
         *missing_out += rings[i].records > rings[i].found ? rings[i].records - rings[i].found : 0;
     }

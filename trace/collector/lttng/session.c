@@ -152,12 +152,12 @@ static bool folder_is_empty(const char *path)
 {
     DIR *folder = folder_open_at(AT_FDCWD, path);
     struct stat status;
-    struct dirent *entry;
-    bool is_empty = true;
 
     if (folder == NULL) {
         return lstat(path, &status) != 0;
     }
+    struct dirent *entry;
+    bool is_empty = true;
     while (is_empty && (entry = readdir(folder)) != NULL) {
         is_empty = is_dots(entry->d_name);
     }
@@ -285,20 +285,17 @@ static struct lttng_recording *given_up; /* each with its thread, which may go o
 static int run(struct lttng_recording *session, int (*work)(struct lttng_recording *session), uint64_t limit_ns,
                struct varve_message *message)
 {
-    struct timespec end;
-    pthread_t thread;
-    uint64_t end_ns;
-    int reason;
-
     session->work = work;
     session->message.text[0] = '\0';
-    reason = thread_start(&thread, thread_run, session);
+    pthread_t thread;
+    int reason = thread_start(&thread, thread_run, session);
     if (reason != 0) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "cannot make a thread for LTTng: %s",
                                  strerror(reason));
     }
+    struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
-    end_ns = (uint64_t)end.tv_nsec + limit_ns;
+    uint64_t end_ns = (uint64_t)end.tv_nsec + limit_ns;
     end.tv_sec += (time_t)(end_ns / SECOND_NS);
     end.tv_nsec = (long)(end_ns % SECOND_NS);
     if (pthread_timedjoin_np(thread, NULL, &end) != 0) {
@@ -361,13 +358,12 @@ static int session_end(struct lttng_recording *session, int error)
 static int session_find(struct lttng_recording *session)
 {
     struct lttng_session *sessions = NULL;
-    int count;
 
     session->is_known = session->has_others = false;
     if (ctl.lttng_session_daemon_alive() != 1) {
         return varve_message_set(&session->message, VARVE_ERROR_NOT_FOUND, "No session daemon is available");
     }
-    count = ctl.lttng_list_sessions(&sessions);
+    int count = ctl.lttng_list_sessions(&sessions);
     if (count < 0) {
         return fail(session, "find", count);
     }
@@ -412,7 +408,6 @@ static int channel_make(struct lttng_recording *session, struct lttng_handle *ha
 {
     struct lttng_domain domain = domain_make();
     struct lttng_channel *channel = ctl.lttng_channel_create(&domain);
-    int error;
 
     if (channel == NULL) {
         return varve_message_set(&session->message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng channel");
@@ -421,7 +416,7 @@ static int channel_make(struct lttng_recording *session, struct lttng_handle *ha
     channel->attr.overwrite = 0;
     channel->attr.subbuf_size = sub_buffer_bytes;
     channel->attr.num_subbuf = sub_buffers;
-    error = may_block ? ctl.lttng_channel_set_blocking_timeout(channel, BLOCK_US) : 0;
+    int error = may_block ? ctl.lttng_channel_set_blocking_timeout(channel, BLOCK_US) : 0;
     error = error < 0 ? error : ctl.lttng_enable_channel(handle, channel);
     ctl.lttng_channel_destroy(channel);
     return error < 0 ? fail(session, "make a channel of", error) : VARVE_OK;
@@ -431,7 +426,6 @@ static int event_enable(struct lttng_recording *session, struct lttng_handle *ha
                         const char *name)
 {
     struct lttng_event *event = ctl.lttng_event_create();
-    int error;
 
     if (event == NULL) {
         return varve_message_set(&session->message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng event");
@@ -440,7 +434,7 @@ static int event_enable(struct lttng_recording *session, struct lttng_handle *ha
     event->type = LTTNG_EVENT_TRACEPOINT;
     event->loglevel_type = LTTNG_EVENT_LOGLEVEL_ALL;
     event->loglevel = -1;
-    error = ctl.lttng_enable_event(handle, event, channel);
+    int error = ctl.lttng_enable_event(handle, event, channel);
     ctl.lttng_event_destroy(event);
     return error < 0 ? fail(session, "enable the events of", error) : VARVE_OK;
 }
@@ -510,11 +504,10 @@ static void daemon_release(struct lttng_recording *session)
 static int start_work(struct lttng_recording *session)
 {
     int error = session_make(session);
-    int code;
 
     error = error == VARVE_OK ? channels_make(session) : error;
     if (error == VARVE_OK) {
-        code = ctl.lttng_start_tracing(session->name);
+        int code = ctl.lttng_start_tracing(session->name);
         error = code < 0 ? fail(session, "start", code) : VARVE_OK;
     }
     if (error != VARVE_OK) {
@@ -562,11 +555,11 @@ static int stop_work(struct lttng_recording *session)
 {
     int error = VARVE_OK;
     int code = ctl.lttng_stop_tracing_no_wait(session->name);
-    int pending = 1;
 
     if (code < 0 && code != -LTTNG_ERR_TRACE_ALREADY_STOPPED) {
         error = fail(session, "stop", code);
     }
+    int pending = 1;
     for (uint64_t naps = 0; error == VARVE_OK && pending == 1 && naps < limit_now_ns / 1000 / NAP_US; naps++) {
         pending = ctl.lttng_data_pending(session->name);
         if (pending == 1) {
@@ -625,10 +618,6 @@ static int buffers_plan(const struct lttng_recording_options *options, struct lt
 int lttng_recording_start(const struct lttng_recording_options *options, struct lttng_recording **session_out,
                           struct varve_message *message)
 {
-    struct lttng_recording *session;
-    struct lttng_buffers buffers;
-    struct stat status;
-    bool is_new;
     int error = options_check(options, message);
 
     *session_out = NULL;
@@ -639,16 +628,18 @@ int lttng_recording_start(const struct lttng_recording_options *options, struct 
         error = varve_message_set(message, VARVE_ERROR_INVALID,
                                   "%s exists: an LTTng trace needs a new or an empty folder", options->output);
     }
+    struct lttng_buffers buffers;
     error = error == VARVE_OK ? buffers_plan(options, &buffers, message) : error;
     if (error != VARVE_OK) {
         return error;
     }
-    session = session_new(options, message);
+    struct lttng_recording *session = session_new(options, message);
     if (session == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
     session->buffers = buffers;
-    is_new = lstat(options->output, &status) != 0;
+    struct stat status;
+    bool is_new = lstat(options->output, &status) != 0;
     error = run(session, start_work, limit_now_ns, message);
     if (error != VARVE_OK) {
         error = session_end(session, error);
@@ -675,7 +666,6 @@ int lttng_recording_stop(struct lttng_recording *session, struct lttng_recording
 int lttng_recording_adopt(const struct lttng_recording_options *options, struct lttng_recording **session_out,
                           struct varve_message *message)
 {
-    struct lttng_recording *session;
     int error = options_check(options, message);
 
     *session_out = NULL;
@@ -685,7 +675,7 @@ int lttng_recording_adopt(const struct lttng_recording_options *options, struct 
     if (error != VARVE_OK) {
         return error;
     }
-    session = session_new(options, message);
+    struct lttng_recording *session = session_new(options, message);
     if (session == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }

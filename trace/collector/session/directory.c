@@ -160,11 +160,10 @@ void session_file_remove(const struct session_directory *directory, const char *
 /* As the recorder writes it: no sign, no zero in front; `end` behind it. */
 static bool parse_number(const char *text, uint32_t limit, uint32_t *number, const char **end)
 {
-    uint64_t value = 0;
-
     if (text[0] < '0' || text[0] > '9' || (text[0] == '0' && text[1] >= '0' && text[1] <= '9')) {
         return false;
     }
+    uint64_t value = 0;
     for (; *text >= '0' && *text <= '9' && value <= limit; text++) {
         value = value * 10 + (uint64_t)(*text - '0');
     }
@@ -209,13 +208,13 @@ bool session_file_parse(const char *name, struct session_file *file_out)
 static bool is_scrap(const char *name)
 {
     static const char *const names[] = {"session", "counts", "allocations", "watch", "live.db", "live.db.new"};
-    struct session_file file;
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {
             return true;
         }
     }
+    struct session_file file;
     return session_file_parse(name, &file);
 }
 
@@ -237,11 +236,11 @@ bool session_owner_read(int fd, uint64_t *trace_id_out)
 {
     char text[OWNER_BYTES + 1];
     ssize_t length = pread(fd, text, sizeof(text) - 1, 0);
+
+    text[length > 0 ? length : 0] = '\0';
     unsigned long long trace_id = 0;
     long pid = 0;
     int used = 0;
-
-    text[length > 0 ? length : 0] = '\0';
     if (length != 0 &&
         (sscanf(text, "%11ld %16llx%n", &pid, &trace_id, &used) != 2 || strcmp(text + used, "\n") != 0)) {
         return false;
@@ -308,8 +307,6 @@ static int make_ring_folder(struct session_directory *directory, struct varve_me
 static void *map_page(const struct session_directory *directory, const char *name, size_t bytes, bool create,
                       int *error_out, struct varve_message *message)
 {
-    struct stat status;
-    void *page;
     int fd = open_below(directory->rings_fd, name, O_RDWR | (create ? O_CREAT | O_EXCL : 0));
 
     if (fd < 0) {
@@ -321,13 +318,14 @@ static void *map_page(const struct session_directory *directory, const char *nam
         *error_out = fail(message, "make a page of", directory->rings);
         return NULL;
     }
+    struct stat status;
     if (fstat(fd, &status) != 0 || status.st_size < (off_t)bytes) {
         close(fd);
         *error_out = varve_message_set(message, VARVE_ERROR_FORMAT, "%s/%s is cut short: no recording directory",
                                        directory->rings, name);
         return NULL;
     }
-    page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (page == MAP_FAILED) {
         *error_out = fail(message, "map a page of", directory->rings);
@@ -354,21 +352,20 @@ static int map_session(struct session_directory *directory, bool create, struct 
 static int absolute_path(const char *path, char *absolute, size_t bytes)
 {
     char here[DIRECTORY_PATH_BYTES] = "";
-    int length;
 
     if (path[0] != '/' && getcwd(here, sizeof(here)) == NULL) {
         return VARVE_ERROR_IO;
     }
-    length = path[0] == '/' ? snprintf(absolute, bytes, "%s", path) : snprintf(absolute, bytes, "%s/%s", here, path);
+    int length =
+        path[0] == '/' ? snprintf(absolute, bytes, "%s", path) : snprintf(absolute, bytes, "%s/%s", here, path);
     return length >= 0 && (size_t)length < bytes ? VARVE_OK : VARVE_ERROR_INVALID;
 }
 
 /* Something has the name already: say what. Nothing of it is changed. */
 static int explain_taken(struct session_directory *directory, struct varve_message *message)
 {
-    int error = VARVE_ERROR_FORMAT;
-
     directory->fd = open_folder(AT_FDCWD, directory->path);
+    int error = VARVE_ERROR_FORMAT;
     if (directory->fd >= 0) {
         error = lock_owner(directory, false, message);
     }
@@ -403,16 +400,14 @@ static void begin(struct session_directory *directory)
 int session_directory_create(struct session_directory *directory, const char *database_path,
                              const struct session_control *settings, struct varve_message *message)
 {
-    char path[DIRECTORY_PATH_BYTES];
-    int error;
-
     begin(directory);
+    char path[DIRECTORY_PATH_BYTES];
     if (absolute_path(database_path, path, sizeof(path) - 8) != VARVE_OK) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the path %.200s is too long", database_path);
     }
     snprintf(directory->path, sizeof(directory->path), "%.*s.d", (int)sizeof(path) - 8, path);
     directory->trace_id = settings->trace_id;
-    error = make_folder(directory, message);
+    int error = make_folder(directory, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -489,17 +484,17 @@ static int check_entries(const struct session_directory *directory, int fd, bool
 
     while (error == VARVE_OK && (entry = readdir(folder)) != NULL) {
         bool is_known = is_scrap(entry->d_name) || is_database(entry->d_name);
-        mode_t type = S_IFREG;
-        struct stat status;
 
         for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
             is_known = is_known || (fd == directory->fd && strcmp(entry->d_name, files[i]) == 0);
         }
+        mode_t type = S_IFREG;
         if (strcmp(entry->d_name, "ctf") == 0 ||
             (fd == directory->rings_fd && strncmp(entry->d_name, "lttng", 5) == 0)) {
             is_known = true;
             type = S_IFDIR;
         }
+        struct stat status;
         if (is_known && (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
                          (type == S_IFDIR ? !is_our_folder(&status) : !is_ours(&status, type)))) {
             error = varve_message_set(message, VARVE_ERROR_FORMAT,

@@ -55,11 +55,12 @@ static bool read_of_group(const char *folder, const char *name, const char *key,
 
 static uint64_t free_in_group(const char *folder, const struct group_files *files)
 {
-    uint64_t limit, used, idle = 0;
+    uint64_t limit, used;
 
     if (!read_of_group(folder, files->limit, "", &limit) || !read_of_group(folder, files->used, "", &used)) {
         return UINT64_MAX;
     }
+    uint64_t idle = 0;
     if (!read_of_group(folder, "memory.stat", files->idle, &idle) || idle > used) {
         idle = 0;
     }
@@ -73,9 +74,9 @@ static uint64_t free_in_groups(const char *root, const struct group_files *files
     char folder[PATH_BYTES];
     size_t base = (size_t)snprintf(folder, sizeof(folder), "%s%s", root, files->base);
     uint64_t result = free_in_group(folder, files);
-    char *end;
 
     snprintf(folder + base, sizeof(folder) - base, "%s", group);
+    char *end;
     while ((end = strrchr(folder + base, '/')) != NULL) {
         result = least(result, free_in_group(folder, files));
         *end = '\0';
@@ -88,7 +89,6 @@ static uint64_t free_in_line(const char *root, char *line)
 {
     char *controllers = strchr(line, ':');
     char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
-    char *save;
 
     if (group == NULL) {
         return UINT64_MAX;
@@ -98,6 +98,7 @@ static uint64_t free_in_line(const char *root, char *line)
     if (*++controllers == '\0') {
         return free_in_groups(root, &unified, group);
     }
+    char *save;
     for (char *name = strtok_r(controllers, ",", &save); name != NULL; name = strtok_r(NULL, ",", &save)) {
         if (strcmp(name, "memory") == 0) {
             return free_in_groups(root, &divided, group);
@@ -109,15 +110,14 @@ static uint64_t free_in_line(const char *root, char *line)
 uint64_t free_memory(const char *root)
 {
     char path[PATH_BYTES], line[LINE_BYTES];
-    uint64_t result = UINT64_MAX, kib;
-    FILE *file;
 
     snprintf(path, sizeof(path), "%s/proc/meminfo", root);
+    uint64_t result = UINT64_MAX, kib;
     if (read_number(path, "MemAvailable:", &kib)) {
         result = kib < UINT64_MAX / 1024 ? kib * 1024 : UINT64_MAX;
     }
     snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
         result = least(result, free_in_line(root, line));
     }

@@ -49,13 +49,13 @@ static bool is_owner(const char *descriptor, uint64_t trace_id)
 bool session_collector_is(int32_t pid, uint64_t trace_id, char *directory_out)
 {
     static const char owner[] = "/owner";
-    char path[64], descriptor[sizeof(path) + 32], target[DIRECTORY_PATH_BYTES];
-    const struct dirent *entry;
-    bool is_one = false;
-    DIR *folder;
+    char path[64];
 
     snprintf(path, sizeof(path), "/proc/%d/fd", pid);
-    folder = pid > 0 ? opendir(path) : NULL;
+    DIR *folder = pid > 0 ? opendir(path) : NULL;
+    char descriptor[sizeof(path) + 32], target[DIRECTORY_PATH_BYTES];
+    const struct dirent *entry;
+    bool is_one = false;
     while (folder != NULL && !is_one && (entry = readdir(folder)) != NULL) {
         const ssize_t length = readlinkat(dirfd(folder), entry->d_name, target, sizeof(target) - 1);
 
@@ -85,13 +85,12 @@ static bool read_page(int32_t pid, const char *path, uint64_t start, bool is_rem
 {
     const struct iovec to = {control, sizeof(*control)}, from = {(void *)(uintptr_t)start, sizeof(*control)};
     bool is_whole = false;
-    int fd;
 
     if (is_removed) {
         is_whole = process_vm_readv(pid, &to, 1, &from, 1, 0) == (ssize_t)sizeof(*control);
         return is_whole ? is_page(control) : errno == EPERM; /* which is said when it is to be traced */
     }
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd >= 0) {
         is_whole = pread(fd, control, sizeof(*control), 0) == (ssize_t)sizeof(*control);
         close(fd);
@@ -115,10 +114,9 @@ static void take_page(const struct session_control *control, bool is_removed, st
 /* A line of /proc/PID/maps: the path of the file that is mapped from its beginning, in the line, or NULL. */
 static const char *mapped_file(char *line, uint64_t *start)
 {
+    line[strcspn(line, "\n")] = '\0';
     uint64_t offset, inode;
     int at = 0;
-
-    line[strcspn(line, "\n")] = '\0';
     return sscanf(line, "%lx-%*x %*4s %lx %*x:%*x %lu %n", start, &offset, &inode, &at) == 3 && at != 0 &&
                    offset == 0 && inode != 0 && line[at] == '/'
                ? line + at
@@ -129,13 +127,12 @@ bool session_mapped_find(int32_t pid, struct session_mapped *mapped_out)
 {
     char *line = NULL;
     char path[64];
-    size_t bytes = 0;
-    bool is_found = false;
-    FILE *file;
 
     *mapped_out = (struct session_mapped){0};
     snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
+    size_t bytes = 0;
+    bool is_found = false;
     while (file != NULL && mapped_out->collector == 0 && getline(&line, &bytes, file) > 0) {
         struct session_control control = {0};
         uint64_t start;

@@ -80,12 +80,10 @@ static bool write_all(int fd, const char *bytes, size_t count)
 void watch_publish(const struct session_directory *directory, const void *bytes, size_t count)
 {
     const int folder = directory->rings_fd;
-    bool is_written;
-    int fd;
 
     unlinkat(folder, FILE_LIVE_NEW, 0);
-    fd = openat(folder, FILE_LIVE_NEW, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    is_written = fd >= 0 && write_all(fd, bytes, count);
+    int fd = openat(folder, FILE_LIVE_NEW, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    bool is_written = fd >= 0 && write_all(fd, bytes, count);
     session_descriptor_close(&fd);
     if (!is_written || renameat(folder, FILE_LIVE_NEW, folder, FILE_LIVE) != 0) {
         watch_withdraw(directory);
@@ -115,14 +113,13 @@ static int no_figures(const struct session_directory *directory, struct varve_me
 
 static int watch_begin(struct varve_watch *watch, const char *path, struct varve_message *message)
 {
-    struct session_control control;
-    struct flock lock;
     int error = session_directory_look(&watch->directory, path, message);
 
     if (error != VARVE_OK) {
         return error;
     }
     watch->session_fd = session_file_open(&watch->directory, "session", O_RDONLY);
+    struct session_control control;
     if (watch->session_fd < 0 || pread(watch->session_fd, &control, sizeof(control), 0) != (ssize_t)sizeof(control) ||
         control.magic != SESSION_MAGIC) {
         return varve_message_set(message, VARVE_ERROR_FORMAT,
@@ -135,6 +132,7 @@ static int watch_begin(struct varve_watch *watch, const char *path, struct varve
                                  watch->directory.path, control.version, VARVE_TRANSPORT_VERSION);
     }
     watch->fd = session_file_open(&watch->directory, FILE_WATCH, O_RDONLY);
+    struct flock lock;
     return watch->fd >= 0 && lock_byte(watch->fd, F_OFD_SETLK, F_RDLCK, BYTE_WATCHERS, &lock)
                ? VARVE_OK
                : no_figures(&watch->directory, message);
@@ -143,14 +141,13 @@ static int watch_begin(struct varve_watch *watch, const char *path, struct varve
 int varve_watch_open(const char *directory, struct varve_watch **watch_out, struct varve_message *message)
 {
     struct varve_watch *watch = calloc(1, sizeof(*watch));
-    int error;
 
     *watch_out = NULL;
     if (watch == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
     watch->fd = watch->session_fd = -1;
-    error = watch_begin(watch, directory, message);
+    int error = watch_begin(watch, directory, message);
     if (error != VARVE_OK) {
         varve_watch_close(watch);
         return error;
@@ -161,7 +158,6 @@ int varve_watch_open(const char *directory, struct varve_watch **watch_out, stru
 
 enum varve_watch_state varve_watch_state(const struct varve_watch *watch)
 {
-    struct session_control control;
     struct stat status;
 
     if (!is_held(watch->fd, BYTE_COLLECTOR)) {
@@ -169,6 +165,7 @@ enum varve_watch_state varve_watch_state(const struct varve_watch *watch)
         return fstatat(watch->directory.fd, "owner", &status, AT_SYMLINK_NOFOLLOW) == 0 ? VARVE_WATCH_DEAD
                                                                                         : VARVE_WATCH_ENDED;
     }
+    struct session_control control;
     return pread(watch->session_fd, &control, sizeof(control), 0) == (ssize_t)sizeof(control) &&
                    control.state == SESSION_STATE_CLOSED
                ? VARVE_WATCH_FINISHING
@@ -192,11 +189,11 @@ static bool read_all(int fd, char *bytes, size_t count)
 
 void *varve_watch_read(const struct varve_watch *watch, size_t *bytes_out)
 {
-    char *bytes = NULL;
-    struct stat status;
     int fd = session_file_open(&watch->directory, FILE_LIVE, O_RDONLY);
 
     *bytes_out = 0;
+    char *bytes = NULL;
+    struct stat status;
     if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size > 0 && status.st_size <= LIVE_BYTES_MAX) {
         bytes = malloc((size_t)status.st_size);
         if (bytes != NULL && !read_all(fd, bytes, (size_t)status.st_size)) {
@@ -248,12 +245,12 @@ static void search_add(struct search *search, const char *path)
 static void search_descriptors(struct search *search, const char *pid)
 {
     static const char owner[] = ".d/owner";
-    char path[64], target[DIRECTORY_PATH_BYTES];
-    const struct dirent *entry;
-    DIR *folder;
+    char path[64];
 
     snprintf(path, sizeof(path), "/proc/%.16s/fd", pid);
-    folder = opendir(path);
+    DIR *folder = opendir(path);
+    char target[DIRECTORY_PATH_BYTES];
+    const struct dirent *entry;
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         ssize_t length = readlinkat(dirfd(folder), entry->d_name, target, sizeof(target) - 1);
 
@@ -286,10 +283,9 @@ static void search_environment(struct search *search, const char *pid)
     char path[64];
     char *text = NULL;
     size_t capacity = 0;
-    FILE *file;
 
     snprintf(path, sizeof(path), "/proc/%.16s/environ", pid);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
     while (file != NULL && getdelim(&text, &capacity, '\0', file) > 0) {
         if (strncmp(text, variable, sizeof(variable) - 1) == 0) {
             search_add(search, text + sizeof(variable) - 1);
@@ -304,9 +300,7 @@ static void search_environment(struct search *search, const char *pid)
 size_t varve_watch_find(int32_t pid, char **paths, size_t limit)
 {
     struct search search = {.paths = paths, .limit = limit};
-    const struct dirent *entry;
     char name[16];
-    DIR *folder;
 
     if (pid != 0) {
         snprintf(name, sizeof(name), "%d", (int)pid);
@@ -319,7 +313,8 @@ size_t varve_watch_find(int32_t pid, char **paths, size_t limit)
         }
         return search.count;
     }
-    folder = opendir("/proc");
+    DIR *folder = opendir("/proc");
+    const struct dirent *entry;
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9') {
             search_descriptors(&search, entry->d_name);

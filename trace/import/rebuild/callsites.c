@@ -53,7 +53,6 @@ static uint8_t *entry_begin(struct varve_rebuild *rebuild, struct rebuild_proces
     struct rebuild_callsites_buffer *buffer = &rebuild->callsites;
     const struct callsite_file_entry entry = {tag, (uint32_t)((bytes + 7) & ~(size_t)7)};
     size_t all = sizeof(entry) + entry.bytes;
-    uint8_t *at;
 
     if (buffer->bytes == NULL && (buffer->bytes = malloc(BUFFER_BYTES)) == NULL) {
         rebuild_keep_no_memory(rebuild);
@@ -64,7 +63,7 @@ static uint8_t *entry_begin(struct varve_rebuild *rebuild, struct rebuild_proces
         rebuild_callsites_flush(rebuild) != VARVE_OK) {
         return NULL;
     }
-    at = buffer->bytes + buffer->count;
+    uint8_t *at = buffer->bytes + buffer->count;
     memcpy(at, &entry, sizeof(entry));
     memset(at + sizeof(entry), 0, entry.bytes);
     buffer->file = process->file;
@@ -92,8 +91,6 @@ static struct rebuild_process *process_of_new(struct varve_rebuild *rebuild, uin
 {
     struct rebuild_process *process = rebuild_process_of(rebuild, number, pid);
     uint64_t bit = UINT64_C(1) << entry_number % 64;
-    struct rebuild_bits *bits;
-    bool was_set;
 
     if (process == NULL) {
         return NULL;
@@ -102,12 +99,12 @@ static struct rebuild_process *process_of_new(struct varve_rebuild *rebuild, uin
         rebuild->damaged++;
         return NULL;
     }
-    bits = (struct rebuild_bits *)((char *)&process->callsites + bits_offset);
+    struct rebuild_bits *bits = (struct rebuild_bits *)((char *)&process->callsites + bits_offset);
     if (!array_cover((void **)&bits->words, &bits->word_count, entry_number / 64, sizeof(*bits->words))) {
         rebuild_keep_no_memory(rebuild);
         return NULL;
     }
-    was_set = (bits->words[entry_number / 64] & bit) != 0;
+    bool was_set = (bits->words[entry_number / 64] & bit) != 0;
     bits->words[entry_number / 64] |= bit;
     return was_set ? NULL : process;
 }
@@ -126,11 +123,11 @@ int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_sink_
                                           .bias = from->bias,
                                           .number = from->number,
                                           .path_bytes = (uint16_t)path_bytes};
-    uint8_t *at = NULL;
 
     if (from->build_id != NULL && from->build_id_bytes <= BUILD_ID_BYTES_MAX) {
         module.build_id_bytes = (uint16_t)from->build_id_bytes;
     }
+    uint8_t *at = NULL;
     if (process != NULL) {
         at = entry_begin(rebuild, process, CALLSITE_FILE_TAG_MODULE,
                          sizeof(module) + module.build_id_bytes + path_bytes);

@@ -99,11 +99,11 @@ static int compare_by_pid(const void *left, const void *right)
 static int note_replaced(struct rebuild_process *const *by_number, uint32_t limit)
 {
     struct rebuild_process **sorted = malloc(((size_t)limit + 1) * sizeof(*sorted));
-    size_t count = 0;
 
     if (sorted == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
+    size_t count = 0;
     for (uint32_t number = 0; number < limit; number++) {
         if (by_number[number] != NULL) {
             sorted[count++] = by_number[number];
@@ -126,14 +126,12 @@ static int note_replaced(struct rebuild_process *const *by_number, uint32_t limi
 static int choose_processes(struct rebuild_end *end, struct varve_message *message)
 {
     struct varve_rebuild *rebuild = end->rebuild;
-    struct rebuild_process **by_number;
     uint32_t limit = 1;
-    int error;
 
     for (size_t i = 0; i < rebuild->process_count; i++) {
         limit = rebuild->processes[i]->number >= limit ? rebuild->processes[i]->number + 1 : limit;
     }
-    by_number = calloc(limit, sizeof(*by_number));
+    struct rebuild_process **by_number = calloc(limit, sizeof(*by_number));
     if (by_number == NULL) {
         return rebuild_no_memory(message);
     }
@@ -151,7 +149,7 @@ static int choose_processes(struct rebuild_end *end, struct varve_message *messa
     }
     end->by_number = by_number;
     end->number_limit = limit;
-    error = assign_rings(rebuild, &end->left_out);
+    int error = assign_rings(rebuild, &end->left_out);
     for (uint32_t number = 0; number < limit; number++) {
         struct rebuild_process *process = by_number[number];
         if (process != NULL && process->ring_count == 0 && !process->is_described) {
@@ -269,7 +267,6 @@ static int make_anchors(const struct rebuild_end *end)
 {
     struct clock_anchor first = {.ticks = end->order_count > 0 ? end->order[0]->first_ticks : 0};
     struct clock_anchor last = {.ticks = first.ticks + 1};
-    int error;
 
     for (uint32_t number = 1; number < end->number_limit; number++) {
         const struct rebuild_process *process = end->by_number[number];
@@ -282,7 +279,7 @@ static int make_anchors(const struct rebuild_end *end)
     }
     first.mono_ns = (int64_t)(first.ticks & INT64_MAX);
     last.mono_ns = (int64_t)(last.ticks & INT64_MAX);
-    error = collect_clock_add(&end->collector->clock, &first);
+    int error = collect_clock_add(&end->collector->clock, &first);
     return error == VARVE_OK ? collect_clock_add(&end->collector->clock, &last) : error;
 }
 
@@ -290,11 +287,11 @@ static int set_clock(const struct rebuild_end *end)
 {
     struct varve_rebuild *rebuild = end->rebuild;
     struct collect_clock *clock = &end->collector->clock;
-    int error = VARVE_OK;
 
     if (rebuild->anchor_count > 1) {
         qsort(rebuild->anchors, rebuild->anchor_count, sizeof(*rebuild->anchors), compare_anchors);
     }
+    int error = VARVE_OK;
     for (size_t i = 0; error == VARVE_OK && i < rebuild->anchor_count; i++) {
         error = collect_clock_add(clock, &rebuild->anchors[i]);
     }
@@ -310,8 +307,6 @@ static int collector_begin(struct rebuild_end *end, struct varve_message *messag
 {
     struct varve_rebuild *rebuild = end->rebuild;
     struct collector *collector = calloc(1, sizeof(*collector));
-    struct session_control *control;
-    struct session_counts *counts;
 
     end->collector = collector;
     if (collector == NULL) {
@@ -322,12 +317,14 @@ static int collector_begin(struct rebuild_end *end, struct varve_message *messag
     collector->directory.fd = open(rebuild->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     memcpy(collector->directory.path, rebuild->folder, sizeof(rebuild->folder));
     memcpy(collector->directory.rings, rebuild->folder, sizeof(rebuild->folder));
-    control = mmap(NULL, SESSION_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct session_control *control =
+        mmap(NULL, SESSION_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (control == MAP_FAILED) {
         return rebuild_no_memory(message);
     }
     collector->directory.control = control;
-    counts = mmap(NULL, SESSION_COUNTS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct session_counts *counts =
+        mmap(NULL, SESSION_COUNTS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (counts == MAP_FAILED) {
         return rebuild_no_memory(message);
     }
@@ -439,7 +436,6 @@ static int ring_show(const struct rebuild_end *end, struct rebuild_ring *ring, s
     uint32_t index = ring->origin.ring;
     size_t readers = collector->reader_count;
     uint64_t bound = UINT64_MAX;
-    struct traced_process *process;
     bool may_spill = ring->records + ring->markers < RING_STAGING_RECORDS || spills_open(collector) < end->spill_limit;
     int error = rebuild_ring_write(end->rebuild, ring, may_spill, message);
 
@@ -448,7 +444,7 @@ static int ring_show(const struct rebuild_end *end, struct rebuild_ring *ring, s
     }
     ring->is_open = true;
     ring->process->rings_open++;
-    process = collector->processes[ring->process->number - 1];
+    struct traced_process *process = collector->processes[ring->process->number - 1];
     if (process != NULL) {
         if (index == 0) {
             process->control->late_created = 1;
@@ -531,13 +527,12 @@ static int show_some(const struct rebuild_end *end, size_t *next, struct varve_m
 {
     size_t to = end->order_count - *next < RINGS_AHEAD ? end->order_count : *next + RINGS_AHEAD;
     uint32_t number = 0;
-    int error;
 
     for (size_t i = *next; i < to; i++) {
         uint32_t other = end->order[i]->process->number;
         number = other > number ? other : number;
     }
-    error = show_processes(end, number, message);
+    int error = show_processes(end, number, message);
     for (; error == VARVE_OK && *next < to; (*next)++) {
         error = ring_show_in_order(end, end->order[*next], message);
     }
@@ -551,9 +546,8 @@ static int feed_collector(const struct rebuild_end *end, struct varve_message *m
     int error = VARVE_OK;
 
     while (error == VARVE_OK && next < end->order_count) {
-        uint64_t watermark = UINT64_MAX;
-
         error = show_some(end, &next, message);
+        uint64_t watermark = UINT64_MAX;
         if (next < end->order_count) {
             watermark = end->order[next]->begin_ticks;
             watermark -= watermark > 0;

@@ -86,11 +86,11 @@ static bool write_all(int fd, const char *bytes, size_t count, off_t offset)
 int rebuild_file_write(const char *path, const void *bytes, size_t count, int64_t offset, struct varve_message *message)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (offset < 0 ? O_APPEND : 0), 0600);
-    int error = VARVE_OK;
 
     if (fd < 0) {
         return file_fail(message, "make the file", path);
     }
+    int error = VARVE_OK;
     if (!write_all(fd, bytes, count, offset)) {
         error = file_fail(message, "write", path);
     }
@@ -103,21 +103,18 @@ int rebuild_file_write(const char *path, const void *bytes, size_t count, int64_
 int varve_rebuild_open(const char *path, bool replace, struct varve_rebuild **rebuild_out,
                        struct varve_message *message)
 {
-    char records[REBUILD_PATH_BYTES];
-    struct varve_rebuild *rebuild;
-    int error;
-
     *rebuild_out = NULL;
     if (strlen(path) > TARGET_BYTES_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the path %.200s is too long", path);
     }
-    rebuild = calloc(1, sizeof(*rebuild));
+    struct varve_rebuild *rebuild = calloc(1, sizeof(*rebuild));
     if (rebuild == NULL || (rebuild->path = strdup(path)) == NULL) {
         free(rebuild);
         return rebuild_no_memory(message);
     }
     rebuild->may_replace = replace;
-    error = varve_publish_folder_make(path, replace, rebuild->folder, sizeof(rebuild->folder), message);
+    int error = varve_publish_folder_make(path, replace, rebuild->folder, sizeof(rebuild->folder), message);
+    char records[REBUILD_PATH_BYTES];
     if (error != VARVE_OK) {
         rebuild->folder[0] = '\0'; /* there is nothing to remove */
     } else {
@@ -219,8 +216,6 @@ static int text_replace(struct varve_rebuild *rebuild, char **text, const char *
 /* The row of a key, a new one if there is none; NULL: an error is kept, or it is another recording's. */
 static struct rebuild_meta *meta_of(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key)
 {
-    struct rebuild_meta *meta;
-
     if (rebuild->error != VARVE_OK || !is_ours(rebuild, trace_id)) {
         return NULL;
     }
@@ -234,7 +229,7 @@ static struct rebuild_meta *meta_of(struct varve_rebuild *rebuild, uint64_t trac
         rebuild_keep_no_memory(rebuild);
         return NULL;
     }
-    meta = &rebuild->meta[rebuild->meta_count];
+    struct rebuild_meta *meta = &rebuild->meta[rebuild->meta_count];
     *meta = (struct rebuild_meta){.key = strdup(key)};
     if (meta->key == NULL) {
         rebuild_keep_no_memory(rebuild);
@@ -268,8 +263,6 @@ int varve_rebuild_meta_integer(struct varve_rebuild *rebuild, uint64_t trace_id,
 
 int varve_rebuild_stat(struct varve_rebuild *rebuild, const char *name, bool is_loss, uint64_t value)
 {
-    struct rebuild_stat *stat;
-
     if (rebuild->error != VARVE_OK) {
         return rebuild->error;
     }
@@ -284,7 +277,7 @@ int varve_rebuild_stat(struct varve_rebuild *rebuild, const char *name, bool is_
                     sizeof(*rebuild->stats))) {
         return rebuild_keep_no_memory(rebuild);
     }
-    stat = &rebuild->stats[rebuild->stat_count];
+    struct rebuild_stat *stat = &rebuild->stats[rebuild->stat_count];
     *stat = (struct rebuild_stat){.name = strdup(name), .is_loss = is_loss, .value = value};
     if (stat->name == NULL) {
         return rebuild_keep_no_memory(rebuild);
@@ -342,8 +335,6 @@ struct rebuild_process *rebuild_process_of(struct varve_rebuild *rebuild, uint32
 {
     const struct key key = {rebuild, {.process = number, .pid = pid}};
     uint64_t hash = index_hash(&number, sizeof(number), (uint64_t)pid);
-    struct index_slot *slot;
-    struct rebuild_process *process;
 
     if (rebuild->error != VARVE_OK) {
         return NULL;
@@ -352,11 +343,11 @@ struct rebuild_process *rebuild_process_of(struct varve_rebuild *rebuild, uint32
         rebuild->damaged++;
         return NULL;
     }
-    slot = index_find_equal(&rebuild->process_index, hash, is_process, &key);
+    struct index_slot *slot = index_find_equal(&rebuild->process_index, hash, is_process, &key);
     if (slot != NULL && slot->number != 0) {
         return rebuild->processes[slot->number - 1];
     }
-    process = slot != NULL ? process_make(rebuild, number, pid) : NULL;
+    struct rebuild_process *process = slot != NULL ? process_make(rebuild, number, pid) : NULL;
     if (process == NULL) {
         rebuild_keep_no_memory(rebuild);
         return NULL;
@@ -388,9 +379,6 @@ static struct rebuild_ring *ring_of(struct varve_rebuild *rebuild, const struct 
     const struct key key = {rebuild, *origin};
     const uint32_t numbers[] = {origin->process, origin->ring};
     uint64_t hash = index_hash(numbers, sizeof(numbers), (uint64_t)origin->pid);
-    struct rebuild_process *process;
-    struct rebuild_ring *ring;
-    struct index_slot *slot;
 
     if (rebuild->ring_last != NULL && is_of(rebuild->ring_last, origin)) {
         return rebuild->ring_last;
@@ -399,16 +387,16 @@ static struct rebuild_ring *ring_of(struct varve_rebuild *rebuild, const struct 
         rebuild->damaged++;
         return NULL;
     }
-    slot = index_find_equal(&rebuild->ring_index, hash, is_ring, &key);
+    struct index_slot *slot = index_find_equal(&rebuild->ring_index, hash, is_ring, &key);
     if (slot != NULL && slot->number != 0) {
         rebuild->ring_last = rebuild->rings[slot->number - 1];
         return rebuild->ring_last;
     }
-    process = rebuild_process_of(rebuild, origin->process, origin->pid);
+    struct rebuild_process *process = rebuild_process_of(rebuild, origin->process, origin->pid);
     if (process == NULL) {
         return NULL;
     }
-    ring = slot != NULL ? ring_make(rebuild, origin, process) : NULL;
+    struct rebuild_ring *ring = slot != NULL ? ring_make(rebuild, origin, process) : NULL;
     if (ring == NULL) {
         rebuild_keep_no_memory(rebuild);
         return NULL;
@@ -483,9 +471,6 @@ int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_
                          const struct varve_record *record)
 {
     struct varve_record taken = *record;
-    struct varve_message message;
-    struct rebuild_ring *ring;
-    int code;
 
     if (rebuild->error != VARVE_OK) {
         return rebuild->error;
@@ -494,7 +479,7 @@ int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_
         rebuild->damaged++;
         return VARVE_OK;
     }
-    ring = ring_of(rebuild, origin);
+    struct rebuild_ring *ring = ring_of(rebuild, origin);
     if (ring == NULL) {
         return rebuild->error;
     }
@@ -504,7 +489,8 @@ int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_
         ring->tid_number = ring_seq;
         ring->origin.tid = ring->is_described ? ring->origin.tid : origin->tid;
     }
-    code = rebuild_records_add(rebuild->records, ring->id, ring_seq, &taken, &message);
+    struct varve_message message;
+    int code = rebuild_records_add(rebuild->records, ring->id, ring_seq, &taken, &message);
     return code == VARVE_OK ? VARVE_OK : rebuild_keep(rebuild, code, &message);
 }
 

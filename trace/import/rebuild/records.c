@@ -39,7 +39,6 @@ int rebuild_records_open(const char *path, struct rebuild_records **records_out,
         "CREATE TABLE record (ring INTEGER, number INTEGER, bytes BLOB, PRIMARY KEY (ring, number)) WITHOUT ROWID;"
         "BEGIN";
     struct rebuild_records *records = calloc(1, sizeof(*records));
-    int error;
 
     *records_out = NULL;
     if (records == NULL) {
@@ -53,7 +52,7 @@ int rebuild_records_open(const char *path, struct rebuild_records **records_out,
                            &records->all, NULL) != SQLITE_OK ||
         sqlite3_prepare_v2(records->db, "SELECT ring, number, bytes FROM record WHERE ring = ?1 ORDER BY number", -1,
                            &records->one, NULL) != SQLITE_OK) {
-        error = fail(records, message);
+        int error = fail(records, message);
         rebuild_records_close(records);
         return error;
     }
@@ -75,12 +74,10 @@ void rebuild_records_close(struct rebuild_records *records)
 int rebuild_records_add(struct rebuild_records *records, uint32_t ring, uint64_t number,
                         const struct varve_record *record, struct varve_message *message)
 {
-    int step;
-
     sqlite3_bind_int64(records->insert, 1, ring);
     sqlite3_bind_int64(records->insert, 2, (int64_t)number);
     sqlite3_bind_blob(records->insert, 3, record, sizeof(*record), SQLITE_STATIC);
-    step = sqlite3_step(records->insert);
+    int step = sqlite3_step(records->insert);
     sqlite3_reset(records->insert);
     return step == SQLITE_DONE ? VARVE_OK : fail(records, message);
 }

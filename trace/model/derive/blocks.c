@@ -177,9 +177,9 @@ static void block_open(const struct derive_step *step, const struct layout_chang
 {
     struct derive *derive = step->derive;
     struct event *event = step->event;
-    struct scratch_row *line;
     struct layout_block *block = &step->device->layout->blocks[change->block - 1];
     event->id = derive_row_open(step, event->addr, event->size, event->cause, NULL);
+    struct scratch_row *line;
     block->row = scratch_add(&derive->blocks, &line);
     *scratch_block(line) = (struct scratch_block){
         .id = event->id,

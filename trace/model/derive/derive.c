@@ -411,7 +411,6 @@ bool derive_is_out_of_order(const struct derive *derive, const struct event *eve
 {
     static const struct derive_process unseen; /* nothing is live in it */
     const struct derive_process *process = &unseen;
-    struct range range;
     if (event->process_id < derive->process_limit && derive->processes[event->process_id] != NULL) {
         process = derive->processes[event->process_id];
     }
@@ -427,6 +426,7 @@ bool derive_is_out_of_order(const struct derive *derive, const struct event *eve
     if (event->addr == 0 || (event->flags & VARVE_FLAG_FAILED)) {
         return false;
     }
+    struct range range;
     switch (event->kind) {
     case VARVE_KIND_HEAP_ALLOC:
     case VARVE_KIND_HEAP_REALLOC:

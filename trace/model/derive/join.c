@@ -51,12 +51,11 @@ static void domain_sizes(const struct derive *derive, enum domain domain, uint8_
     }
     for (size_t i = 0; i < limit && i < callsites; i++) {
         struct callsite_total one = {0};
-        uint8_t size;
 
         for (unsigned device = 0; device < domain_devices(domain); device++) {
             totals_callsite_add(&derive->domains[slot_of(domain, device)], (uint32_t)i, &one);
         }
-        size = size_of(&one, &all);
+        uint8_t size = size_of(&one, &all);
         sizes[i] = size > sizes[i] ? size : sizes[i];
     }
 }

@@ -139,11 +139,11 @@ int derive_mmap(struct derive_step *step, struct varve_message *message)
 int derive_munmap(struct derive_step *step, struct varve_message *message)
 {
     struct event *event = step->event;
-    struct span span;
     uint64_t end = event->addr + event->size;
     if (end < event->addr) {
         end = UINT64_MAX;
     }
+    struct span span;
     int error = span_begin(&span, step, DOMAIN_MMAP, 2, message);
     if (error != VARVE_OK) {
         return error;

@@ -156,10 +156,9 @@ static bool remat_take(const struct derive_step *step)
     bool is_collateral = event->cause == VARVE_CAUSE_REMAT_COLLATERAL;
     struct derive_operator *maker = operator_get(step, event->pool);
     struct derive_remat_storage *row = storage_get(step);
-    bool is_wasted;
 
     step->process->remat->runs += !is_collateral;
-    is_wasted = row->is_evicted && step->process->remat->runs - row->evict_run <= REMAT_WASTED_RUNS;
+    bool is_wasted = row->is_evicted && step->process->remat->runs - row->evict_run <= REMAT_WASTED_RUNS;
     maker->remats += !is_collateral;
     maker->collateral += is_collateral;
     maker->remat_ns += event->arg;
@@ -238,12 +237,12 @@ int derive_remat(const struct derive_step *step, struct varve_message *message)
 {
     const struct event *event = step->event;
     bool has_failed = (event->flags & VARVE_FLAG_FAILED) != 0;
-    bool is_wasted = false;
     int error = reserve(step, message);
 
     if (error != VARVE_OK) {
         return error;
     }
+    bool is_wasted = false;
     switch (event->kind) {
     case VARVE_KIND_OP_NAME:
         name_take(step);

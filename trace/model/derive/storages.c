@@ -24,13 +24,13 @@
 static uint64_t row_add(struct derive *derive)
 {
     struct derive_storages *storages = &derive->storages;
-    struct scratch_row *line;
     uint64_t id = storages->released;
 
     if (id != 0) {
         storages->released = derive_storage_row(derive, id)->addr;
         return id;
     }
+    struct scratch_row *line;
     scratch_add(&storages->lines, &line);
     scratch_add(&storages->lines, &line);
     return ++storages->count;
@@ -244,13 +244,12 @@ bool derive_storage_is_out_of_order(const struct derive_process *process, const 
 /* A row that the index of its process says is alive. */
 static bool row_is_sound(const struct derive *derive, unsigned process_id, uint64_t number, uint64_t id)
 {
-    const struct scratch_storage *row, *base;
-
     if (id > derive->storages.count) {
         return false;
     }
-    row = derive_storage_row(derive, id);
-    base = row->base != 0 && row->base <= derive->storages.count ? derive_storage_row(derive, row->base) : NULL;
+    const struct scratch_storage *row = derive_storage_row(derive, id);
+    const struct scratch_storage *base =
+        row->base != 0 && row->base <= derive->storages.count ? derive_storage_row(derive, row->base) : NULL;
     return row->number == number && row->destroy_seq == 0 && derive->threads[row->thread_id].process_id == process_id &&
            (row->base == 0) == (base == NULL) &&
            (base == NULL || (base->views > 0 && row->kind == STORAGE_VIEW && base->base == 0));
@@ -259,11 +258,11 @@ static bool row_is_sound(const struct derive *derive, unsigned process_id, uint6
 int derive_storages_check(const struct derive *derive, unsigned process_id, struct varve_message *message)
 {
     const struct index *index = &derive->processes[process_id]->storages;
-    uint64_t views = 0, counted = 0;
 
     if (!index_check(index)) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "index of storages of process %u", process_id);
     }
+    uint64_t views = 0, counted = 0;
     for (uint64_t i = 0; i < index_slots(index); i++) {
         const struct index_slot *slot = &index->slots[i];
 

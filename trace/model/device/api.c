@@ -262,12 +262,12 @@ static int row_event(struct api_step *api, struct varve_message *message)
 int derive_api(struct derive_step *step, struct varve_message *message)
 {
     const struct event *event = step->event;
-    struct api_step api;
     bool is_row = opens(event->kind) || closes(event->kind) || event->kind == VARVE_KIND_VMM_MAP ||
                   (event->kind == VARVE_KIND_DEV_RESET && !(event->flags & VARVE_FLAG_FAILED));
     if (!is_row && event->kind != VARVE_KIND_DEV_SYNC) {
         return VARVE_OK;
     }
+    struct api_step api;
     int error = api_begin(step, &api, message);
     if (error != VARVE_OK) {
         return error;
@@ -457,7 +457,6 @@ int derive_api_check(const struct derive *derive, uint32_t process_id, struct va
 {
     const struct derive_process *process = derive->processes[process_id];
     struct walk walk = {.derive = derive, .process_id = process_id};
-    int error = VARVE_OK;
     if (process->api == NULL) {
         return VARVE_OK;
     }
@@ -465,6 +464,7 @@ int derive_api_check(const struct derive *derive, uint32_t process_id, struct va
     if (walk.slots == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to check");
     }
+    int error = VARVE_OK;
     for (unsigned side = 0; side < 2 && error == VARVE_OK; side++) {
         walk.index = &process->api->sides[side];
         walk.is_duplicate = side == 1;

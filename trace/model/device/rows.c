@@ -110,13 +110,13 @@ uint64_t api_open(const struct api_step *step, unsigned domain, uint64_t addr)
 {
     struct derive *derive = step->step->derive;
     struct event *event = step->step->event;
-    struct scratch_row *line;
     event->id = 0;
     if (domain != 0) {
         slot_enter(step, slot_of(domain, event->device));
         event->id = derive_row_open(step->step, addr, event->size, event->cause, NULL);
         *step->step->last_id = event->id;
     }
+    struct scratch_row *line;
     uint64_t number = scratch_add(&derive->blocks, &line);
     *scratch_block(line) = (struct scratch_block){
         .id = event->id,

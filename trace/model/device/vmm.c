@@ -91,8 +91,6 @@ bool vmm_reserve(const struct api_step *step)
 {
     const struct event *event = step->step->event;
     struct api_undo *undo = step->undo;
-    struct range range;
-    size_t count = 0;
     if (event->kind == VARVE_KIND_VMM_MAP) {
         return ranges_reserve(&step->index->mappings, 1);
     }
@@ -103,6 +101,8 @@ bool vmm_reserve(const struct api_step *step)
         return ranges_reserve(&step->index->mappings, (uint32_t)undo->count);
     }
     uint64_t end = span_end(event->addr, event->size);
+    struct range range;
+    size_t count = 0;
     for (uint64_t at = event->addr; ranges_first(&step->index->mappings, at, end, &range); at = range.end) {
         count++;
     }

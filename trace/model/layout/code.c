@@ -287,10 +287,10 @@ int varve_layout_apply(struct varve_layout *layout, const struct varve_record *r
         .requested = record->requested,
         .arg = record->arg,
     };
-    struct layout_change change = {0};
     if (!layout_reserve(layout)) {
         return VARVE_ERROR_NO_MEMORY;
     }
+    struct layout_change change = {0};
     layout_apply(layout, &event, &change);
     return VARVE_OK;
 }

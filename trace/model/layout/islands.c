@@ -327,12 +327,13 @@ static bool is_island(struct walk *walk, const struct range *range)
 {
     const struct islands *islands = walk->islands;
     const struct island *island = range->id <= islands->island_limit ? island_of(islands, range->id) : NULL;
-    struct range block = {.end = range->start}, before, after;
-    uint64_t active = 0, free_bytes = 0, fresh = fresh_bytes(islands, range->start, range->end);
+    struct range block = {.end = range->start};
+    uint64_t fresh = fresh_bytes(islands, range->start, range->end);
 
     if (island == NULL || island->segment == 0) {
         return false;
     }
+    uint64_t active = 0;
     while (block.end < range->end) {
         uint64_t at = block.end;
 
@@ -346,12 +347,13 @@ static bool is_island(struct walk *walk, const struct range *range)
             fresh += fresh_bytes(islands, block.start, block.end) > 0 ? range->end : 0; /* must not be */
         }
     }
+    struct range before, after;
     ranges_around(&islands->ranges, range->start, &before, &after);
     if (block.end != range->end || active != island->active || fresh != island->fresh ||
         (after.start == range->end && is_of(islands, &after, island->segment))) {
         return false;
     }
-    free_bytes = range->end - range->start - active;
+    uint64_t free_bytes = range->end - range->start - active;
     walk->fresh += fresh;
     walk->sums.bytes[LADDER_RESERVED] += range->end - range->start;
     walk->sums.bytes[LADDER_CACHED] += active == 0 ? free_bytes : 0;

@@ -243,11 +243,11 @@ static uint64_t span_free_end(const struct varve_layout *layout, uint64_t start,
 static void span_join(struct varve_layout *layout, uint64_t start, uint64_t end, uint64_t requested)
 {
     struct range range;
-    uint32_t segment = 0;
     if (layout_range_at(layout, start, &range) && range.start == start && range.end == end) {
         layout_block_of(layout, &range)->requested = requested; /* it is free: no sum changes */
         return;
     }
+    uint32_t segment = 0;
     while (ranges_first(&layout->ranges, start, end, &range)) {
         segment = layout_block_of(layout, &range)->segment;
         block_drop(layout, &range);
@@ -266,10 +266,10 @@ static bool block_joins(const struct varve_layout *layout, uint32_t segment, con
 static void block_coalesce(struct varve_layout *layout, const struct range *range)
 {
     struct layout_block *block = layout_block_of(layout, range);
-    struct range before;
-    struct range after;
     uint64_t end = range->end;
     assert(block->state == VARVE_LAYOUT_FREE);
+    struct range before;
+    struct range after;
     ranges_around(&layout->ranges, range->start, &before, &after);
     if (after.start == range->end && block_joins(layout, block->segment, &after)) {
         ranges_absorb(&layout->ranges, range->start);
@@ -375,13 +375,13 @@ static void segment_free(struct varve_layout *layout, const struct event *event,
  * there. */
 static uint32_t segment_find(const struct varve_layout *layout, const struct event *event)
 {
-    struct range range;
     uint64_t end = span_end(event);
     for (size_t i = 0; i < layout->expandable_count && event->arg != 0; i++) {
         if (layout->segments[layout->expandable[i] - 1].number == (uint32_t)event->arg) {
             return layout->expandable[i];
         }
     }
+    struct range range;
     for (int side = 0; side < 2 && event->arg == 0; side++) {
         if (layout_range_at(layout, side == 0 ? event->addr - 1 : end, &range)) {
             uint32_t number = layout_block_of(layout, &range)->segment;
@@ -651,10 +651,10 @@ static void block_split(struct varve_layout *layout, const struct event *event, 
 
 static void block_merge(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
-    struct range last;
     uint64_t start = event->arg < event->addr ? event->arg : event->addr;
     uint64_t wanted = start + event->size;
     layout->has_merge_events = true;
+    struct range last;
     /* A mapping's merge comes before the mapping itself: what is not there yet is left out. */
     uint64_t end = span_free_end(layout, start, wanted, &last);
     if (wanted < start || end <= start) {

@@ -133,10 +133,9 @@ static void *pointer(uint64_t handle)
 static bool read_arguments(struct cuda_scope *scope, bool has_out)
 {
     struct cuda_call *call = &scope->call;
-    bool is_worth;
 
     scope->given = (struct cuda_parameters){.memory = (enum varve_memory_kind)scope->rule->memory};
-    is_worth = scope->rule->read(scope->arguments, has_out, &scope->given);
+    bool is_worth = scope->rule->read(scope->arguments, has_out, &scope->given);
     call->addr = scope->given.addr;
     call->bytes = scope->given.bytes;
     call->arg = scope->given.arg;

@@ -272,11 +272,11 @@ static uint64_t array_bytes(const struct cuda_array_3d *array, unsigned levels)
 {
     bool is_stack = (array->flags & (CUDA_ARRAY_LAYERED | CUDA_ARRAY_CUBEMAP)) != 0;
     uint64_t width = array->width, height = array->height, depth = array->depth;
-    uint64_t texels = 0;
 
     if ((array->flags & CUDA_ARRAY_WITHOUT_MEMORY) != 0) {
         return 0;
     }
+    uint64_t texels = 0;
     for (unsigned level = 0; level < levels; level++) {
         texels += (width > 0 ? width : 1) * (height > 0 ? height : 1) * (depth > 0 ? depth : 1);
         width /= 2;

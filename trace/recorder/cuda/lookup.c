@@ -71,9 +71,9 @@ void cuda_prepare(void)
 {
     struct recorder_signals saved;
     void *(*real)(void *, const char *) = NULL;
-    void *found;
 
     recorder_reentrant_begin(&saved);
+    void *found;
     if (__atomic_load_n(&cuda_dlsym_real, __ATOMIC_ACQUIRE) == NULL) {
         found = find_dlsym();
         if (found == NULL) {
@@ -133,10 +133,10 @@ static enum cuda_hook hook_of(const struct row *row)
 static void *resolve_to_ours(const struct row *row, void *real)
 {
     cuda_function function;
-    void *resolved;
 
     memcpy(&function, &real, sizeof(function));
     cuda_real_store(hook_of(row), function);
+    void *resolved;
     memcpy(&resolved, &row->resolved, sizeof(resolved));
     return resolved;
 }
@@ -144,15 +144,14 @@ static void *resolve_to_ours(const struct row *row, void *real)
 void *cuda_dlsym_answer(void *handle, const char *name, const void *caller)
 {
     const struct row *row = row_exported(name);
-    struct recorder_signals saved;
     int saved_errno = errno;
-    void *real;
-    void *resolved = NULL;
 
     if (row == NULL) {
         return NULL;
     }
+    struct recorder_signals saved;
     recorder_reentrant_begin(&saved);
+    void *real;
     if (handle == RTLD_DEFAULT) {
         real = cuda_objects_default(name, caller);
     } else if (handle == RTLD_NEXT) {
@@ -160,6 +159,7 @@ void *cuda_dlsym_answer(void *handle, const char *name, const void *caller)
     } else {
         real = cuda_dlsym_real(handle, name);
     }
+    void *resolved = NULL;
     if (real != NULL && cuda_is_driver_code(real)) {
         resolved = resolve_to_ours(row, real);
         dlerror(); /* what went wrong meanwhile went wrong for us; the program's call has worked */
@@ -180,17 +180,16 @@ static bool is_known(const struct row *row, int version, const void *real)
 
 static void answer(const char *symbol, void **function_out, int version, uint64_t flags)
 {
-    const struct row *row;
-    struct recorder_signals saved;
     int saved_errno = errno;
 
     if (!cuda_is_wanted() || symbol == NULL || function_out == NULL || *function_out == NULL) {
         return;
     }
-    row = row_asked(symbol, version, flags);
+    const struct row *row = row_asked(symbol, version, flags);
     if (row == NULL) {
         return;
     }
+    struct recorder_signals saved;
     recorder_reentrant_begin(&saved);
     if (cuda_is_driver_code(*function_out) && is_known(row, version, *function_out)) {
         *function_out = resolve_to_ours(row, *function_out);

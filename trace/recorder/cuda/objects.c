@@ -34,12 +34,11 @@ static const struct link_map *object_of(const void *address)
 static bool is_named(const void *address, const char *prefix)
 {
     const struct link_map *map = object_of(address);
-    const char *slash;
 
     if (map == NULL) {
         return false;
     }
-    slash = strrchr(map->l_name, '/');
+    const char *slash = strrchr(map->l_name, '/');
     return strncmp(slash != NULL ? slash + 1 : map->l_name, prefix, strlen(prefix)) == 0;
 }
 
@@ -80,12 +79,11 @@ static void *global_symbol(const char *name)
 void cuda_objects_hold(const void *address)
 {
     const struct link_map *map = object_of(address);
-    void *handle;
 
     if (map == NULL || map->l_name[0] == '\0') {
         return;
     }
-    handle = open_loaded(map->l_name);
+    void *handle = open_loaded(map->l_name);
     if (cuda_is_driver_code(address) && handle != NULL) {
         __atomic_store_n(&driver_handle, handle, __ATOMIC_RELEASE);
     }
@@ -118,12 +116,11 @@ void *cuda_objects_symbol_for(const void *caller, const char *name)
 {
     const struct link_map *map = object_of(caller);
     void *handle = map != NULL ? open_loaded(map->l_name[0] != '\0' ? map->l_name : NULL) : NULL;
-    void *found;
 
     if (handle == NULL) {
         return NULL;
     }
-    found = cuda_dlsym_real(handle, name);
+    void *found = cuda_dlsym_real(handle, name);
     if (heap_real.dlclose != NULL) {
         heap_real.dlclose(handle);
     }
@@ -162,13 +159,13 @@ static bool is_inside(const struct dl_phdr_info *info, uintptr_t address)
 static int visit(struct dl_phdr_info *info, size_t bytes, void *context)
 {
     struct walk *walk = context;
-    struct elf_object object;
 
     (void)bytes;
     if (is_inside(info, walk->caller)) {
         walk->is_behind = true;
         return 0;
     }
+    struct elf_object object;
     if (walk->is_behind && !is_inside(info, (uintptr_t)&driver_handle) && /* ours do not count */
         elf_symbol_tables(info, &object)) {
         walk->found = elf_symbol_in(&object, walk->name);

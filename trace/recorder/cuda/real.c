@@ -95,10 +95,9 @@ static cuda_function find_linked(enum cuda_hook hook)
 {
     struct recorder_signals saved;
     int saved_errno = errno;
-    void *found;
 
     recorder_reentrant_begin(&saved);
-    found = cuda_objects_behind_us(names[hook]);
+    void *found = cuda_objects_behind_us(names[hook]);
     if (found == NULL) {
         found = cuda_objects_driver_symbol(names[hook]); /* of a library that was opened for itself alone */
     }
@@ -129,11 +128,11 @@ static void *find_runtime(const char *name, const char *soname, const void *call
 {
     static const char *const sonames[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"};
     void *behind = cuda_objects_behind_us(name);
-    void *found = NULL;
 
     if (behind != NULL && !cuda_is_runtime_code(behind)) {
         return behind; /* of another library that stands in front of it */
     }
+    void *found = NULL;
     if (soname != NULL) {
         found = cuda_objects_symbol_of(soname, name);
     }
@@ -151,13 +150,12 @@ static void *find_runtime(const char *name, const char *soname, const void *call
 
 cuda_function cuda_real_runtime(const char *name, const char *soname, const void *caller)
 {
-    struct recorder_signals saved;
     int saved_errno = errno;
-    void *found;
 
     cuda_is_wanted();
+    struct recorder_signals saved;
     recorder_reentrant_begin(&saved);
-    found = find_runtime(name, soname, caller);
+    void *found = find_runtime(name, soname, caller);
     if (found != NULL) {
         cuda_objects_hold(found);
     }

@@ -113,13 +113,12 @@ static struct named *find(struct named *table, uint32_t slots, uint64_t handle)
 static struct named add(struct named *table, uint32_t slots, uint32_t *count, struct named entry)
 {
     struct recorder_signals saved;
-    struct named *slot;
 
     if (!recorder_lock_soon_blocked(&resources->lock, &saved)) {
         entry.number = NUMBER_LAST;
         return entry;
     }
-    slot = find(table, slots, entry.handle);
+    struct named *slot = find(table, slots, entry.handle);
     if (slot == NULL) {
         entry.number = (uint16_t)(*count < NUMBER_LAST ? ++*count : NUMBER_LAST);
         slot = find(table, slots, 0);
@@ -138,12 +137,11 @@ static struct named add(struct named *table, uint32_t slots, uint32_t *count, st
 static void forget(struct named *table, uint32_t slots, uint64_t handle)
 {
     struct recorder_signals saved;
-    struct named *slot;
 
     if (!recorder_lock_soon_blocked(&resources->lock, &saved)) {
         return;
     }
-    slot = handle != 0 ? find(table, slots, handle) : NULL;
+    struct named *slot = handle != 0 ? find(table, slots, handle) : NULL;
     if (slot != NULL) {
         __atomic_store_n(&slot->handle, 0, __ATOMIC_RELEASE);
     }
@@ -188,14 +186,13 @@ void cuda_device_gone(unsigned device)
 
 static void describe(const struct cuda_queries *driver, unsigned device)
 {
-    unsigned char uuid[16] = {0};
-    char name[256] = "";
-    size_t bytes = 0;
-
     if (varve_device_is_described(device) || driver->device_uuid == NULL || driver->device_total == NULL ||
         driver->device_name == NULL) {
         return;
     }
+    unsigned char uuid[16] = {0};
+    char name[256] = "";
+    size_t bytes = 0;
     if (driver->device_uuid(uuid, (int)device) == 0 && driver->device_total(&bytes, (int)device) == 0 &&
         driver->device_name(name, sizeof(name) - 1, (int)device) == 0) {
         varve_device_describe(device, uuid, bytes, name);
@@ -206,19 +203,18 @@ static void describe(const struct cuda_queries *driver, unsigned device)
 static bool current(const struct cuda_queries *driver, struct named *context_out)
 {
     struct named entry = {0};
-    const struct named *slot;
     void *context = NULL;
-    int device = 0;
 
     if (driver->context_current(&context) != 0 || context == NULL) {
         return false;
     }
     entry.handle = (uintptr_t)context;
-    slot = find(resources->contexts, CONTEXTS, entry.handle);
+    const struct named *slot = find(resources->contexts, CONTEXTS, entry.handle);
     if (slot != NULL) {
         *context_out = *slot;
         return true;
     }
+    int device = 0;
     if (driver->context_device == NULL || driver->context_device(&device) != 0) {
         return false;
     }
@@ -238,7 +234,6 @@ int cuda_device_current(void)
 void cuda_resolve(struct cuda_scope *scope)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
-    struct named context = {0};
 
     if (!scope->is_recorded) {
         return;
@@ -247,6 +242,7 @@ void cuda_resolve(struct cuda_scope *scope)
         scope->call.stream = varve_stream_number(scope->call.device, scope->stream);
         return;
     }
+    struct named context = {0};
     if ((!scope->has_device || !scope->has_context) && current(driver, &context)) {
         scope->call.device = scope->has_device ? scope->call.device : context.device;
         scope->call.context = scope->has_context ? scope->call.context : context.number;
@@ -352,7 +348,6 @@ void cuda_resolve_pool(struct cuda_scope *scope, void *pool)
     const struct cuda_queries *driver = cuda_driver_asked();
     struct named entry = {.handle = (uintptr_t)pool};
     struct named context = {0};
-    const struct named *slot;
 
     if (driver == NULL || !scope->is_recorded) {
         return;
@@ -370,7 +365,7 @@ void cuda_resolve_pool(struct cuda_scope *scope, void *pool)
     if (entry.handle == 0 || is_default(scope, entry.handle)) {
         return;
     }
-    slot = find(resources->pools, POOLS, entry.handle);
+    const struct named *slot = find(resources->pools, POOLS, entry.handle);
     if (slot != NULL) {
         entry = *slot;
     } else {
@@ -399,12 +394,11 @@ void cuda_pool_made(void *pool, const struct cuda_scope *scope)
 static bool is_due(unsigned device, bool is_urgent)
 {
     uint64_t now = varve_clock_monotonic_ns();
-    uint64_t last;
 
     if (device >= DEVICES) {
         return false;
     }
-    last = __atomic_load_n(&resources->memory_emitted_ns[device], __ATOMIC_RELAXED);
+    uint64_t last = __atomic_load_n(&resources->memory_emitted_ns[device], __ATOMIC_RELAXED);
     if (!is_urgent && last != 0 && now - last < MEMORY_EVERY_NS) {
         return false;
     }
@@ -416,19 +410,18 @@ static bool is_due(unsigned device, bool is_urgent)
 void cuda_memory_emit(bool is_urgent)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
-    struct varve_record record = {0};
     struct named context;
     size_t free_bytes = 0;
     size_t total = 0;
     int mode = CUDA_CAPTURE_RELAXED;
-    int result;
 
     if (driver == NULL || driver->memory_info == NULL || driver->capture_mode == NULL || !current(driver, &context) ||
         !is_due(context.device, is_urgent) || driver->capture_mode(&mode) != 0) {
         return;
     }
-    result = driver->memory_info(&free_bytes, &total);
+    int result = driver->memory_info(&free_bytes, &total);
     driver->capture_mode(&mode);
+    struct varve_record record = {0};
     if (result == 0) {
         record.size = total;
         record.requested = free_bytes;

@@ -158,10 +158,10 @@ static void count_dropped(const struct cupti_recorder *recorder)
 static void completed(cupti_context context, uint32_t stream_id, uint8_t *buffer, size_t bytes, size_t valid_bytes)
 {
     struct cupti_recorder *recorder = cupti_recorder_get();
-    struct cupti_activity_record *record = NULL;
 
     (void)context;
     (void)stream_id;
+    struct cupti_activity_record *record = NULL;
     if (recorder != NULL && valid_bytes > 0 && valid_bytes <= bytes) {
         while (!__atomic_load_n(&activity.is_unreadable, __ATOMIC_RELAXED) &&
                recorder->functions.activity_next(buffer, valid_bytes, &record) == CUPTI_RESULT_SUCCESS) {
@@ -187,8 +187,6 @@ static bool is_wanted(void)
 cupti_result cupti_activity_begin(struct cupti_recorder *recorder)
 {
     const struct cupti_functions *functions = &recorder->functions;
-    cupti_result result;
-    long memory;
 
     if (!is_wanted() || functions->activity_enable == NULL) {
         return CUPTI_RESULT_SUCCESS;
@@ -198,13 +196,13 @@ cupti_result cupti_activity_begin(struct cupti_recorder *recorder)
         return CUPTI_RESULT_SUCCESS;
     }
     activity.process_id = (uint32_t)getpid();
-    memory = syscall(SYS_mmap, NULL, (size_t)BUFFERS * BUFFER_BYTES, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0L); /* mmap may be a hook that records it */
+    long memory = syscall(SYS_mmap, NULL, (size_t)BUFFERS * BUFFER_BYTES, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0L); /* mmap may be a hook that records it */
     if (memory == -1) {
         return CUPTI_RESULT_SUCCESS;
     }
     activity.memory = (uint8_t *)memory;
-    result = functions->activity_callbacks(requested, completed);
+    cupti_result result = functions->activity_callbacks(requested, completed);
     VARVE_THEN(result, functions->activity_enable(CUPTI_ACTIVITY_MEMORY));
     if (result == CUPTI_RESULT_SUCCESS) {
         result = functions->activity_enable(CUPTI_ACTIVITY_POOL);

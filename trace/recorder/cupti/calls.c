@@ -156,13 +156,12 @@ static void set_origin(const struct cupti_recorder *recorder, const struct cuda_
 
 static void begin(struct cupti_recorder *recorder, const struct cuda_rule *rule, const struct cupti_callback_data *data)
 {
-    struct cuda_call call;
-
     current.ends_context = false;
     current.is_reported = false;
     current.callsite = varve_callsite_here();
     current.is_captured = is_captured(rule, data);
     set_origin(recorder, rule, data);
+    struct cuda_call call;
     if (rule->role == CUDA_ROLE_FREE && describe(recorder, rule, data, 0, &call)) {
         current.is_reported = true;
         emit(&call);
@@ -178,11 +177,11 @@ static void end(const struct cupti_recorder *recorder, const struct cuda_rule *r
 {
     uint64_t took_ns = varve_clock_monotonic_ns() - current.begin_ns;
     int result = data->result != NULL ? (int)*data->result : 0;
-    struct cuda_call call;
 
     if (data->context != NULL && current.context_id == 0 && rule->role != CUDA_ROLE_RESET) {
         set_origin(recorder, rule, data); /* the call made the context current */
     }
+    struct cuda_call call;
     if ((rule->role == CUDA_ROLE_FREE && !current.is_reported) ||
         (rule->role == CUDA_ROLE_RELEASE && !current.ends_context) || !describe(recorder, rule, data, result, &call)) {
         return;

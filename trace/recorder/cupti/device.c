@@ -34,7 +34,6 @@ unsigned cupti_device_of(const struct cupti_recorder *recorder, cupti_context co
 {
     uint64_t *slot = &contexts[context_id % CONTEXT_SLOTS];
     uint64_t known = __atomic_load_n(slot, __ATOMIC_RELAXED);
-    uint32_t device = 0;
 
     if (context == NULL) {
         return 0;
@@ -42,6 +41,7 @@ unsigned cupti_device_of(const struct cupti_recorder *recorder, cupti_context co
     if (known >> 8 == ((uint64_t)context_id << 1 | 1)) {
         return (unsigned)known & 0xffU;
     }
+    uint32_t device = 0;
     if (recorder->functions.device_id(context, &device) != CUPTI_RESULT_SUCCESS) {
         return 0;
     }
@@ -70,12 +70,11 @@ unsigned cupti_pool_number(uint64_t handle)
         return handle == 0 ? 0 : at + 1;
     }
     for (;;) {
-        uint64_t expected = 0;
-
         at = pool_find(0);
         if (at == POOLS_MAX) {
             return 0;
         }
+        uint64_t expected = 0;
         /* Two threads may give one pool two numbers if they meet it first at the same moment: the driver's
          * handle is in DEV_POOL, so nothing is lost. */
         if (__atomic_compare_exchange_n(&pools[at], &expected, handle, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {

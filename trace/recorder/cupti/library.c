@@ -66,10 +66,8 @@ static void *open_at(const char *folder)
     char path[PATH_BYTES + 128];
 
     for (size_t i = 0; i < SONAMES; i++) {
-        void *library;
-
         snprintf(path, sizeof(path), "%s/%s", folder, sonames[i]);
-        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (library != NULL) {
             return library;
         }
@@ -137,13 +135,13 @@ static int note_folder(struct dl_phdr_info *info, size_t bytes, void *context)
 static void *open_beside_loaded(void)
 {
     struct folders *folders = calloc(1, sizeof(*folders));
-    char folder[PATH_BYTES + 64];
-    void *library = NULL;
 
     if (folders == NULL) {
         return NULL;
     }
     dl_iterate_phdr(note_folder, folders);
+    char folder[PATH_BYTES + 64];
+    void *library = NULL;
     for (unsigned i = 0; i < folders->count; i++) {
         for (size_t j = 0; j < sizeof(beside) / sizeof(beside[0]) && library == NULL; j++) {
             snprintf(folder, sizeof(folder), "%s%s", folders->paths[i], beside[j]);
@@ -243,7 +241,6 @@ static __attribute__((format(printf, 2, 3))) int not_found(struct varve_message 
 int cupti_library_open(struct cupti_functions *functions, struct varve_message *message)
 {
     const char *path = getenv("VARVE_CUPTI_LIBRARY");
-    const char *missing;
     void *library;
 
     if (path != NULL && path[0] != '\0') {
@@ -262,6 +259,7 @@ int cupti_library_open(struct cupti_functions *functions, struct varve_message *
                          "--cuda",
                          sonames[0], sonames[1]);
     }
+    const char *missing;
     if (!look_up(library, functions, &missing)) {
         return not_found(message, "libcupti has no %s; let VARVE_CUPTI_LIBRARY name one of CUDA 11.2 or newer",
                          missing);

@@ -153,11 +153,9 @@ static void refuse(const struct cupti_recorder *recorder, cupti_result result, c
 
 static void begin_subscription(struct cupti_recorder *recorder)
 {
-    char holder[CUPTI_NAME_BYTES * 2];
-    cupti_result result;
-
     recorder->functions.version(&recorder->version);
-    result = subscribe(recorder, holder);
+    char holder[CUPTI_NAME_BYTES * 2];
+    cupti_result result = subscribe(recorder, holder);
     if (result != CUPTI_RESULT_SUCCESS) {
         refuse(recorder, result, holder);
         return;
@@ -246,9 +244,9 @@ static bool has_cuda_recorder(void)
 {
     bool (*wanted)(unsigned) = varve_records_wanted;
     void *address;
-    Dl_info owner;
 
     memcpy(&address, &wanted, sizeof(address)); /* no cast in ISO C */
+    Dl_info owner;
     return varve_records_wanted(VARVE_RECORDS_CUDA) &&
            (dladdr(address, &owner) == 0 || strstr(owner.dli_fname, "libvarve_trace.so") == NULL);
 }
@@ -256,8 +254,6 @@ static bool has_cuda_recorder(void)
 /* 1 is what the driver wants to hear; it is the answer in any case, since the program can do without us. */
 int varve_cupti_initialize(void)
 {
-    struct varve_message message;
-
     if (!varve_records_wanted(VARVE_RECORDS_CUPTI) || the_recorder != NULL) {
         return 1;
     }
@@ -267,6 +263,7 @@ int varve_cupti_initialize(void)
         return 1;
     }
     the_recorder->flags = has_cuda_recorder() ? VARVE_FLAG_DUPLICATE : 0;
+    struct varve_message message;
     if (cupti_library_open(&the_recorder->functions, &message) != VARVE_OK) {
         cupti_state_emit(VARVE_CAUSE_CUPTI_REFUSED, 0, 0, 0);
         fprintf(stderr, "varve: CUPTI is not used in this process: %s\n", message.text);

@@ -33,12 +33,12 @@ static bool has_looked;
 static clock_function *look(void)
 {
     struct elf_object object;
-    clock_function *function = NULL;
     void *address = NULL;
 
     if (elf_symbol_object_at((const void *)getauxval(AT_SYSINFO_EHDR), &object)) {
         address = elf_symbol_in(&object, CLOCK_SYMBOL);
     }
+    clock_function *function = NULL;
     memcpy(&function, &address, sizeof(function)); /* no cast in ISO C */
     __atomic_store_n(&clock_of_kernel, function, __ATOMIC_RELAXED);
     __atomic_store_n(&has_looked, true, __ATOMIC_RELEASE);

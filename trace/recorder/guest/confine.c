@@ -112,13 +112,13 @@ void recorder_confine_undo(uint32_t before)
 unsigned recorder_confine_at_start(const struct session_control *session, char *scratch, size_t scratch_bytes)
 {
     long length = recorder_read_file("/proc/self/status", scratch, scratch_bytes - 1);
-    int tsc = PR_TSC_ENABLE;
 
     scratch[length > 0 ? length : 0] = '\0';
     if (session_status_number(scratch, "Seccomp:") != session->seccomp_mode ||
         session_status_number(scratch, "Seccomp_filters:") != session->seccomp_filters) {
         return RECORDER_CONFINE_CALLS | RECORDER_CONFINE_CLOCK; /* asking for the clock is a system call */
     }
+    int tsc = PR_TSC_ENABLE;
     return recorder_syscall(SYS_prctl, PR_GET_TSC, (long)&tsc, 0, 0, 0, 0) == 0 && tsc == PR_TSC_SIGSEGV
                ? RECORDER_CONFINE_CLOCK
                : 0U;

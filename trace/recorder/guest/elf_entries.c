@@ -225,7 +225,6 @@ static bool defines(const struct elf_object *object, const char *name, uintptr_t
 static void bound_look(const struct replacing *replacing, struct replaced_object *of, const struct entry *entry)
 {
     const char *name = entry->replacement->name;
-    struct loaded_object at;
     struct elf_object *other = &of->others[of->other_count];
 
     if (entry->is_unbound) {
@@ -242,6 +241,7 @@ static void bound_look(const struct replacing *replacing, struct replaced_object
             return;
         }
     }
+    struct loaded_object at;
     if (of->other_count < OTHERS_MAX && loaded_object_find(entry->value, &at) &&
         memcmp((const void *)at.start, ELFMAG, SELFMAG) == 0 && elf_symbol_object_at((const void *)at.start, other) &&
         defines(other, name, entry->value)) {

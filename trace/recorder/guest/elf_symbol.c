@@ -131,15 +131,14 @@ struct elf_range elf_symbol_range(const struct elf_object *object, const char *n
     const struct elf_range nowhere = {0};
     const ElfW(Sym) *symbols = object->symbols;
     const uint32_t wanted = hash_of(name);
-    const uint32_t *buckets;
     uint32_t head[4]; /* buckets, first symbol, filter words, shift */
     uint32_t hash = 0;
-    uint32_t at;
 
     if (!fetch(object, head, object->hash, sizeof(head)) || !may_have(object, head, wanted)) {
         return nowhere;
     }
-    buckets = (const uint32_t *)((const ElfW(Addr) *)(object->hash + 4) + head[2]);
+    const uint32_t *buckets = (const uint32_t *)((const ElfW(Addr) *)(object->hash + 4) + head[2]);
+    uint32_t at;
     if (!fetch(object, &at, &buckets[wanted % head[0]], sizeof(at)) || at < head[1]) {
         return nowhere;
     }
@@ -163,13 +162,13 @@ bool elf_symbol_object_at(const void *header, struct elf_object *object_out)
 {
     const ElfW(Ehdr) *elf = header;
     struct dl_phdr_info info = {.dlpi_name = ""};
-    unsigned at = 0;
 
     if (elf == NULL) {
         return false;
     }
     info.dlpi_phdr = (const ElfW(Phdr) *)((const char *)header + elf->e_phoff);
     info.dlpi_phnum = elf->e_phnum;
+    unsigned at = 0;
     while (at < info.dlpi_phnum && info.dlpi_phdr[at].p_type != PT_LOAD) {
         at++;
     }
@@ -181,11 +180,11 @@ bool elf_symbol_object_at(const void *header, struct elf_object *object_out)
 static elf_each *find_each(void)
 {
     elf_each *each = dl_iterate_phdr;
-    struct elf_object object;
     struct elf_walk walk;
-    void *address = NULL;
 
     elf_walk_begin(&walk);
+    struct elf_object object;
+    void *address = NULL;
     while (address == NULL && elf_walk_next(&walk, &object)) {
         if (elf_symbol_in(&object, "__libc_start_main") != NULL) {
             address = elf_symbol_in(&object, "dl_iterate_phdr");
@@ -244,11 +243,11 @@ bool elf_symbol_is_needed(const struct elf_object *library, const struct elf_obj
 {
     const ElfW(Dyn) *at = library->dynamic;
     ElfW(Dyn) soname, needed;
-    char own[NAME_BYTES_MAX];
 
     if (!entry_find(library, &at, DT_SONAME, &soname)) {
         return false;
     }
+    char own[NAME_BYTES_MAX];
     for (at = by->dynamic; entry_find(by, &at, DT_NEEDED, &needed); at++) {
         const char *wanted = by->strings + needed.d_un.d_val;
         size_t bytes = strlen(wanted) + 1;

@@ -12,12 +12,12 @@
 long recorder_read_file(const char *path, char *buffer, size_t bytes)
 {
     int fd = recorder_sys_open(path, O_RDONLY, 0);
-    size_t length = 0;
-    long got;
 
     if (fd < 0) {
         return -1;
     }
+    size_t length = 0;
+    long got;
     do {
         got = recorder_sys_read(fd, buffer + length, bytes - length);
         length += got > 0 ? (size_t)got : 0;

@@ -165,11 +165,10 @@ bool loaded_object_is_at(uintptr_t address)
 
 bool loaded_object_find(uintptr_t address, struct loaded_object *object)
 {
-    struct dl_find_object found;
-
     if (_dl_find_object == NULL) {
         return loaded_object_find_listed(address, object);
     }
+    struct dl_find_object found;
     if (_dl_find_object((void *)address, &found) != 0) {
         return false;
     }

@@ -94,12 +94,12 @@ void *recorder_map_wiped(size_t bytes)
 void *recorder_map_wiped_once(void **slot, size_t bytes)
 {
     void *found = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
-    void *expected = NULL;
 
     if (found != NULL) {
         return found;
     }
     found = recorder_map_wiped(bytes);
+    void *expected = NULL;
     if (found != NULL &&
         !__atomic_compare_exchange_n(slot, &expected, found, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
         recorder_unmap(found, bytes);

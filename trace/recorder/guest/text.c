@@ -11,12 +11,12 @@ static size_t append_number(char *buffer, size_t bytes, unsigned value)
 {
     char digits[10];
     size_t count = 0;
-    size_t length = 0;
 
     do {
         digits[count++] = (char)('0' + value % 10);
         value /= 10;
     } while (value != 0);
+    size_t length = 0;
     while (count > 0 && length + 1 < bytes) {
         buffer[length++] = digits[--count];
     }
@@ -26,9 +26,9 @@ static size_t append_number(char *buffer, size_t bytes, unsigned value)
 void recorder_format(char *buffer, size_t bytes, const char *format, ...)
 {
     va_list arguments;
-    size_t length = 0;
 
     va_start(arguments, format);
+    size_t length = 0;
     for (; *format != '\0' && length + 1 < bytes; format++) {
         if (format[0] == '%' && format[1] == 's') {
             const char *text = va_arg(arguments, const char *);

@@ -47,8 +47,6 @@ static void replacement_add(const char *name, void *real, void *hook)
 static bool depends_on_caller(const char *file, uintptr_t caller)
 {
     struct loaded_object asking;
-    struct elf_object object;
-    struct elf_walk walk;
 
     if (file == NULL || strchr(file, '$') != NULL || !loaded_object_find(caller - 1, &asking)) {
         return true;
@@ -56,7 +54,9 @@ static bool depends_on_caller(const char *file, uintptr_t caller)
     if (strchr(file, '/') != NULL) {
         return false;
     }
+    struct elf_walk walk;
     elf_walk_begin(&walk);
+    struct elf_object object;
     while (elf_walk_next(&walk, &object)) {
         if (object.has_search_path && object.path[0] != '\0') {
             return true;
@@ -85,12 +85,10 @@ static __attribute__((noinline)) void replace_in_new(void)
  * objects are found with the next ones. */
 static void *dlopen_hook(const char *file, int mode)
 {
-    void *handle;
-
     if (depends_on_caller(file, HOOK_FRAME()[1])) {
         return real_dlopen(file, mode);
     }
-    handle = real_dlopen(file, mode);
+    void *handle = real_dlopen(file, mode);
     if (handle != NULL && hook_is_recording()) {
         replace_in_new();
     }
@@ -160,10 +158,9 @@ static enum attach_answer begin(const char *directory)
 int varve_preload_attach(const char *directory)
 {
     struct recorder_signals saved;
-    enum attach_answer answer;
 
     recorder_reentrant_begin(&saved);
-    answer = begin(directory);
+    enum attach_answer answer = begin(directory);
     recorder_reentrant_end(&saved);
     return (int)answer;
 }
@@ -171,13 +168,13 @@ int varve_preload_attach(const char *directory)
 int varve_preload_detach(void)
 {
     struct recorder_signals saved;
-    bool is_locked;
 
     recorder_reentrant_begin(&saved);
     __atomic_store_n(&heap_state, HEAP_STATE_OFF, __ATOMIC_RELEASE);
     preload_is_on = false;
     __atomic_store_n(&main_end_is_watched, false, __ATOMIC_RELAXED);
-    is_locked = recorder_lock_soon(&replace_lock); /* its holder may be this thread: then it changes nothing any more */
+    bool is_locked =
+        recorder_lock_soon(&replace_lock); /* its holder may be this thread: then it changes nothing any more */
     elf_entries_restore(replacements, replacement_count);
     if (is_locked) {
         recorder_unlock(&replace_lock);

@@ -85,7 +85,6 @@ void main_end_find_python(void)
 {
     static const char *const names[] = {"Py_RunMain", "Py_Exit"};
     struct elf_object object;
-    void *address;
 
     if (!is_main_thread || !elf_symbol_object("Py_RunMain", &object)) {
         return;
@@ -93,7 +92,7 @@ void main_end_find_python(void)
     for (unsigned i = 0; i < 2; i++) {
         python.endings[i] = elf_symbol_range(&object, names[i]);
     }
-    address = elf_symbol_in(&object, "Py_IsInitialized");
+    void *address = elf_symbol_in(&object, "Py_IsInitialized");
     __builtin_memcpy(&python.is_initialized, &address, sizeof(address));
     main_end_is_watched = address != NULL;
 }
@@ -129,14 +128,12 @@ static void look_at_stack(void *argument)
 void main_end_look(void)
 {
     struct look look = {.start = hook_start(HOOK_FRAME())};
-    struct recorder_signals saved;
     int saved_errno = errno;
-    bool is_initialized;
 
     if (!is_main_thread) {
         return;
     }
-    is_initialized = python.is_initialized() != 0;
+    bool is_initialized = python.is_initialized() != 0;
     if (is_initialized == python.was_initialized) {
         return;
     }
@@ -145,6 +142,7 @@ void main_end_look(void)
         return;
     }
     __atomic_store_n(&main_end_is_watched, false, __ATOMIC_RELAXED);
+    struct recorder_signals saved;
     recorder_signals_block(&saved);
     (void)recorder_on_stack(look_at_stack, &look);
     recorder_signals_restore(&saved);

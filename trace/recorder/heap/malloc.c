@@ -53,9 +53,8 @@ static inline void note_alloc(void *memory, size_t size, size_t alignment, enum 
 
 static inline void note_free(void *memory, enum varve_cause cause)
 {
-    struct varve_record record = {0};
-
     main_end_watch();
+    struct varve_record record = {0};
     record.addr = (uintptr_t)memory;
     record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_HEAP_FREE, 0);
     record.cause = (uint8_t)cause;
@@ -76,12 +75,11 @@ void heap_note_free(void *memory, enum varve_cause cause)
 static __attribute__((noinline)) void *malloc_general(size_t size, const uintptr_t *frame)
 {
     struct callsite_start start = hook_start(frame);
-    void *memory;
 
     if (!hook_can_call()) {
         return heap_bootstrap_alloc(16, size);
     }
-    memory = heap_real.malloc(size);
+    void *memory = heap_real.malloc(size);
     if (hook_records()) {
         note_alloc(memory, size, 0, VARVE_CAUSE_MALLOC, &start);
     }
@@ -245,13 +243,11 @@ HOOK void *reallocarray(void *old, size_t count, size_t size)
 
 HOOK int posix_memalign(void **memory_out, size_t alignment, size_t size)
 {
-    int failed;
-
     if (!hook_can_call()) {
         *memory_out = heap_bootstrap_alloc(alignment, size);
         return *memory_out != NULL ? 0 : ENOMEM;
     }
-    failed = heap_real.posix_memalign(memory_out, alignment, size);
+    int failed = heap_real.posix_memalign(memory_out, alignment, size);
     noted(failed == 0 ? *memory_out : NULL, size, alignment, VARVE_CAUSE_POSIX_MEMALIGN, HOOK_FRAME());
     return failed;
 }

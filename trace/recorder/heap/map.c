@@ -49,8 +49,6 @@ static void note(enum varve_kind kind, const void *address, size_t bytes, uint64
 HOOK void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
     uint64_t arg = (uint32_t)protection | ((uint64_t)(uint32_t)flags << 32);
-    struct callsite_start start;
-    void *memory;
 
     if (!hook_can_call()) {
         return (void *)hook_answer((long)recorder_sys_mmap(address, bytes, protection, flags, fd, (uint64_t)offset));
@@ -58,8 +56,8 @@ HOOK void *mmap(void *address, size_t bytes, int protection, int flags, int fd, 
     if (!hook_records()) {
         return heap_real.mmap(address, bytes, protection, flags, fd, offset);
     }
-    start = hook_start(HOOK_FRAME());
-    memory = heap_real.mmap(address, bytes, protection, flags, fd, offset);
+    struct callsite_start start = hook_start(HOOK_FRAME());
+    void *memory = heap_real.mmap(address, bytes, protection, flags, fd, offset);
     note(VARVE_KIND_MMAP, memory, bytes, arg, VARVE_CAUSE_MMAP, &start);
     return memory;
 }
@@ -74,9 +72,6 @@ static bool is_range(const void *address, size_t bytes)
 
 HOOK int munmap(void *address, size_t bytes)
 {
-    struct callsite_start start;
-    int failed;
-
     if (!hook_can_call()) {
         return (int)hook_answer(recorder_sys_munmap(address, bytes));
     }
@@ -84,9 +79,9 @@ HOOK int munmap(void *address, size_t bytes)
         return heap_real.munmap(address, bytes);
     }
     main_end_watch();
-    start = hook_start(HOOK_FRAME());
+    struct callsite_start start = hook_start(HOOK_FRAME());
     note(VARVE_KIND_MUNMAP, address, bytes, 0, VARVE_CAUSE_MUNMAP, &start);
-    failed = heap_real.munmap(address, bytes);
+    int failed = heap_real.munmap(address, bytes);
     if (failed != 0) {
         note(VARVE_KIND_MMAP, address, bytes, 0, VARVE_CAUSE_MUNMAP, &start);
     }

@@ -193,11 +193,11 @@ struct local {
 static void find_caller(struct local *local)
 {
     struct loaded_object object;
-    struct elf_walk walk;
 
     if (!loaded_object_find(local->caller, &object)) {
         return;
     }
+    struct elf_walk walk;
     elf_walk_begin(&walk);
     while (!local->has_object && elf_walk_next(&walk, &local->object)) {
         local->has_object = local->object.bias == object.bias;
@@ -209,12 +209,11 @@ static bool match_definition(struct local *local, const struct elf_object *objec
 {
     void *function = object->dynamic != _DYNAMIC ? elf_symbol_in(object, local->name) : NULL;
     bool is_caller = local->has_object && object->dynamic == local->object.dynamic;
-    bool is_needed = false;
 
     if (function == NULL) {
         return false;
     }
-    is_needed = local->has_object && !local->is_needed && elf_symbol_is_needed(object, &local->object);
+    bool is_needed = local->has_object && !local->is_needed && elf_symbol_is_needed(object, &local->object);
     if (is_caller || local->choice.function == NULL || is_needed) {
         local->is_needed = is_needed;
         local->choice = (struct cxx_choice){function, is_recorded_in(object)};
@@ -225,12 +224,12 @@ static bool match_definition(struct local *local, const struct elf_object *objec
 static void look_up_now(void *argument)
 {
     struct local *local = argument;
-    struct elf_object object;
-    struct elf_walk walk;
-    bool is_over = false;
 
     find_caller(local);
+    struct elf_walk walk;
     elf_walk_begin(&walk);
+    struct elf_object object;
+    bool is_over = false;
     while (!is_over && elf_walk_next(&walk, &object)) {
         is_over = match_definition(local, &object);
     }
@@ -266,17 +265,14 @@ static void cached_keep(struct cached *cached, uint64_t key, uint64_t value)
 static uint64_t choose_by_object(enum cxx_function which, uintptr_t caller)
 {
     struct loaded_object object;
-    struct cached *cached;
-    uint64_t key;
-    uint64_t value;
 
     if (!loaded_object_find(caller - 1, &object)) {
         return look_up(which, caller);
     }
-    key = (uintptr_t)object.handle ^ ((uint64_t)which << 56);
-    cached =
+    uint64_t key = (uintptr_t)object.handle ^ ((uint64_t)which << 56);
+    struct cached *cached =
         &object_cache[((uintptr_t)object.handle >> 4 ^ (uintptr_t)object.handle >> 14 ^ which * 131U) % CACHED_OBJECTS];
-    value = cached_find(cached, key);
+    uint64_t value = cached_find(cached, key);
     if (value == 0) {
         value = look_up(which, caller);
         cached_keep(cached, key, value);

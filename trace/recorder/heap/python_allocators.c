@@ -50,9 +50,8 @@ static inline void note_alloc(const void *memory, size_t size, enum varve_cause 
 
 static inline void note_free(const void *memory, enum varve_cause cause)
 {
-    struct varve_record record = {0};
-
     main_end_watch();
+    struct varve_record record = {0};
     record.addr = (uintptr_t)memory;
     record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_PYTHON_FREE, 0);
     record.cause = (uint8_t)cause;
@@ -98,11 +97,11 @@ static __attribute__((noinline)) void note_realloc(const void *old, const void *
 static void *python_realloc(void *context, void *old, size_t size)
 {
     const struct python_allocator *allocator = context;
-    void *memory;
 
     if (!hook_is_recording()) {
         return allocator->realloc(allocator->context, old, size);
     }
+    void *memory;
     if (old == NULL) {
         memory = allocator->realloc(allocator->context, NULL, size);
         note_alloc(memory, size, VARVE_CAUSE_REALLOC, HOOK_FRAME());
@@ -131,11 +130,11 @@ void python_allocators_hook(void)
     void (*get)(int domain, struct python_allocator *allocator);
     void (*set)(int domain, struct python_allocator *allocator);
     struct elf_object object;
-    void *found[2];
 
     if (!elf_symbol_object("PyMem_SetAllocator", &object)) {
         return;
     }
+    void *found[2];
     found[0] = elf_symbol_in(&object, "PyMem_GetAllocator");
     found[1] = elf_symbol_in(&object, "PyMem_SetAllocator");
     __builtin_memcpy(&get, &found[0], sizeof(get));

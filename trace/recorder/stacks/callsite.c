@@ -108,9 +108,8 @@ static void lock_leave(void)
 /* With room in the file for what is appended under one lock, if there is any to be had. */
 static void lock_enter_to_append(void)
 {
-    struct callsite_window window;
-
     lock_enter();
+    struct callsite_window window;
     while (callsite_window_is_wanted(&window)) {
         lock_leave();
         callsite_window_open(&window);
@@ -170,13 +169,11 @@ static COLD void modules_replaced(void)
 
 static void modules_check_now(void *unused)
 {
-    bool replaced;
-
     (void)unused;
     if (is_attached() && __atomic_exchange_n(&callsites.modules_changed, false, __ATOMIC_ACQ_REL)) {
         loaded_object_forget();
         lock_enter_to_append();
-        replaced = modules_scan() > 0;
+        bool replaced = modules_scan() > 0;
         lock_leave();
         if (replaced) {
             modules_replaced();
@@ -189,10 +186,9 @@ static COLD bool run_aside(void (*function)(void *argument), void *argument)
 {
     const int saved_errno = errno;
     struct recorder_signals signals;
-    bool is_done;
 
     recorder_reentrant_begin(&signals);
-    is_done = recorder_on_stack(function, argument);
+    bool is_done = recorder_on_stack(function, argument);
     recorder_reentrant_end(&signals);
     errno = saved_errno;
     return is_done;
@@ -207,15 +203,13 @@ static COLD void modules_check(void)
 /* Writes the object to the file if need be. False if it replaced another one. */
 static bool module_note(const struct loaded_object *object)
 {
-    struct module_description module;
-    enum module_state state;
-
     lock_enter();
-    state = module_lookup(object);
+    enum module_state state = module_lookup(object);
     lock_leave();
     if (state == MODULE_KNOWN) {
         return true;
     }
+    struct module_description module;
     module_describe(object, &module);
     lock_enter_to_append();
     state = module_lookup(object);
@@ -262,14 +256,13 @@ static COLD uint32_t code_describe(const struct python_frame *frame, struct stac
     struct callsite_file_code entry = {.first_line = frame->first_line};
     char name[NAME_BYTES];
     char file[FILE_NAME_BYTES];
-    uint32_t code;
 
     if (!python_stack_describe(frame, name, sizeof(name), file, sizeof(file), line)) {
         *line = 0;
         return 0;
     }
     lock_enter_to_append();
-    code = callsite_table_find(&callsites.codes, hash);
+    uint32_t code = callsite_table_find(&callsites.codes, hash);
     if (code == 0 && callsites.code_count < CALLSITE_FILE_NUMBER_MAX &&
         callsite_table_reserve(&callsites.codes) == VARVE_OK) {
         entry.code = callsites.code_count + 1;
@@ -376,20 +369,19 @@ static void callsite_note_now(void *argument)
 {
     struct note *note = argument;
     const struct stack *stack = note->stack;
-    struct python_words python;
-    unsigned native_known, python_known;
 
     if (!is_attached()) {
         return; /* a signal handler forked since the capture began: these tables are the parent's */
     }
+    struct python_words python;
     for (unsigned i = 0; i < stack->python_count; i++) {
         python.keys[i] = frame_key(&stack->frames[i]);
     }
     lock_enter();
-    native_known = stack_tree_shared(&callsites.tree, STACK_NATIVE, stack->pcs, stack->pcs, stack->native_count,
-                                     stack->generation);
-    python_known = stack_tree_shared(&callsites.tree, STACK_PYTHON, python.keys, python.words, stack->python_count,
-                                     stack->generation);
+    unsigned native_known = stack_tree_shared(&callsites.tree, STACK_NATIVE, stack->pcs, stack->pcs,
+                                              stack->native_count, stack->generation);
+    unsigned python_known = stack_tree_shared(&callsites.tree, STACK_PYTHON, python.keys, python.words,
+                                              stack->python_count, stack->generation);
     lock_leave();
     if (!stack_note_modules(stack, stack->native_count - native_known)) {
         modules_replaced();
@@ -478,9 +470,8 @@ static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned de
 static inline __attribute__((always_inline)) bool stack_lookup(struct stack *stack, uint32_t stacks, unsigned depth,
                                                                uint32_t *callsite)
 {
-    struct stack_hash python = {0};
-
     stack_begin(stack, stacks, depth);
+    struct stack_hash python = {0};
     stack->python_count = python_stack_hash(&python, depth);
     if (stack->python_count == PYTHON_STACK_UNKNOWN ||
         (stack->python_count == 0 && (stacks & CAPTURE_INHERITS) != 0 && parent_stack_inherit(stack->frames, 1) > 0)) {
@@ -594,12 +585,11 @@ static inline __attribute__((always_inline)) uint32_t capture(const struct calls
         modules_check();
     }
     struct recorder_scratch *scratch = recorder_scratch_acquire();
-    uint32_t callsite;
 
     if (__builtin_expect(scratch == NULL, 0)) {
         return capture_aside(start, how);
     }
-    callsite = capture_into(scratch, start, how);
+    uint32_t callsite = capture_into(scratch, start, how);
     recorder_scratch_release(scratch);
     return callsite;
 }
@@ -649,8 +639,6 @@ void callsite_release(void)
 
 int callsite_attach(const char *callsite_file_path, unsigned stacks, unsigned depth)
 {
-    int error;
-
     if (attachment == NULL) {
         attachment = recorder_map_wiped(sizeof(*attachment));
         if (attachment == NULL) {
@@ -663,7 +651,7 @@ int callsite_attach(const char *callsite_file_path, unsigned stacks, unsigned de
     callsites_forget();
     attachment->stacks = stacks & SESSION_STACKS_ALL;
     attachment->depth = depth < CALLSITE_FILE_DEPTH_MAX ? depth : CALLSITE_FILE_DEPTH_MAX - 1;
-    error =
+    int error =
         attachment->stacks == 0 || depth == 0 ? VARVE_ERROR_INVALID : callsite_file_open(callsite_file_path, is_again);
     __atomic_store_n(&attachment->state, error == VARVE_OK ? ATTACHED : DETACHED, __ATOMIC_RELEASE);
     return error;

@@ -41,13 +41,11 @@ static struct {
 static bool space_allocate(int fd, uint64_t offset, size_t bytes)
 {
     const uint64_t end = offset + bytes;
-    uint64_t size;
-    bool done;
 
     recorder_sys_flock(fd, LOCK_EX);
-    size = (uint64_t)recorder_sys_lseek(fd, 0, SEEK_END);
+    uint64_t size = (uint64_t)recorder_sys_lseek(fd, 0, SEEK_END);
     size = size > offset ? size : offset;
-    done = size >= end || recorder_file_allocate(fd, size, end - size) == 0;
+    bool done = size >= end || recorder_file_allocate(fd, size, end - size) == 0;
     recorder_sys_flock(fd, LOCK_UN); /* not by close: a fork may have a copy of the descriptor */
     return done;
 }
@@ -148,18 +146,17 @@ int callsite_file_open(const char *path, bool is_again)
     static const struct callsite_file_loss none;
     const struct callsite_part part = {&none, sizeof(none)};
     struct callsite_window window = {.offset = 0};
-    unsigned char *first = NULL;
-    int fd;
 
     forget(is_again);
     if (strlen(path) >= sizeof(file.path)) {
         return VARVE_ERROR_INVALID;
     }
     memcpy(file.path, path, strlen(path) + 1);
-    fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+    int fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
     if (fd < 0) {
         return fd == -EACCES || fd == -EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO;
     }
+    unsigned char *first = NULL;
     if (window_map(fd, &window)) {
         first = recorder_map_window(fd, 0, CALLSITE_FILE_FIRST_PAGE_BYTES);
     }
@@ -191,9 +188,9 @@ int callsite_file_append(uint32_t tag, const struct callsite_part *parts, unsign
 {
     struct callsite_file_entry entry = {.tag = tag};
     unsigned char *to = file.bytes + file.used + sizeof(entry);
-    size_t bytes = 0;
 
     assert(count <= CALLSITE_PARTS_MAX);
+    size_t bytes = 0;
     for (unsigned i = 0; i < count; i++) {
         bytes += parts[i].bytes;
     }

@@ -71,14 +71,13 @@ static const unsigned char *note_build_id(const unsigned char *at, size_t bytes,
 static unsigned headers_read(const struct loaded_object *object, ElfW(Phdr) * headers)
 {
     ElfW(Ehdr) file;
-    unsigned count;
 
     if (object->end - object->start < sizeof(file) || !recorder_read_memory(&file, object->start, sizeof(file)) ||
         memcmp(file.e_ident, ELFMAG, SELFMAG) != 0 || file.e_phentsize != sizeof(*headers) ||
         file.e_phoff > object->end - object->start) {
         return 0;
     }
-    count = file.e_phnum < SEGMENTS_MAX ? file.e_phnum : SEGMENTS_MAX;
+    unsigned count = file.e_phnum < SEGMENTS_MAX ? file.e_phnum : SEGMENTS_MAX;
     return count * sizeof(*headers) <= object->end - object->start - file.e_phoff &&
                    recorder_read_memory(headers, object->start + file.e_phoff, count * sizeof(*headers))
                ? count
@@ -88,22 +87,21 @@ static unsigned headers_read(const struct loaded_object *object, ElfW(Phdr) * he
 static void describe_build_id(struct module_description *module)
 {
     const struct loaded_object *object = &module->object;
-    unsigned char notes[NOTES_MAX];
     ElfW(Phdr) headers[SEGMENTS_MAX];
     const unsigned count = headers_read(object, headers);
 
     module->build_id_bytes = 0;
     module->build_id_address = 0;
+    unsigned char notes[NOTES_MAX];
     for (unsigned i = 0; i < count && module->build_id_bytes == 0; i++) {
         const uintptr_t at = object->bias + headers[i].p_vaddr;
         const size_t bytes = headers[i].p_memsz < NOTES_MAX ? headers[i].p_memsz : NOTES_MAX;
-        const unsigned char *id;
 
         if (headers[i].p_type != PT_NOTE || at < object->start || at > object->end || bytes > object->end - at ||
             !recorder_read_memory(notes, at, bytes)) {
             continue;
         }
-        id = note_build_id(notes, bytes, &module->build_id_bytes);
+        const unsigned char *id = note_build_id(notes, bytes, &module->build_id_bytes);
         if (id != NULL) {
             memcpy(module->build_id, id, module->build_id_bytes);
             module->build_id_address = at + (uintptr_t)(id - notes);
@@ -167,12 +165,11 @@ static bool overlaps(const struct loaded_object *a, const struct loaded_object *
 
 enum module_state module_lookup(const struct loaded_object *object)
 {
-    enum module_state state = MODULE_NEW;
-
     /* The kernel's own object needs no file. */
     if (object->start == getauxval(AT_SYSINFO_EHDR)) {
         return MODULE_KNOWN;
     }
+    enum module_state state = MODULE_NEW;
     for (uint32_t i = 0; i < modules.count; i++) {
         const struct module_known *known = &modules.known[i];
 
@@ -267,11 +264,11 @@ unsigned modules_scan(void)
 
     for (uint32_t i = 0; i < modules.count; i++) {
         struct module_known *known = &modules.known[i];
-        struct loaded_object now;
 
         if (known->is_gone) {
             continue;
         }
+        struct loaded_object now;
         if (loaded_object_find(known->object.start, &now) && loaded_object_equal(&known->object, &now) &&
             !build_id_differs(known)) {
             continue;

@@ -120,12 +120,11 @@ static bool table_reserve(struct stack_tree *tree, unsigned count)
     const uintptr_t old = tree->slots;
     const unsigned old_bits = (unsigned)(old & TABLE_BITS_MASK);
     const unsigned bits = old == 0 ? TABLE_BITS_FIRST : old_bits + 1;
-    void *memory;
 
     if (old != 0 && tree->count + count < ((size_t)1 << old_bits) / 4 * 3) {
         return true;
     }
-    memory = recorder_map_table(table_bytes(bits));
+    void *memory = recorder_map_table(table_bytes(bits));
     if (memory == NULL) {
         return false;
     }
@@ -162,13 +161,13 @@ static bool append_chain(struct stack_tree *tree, enum stack_kind kind, struct s
     const struct callsite_file_nodes chain = {.first = tree->count + 1, .parent = path->count > 0 ? above : 0};
     const struct callsite_part parts[] = {{&chain, sizeof(chain)},
                                           {&path->frames[path->count], added * sizeof(path->frames[0])}};
-    uint64_t hashes[CALLSITE_FILE_DEPTH_MAX];
 
     if (!reserve(tree, added) ||
         callsite_file_append(kind == STACK_NATIVE ? CALLSITE_FILE_TAG_NATIVE : CALLSITE_FILE_TAG_PYTHON, parts, 2) !=
             VARVE_OK) {
         return false;
     }
+    uint64_t hashes[CALLSITE_FILE_DEPTH_MAX];
     for (uint32_t i = 0, parent = above; i < added; i++, parent = tree->count + i) {
         hashes[i] = hash_of(parent, path->frames[path->count + i]);
         table_fetch(tree, hashes[i]);
@@ -188,11 +187,11 @@ unsigned stack_tree_shared(const struct stack_tree *tree, enum stack_kind kind, 
                            unsigned count, unsigned generation)
 {
     const struct stack_path *path = tree->last != NULL ? &tree->last[kind] : NULL;
-    unsigned shared = 0;
 
     if (path == NULL || tree->generation != generation) {
         return 0;
     }
+    unsigned shared = 0;
     while (shared < count && shared < path->count && path->keys[shared] == keys[count - 1 - shared]) {
         frames[count - 1 - shared] = path->frames[shared];
         shared++;
@@ -204,7 +203,6 @@ uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, const uin
                         unsigned count, unsigned generation)
 {
     uint32_t above = ROOT | (generation << 1) | (kind == STACK_PYTHON);
-    struct stack_path *path;
 
     assert(count > 0 && count <= CALLSITE_FILE_DEPTH_MAX);
     if (tree->last == NULL) {
@@ -213,7 +211,7 @@ uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, const uin
     if (tree->last == NULL || !table_reserve(tree, 0)) {
         return 0;
     }
-    path = &tree->last[kind];
+    struct stack_path *path = &tree->last[kind];
     if (tree->generation != generation) {
         tree->generation = generation;
         tree->last[STACK_NATIVE].count = tree->last[STACK_PYTHON].count = 0;

@@ -21,11 +21,11 @@ static int write_modules(const struct callsites *callsites, struct store *store)
 
     for (uint32_t id = 1; id <= callsites->modules.count && result == VARVE_OK; id++) {
         const struct pair *module = &callsites->modules.pairs[id - 1];
-        char hex[2 * 64 + 1];
         size_t bytes;
         const char *build_id = callsites_text(&callsites->texts, module->second, &bytes);
 
         assert(bytes <= 64);
+        char hex[2 * 64 + 1];
         for (size_t i = 0; i < bytes; i++) {
             hex[2 * i] = digits[(unsigned char)build_id[i] >> 4];
             hex[2 * i + 1] = digits[(unsigned char)build_id[i] & 15U];

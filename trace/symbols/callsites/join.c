@@ -114,12 +114,11 @@ static int join_all(struct join *join)
 static int join_run(struct join *join)
 {
     struct callsites_output *output = join->output;
-    int error;
 
     output_merge_set(join->callsites, &join->kept, true);
     callsites_merge_forget(&output->merge); /* lines are enough */
     join->above = calloc((size_t)output->merge.line_count + 1, sizeof(*join->above));
-    error = join->above != NULL ? callsites_merge_extend(&join->kept) : VARVE_ERROR_NO_MEMORY;
+    int error = join->above != NULL ? callsites_merge_extend(&join->kept) : VARVE_ERROR_NO_MEMORY;
     VARVE_THEN(error, keep_stacks(join));
     if (error == VARVE_OK) {
         join->groups = calloc((size_t)join->kept.line_count + 1, sizeof(*join->groups));

@@ -105,7 +105,6 @@ static void step_over_cut(const struct callsites_merge *merge, struct step *step
 static void step_out(const struct callsites_merge *merge, struct pair pair, struct step *step)
 {
     const uint32_t native = pair.first;
-    uint32_t roles;
 
     step->next = pair;
     step->count = 0;
@@ -116,7 +115,7 @@ static void step_out(const struct callsites_merge *merge, struct pair pair, stru
         return;
     }
     step->next.first = parent_of(merge, native);
-    roles = roles_of(merge, native);
+    uint32_t roles = roles_of(merge, native);
     if (pair.second != 0 && (roles & CALLSITES_ROLE_CUT)) {
         step_over_cut(merge, step, native);
     } else if (pair.second != 0 && (roles & CALLSITES_ROLE_LOOP) && !(roles & CALLSITES_ROLE_RECORDER)) {
@@ -152,12 +151,11 @@ static int add_frame(struct callsites_merge *merge, uint32_t id, uint32_t *line)
         const struct callsites_line_symbol *symbol = &merge->symbols[resolved->start + i];
         const uint32_t outer = *line, number = merge->line_count + 1;
         const uint16_t depth = outer != 0 ? merge->lines[outer].depth : 0;
-        int error;
 
         if (!ARRAY_GROW(merge->lines, merge->line_capacity, (size_t)number + 1)) {
             return VARVE_ERROR_NO_MEMORY;
         }
-        error = merge->add(merge->context, number, outer, symbol->symbol, has_pc ? (int64_t)frame->position : -1);
+        int error = merge->add(merge->context, number, outer, symbol->symbol, has_pc ? (int64_t)frame->position : -1);
         if (error != VARVE_OK) {
             return error;
         }
@@ -189,14 +187,13 @@ static bool pair_done(struct callsites_merge *merge, struct pair pair, uint32_t 
 int callsites_merge_stack(struct callsites_merge *merge, struct pair stack, uint32_t *line_out)
 {
     struct step step;
-    uint32_t line = 0;
-    size_t steps = 0;
-    int error = VARVE_OK;
 
     step.next = stack;
     if (stack.second != 0 && stack.first != 0 && loops_of(merge, stack.first) == 0) {
         step.next.first |= APART;
     }
+    uint32_t line = 0;
+    size_t steps = 0;
     while (!is_none(step.next)) {
         uint32_t done = pairs_find(&merge->done, step.next);
 
@@ -210,6 +207,7 @@ int callsites_merge_stack(struct callsites_merge *merge, struct pair stack, uint
         merge->path[steps++] = step.next;
         step_out(merge, step.next, &step);
     }
+    int error = VARVE_OK;
     while (steps > 0 && error == VARVE_OK) {
         const struct pair pair = merge->path[--steps];
 
@@ -323,11 +321,10 @@ static const struct callsites_line *python_line(const struct callsites_line *lin
 
 uint32_t callsites_line_symbol(const struct callsites_line *lines, uint32_t line)
 {
-    const struct callsites_line *chosen = NULL;
-
     if (is_torch_call(lines, line)) {
         return python_line(lines, line, true)->symbol;
     }
+    const struct callsites_line *chosen = NULL;
     for (uint32_t at = line; at != 0; at = lines[at].parent) {
         chosen = &lines[at]; /* nothing but allocation functions: the outermost says most */
         if (!(chosen->roles & CALLSITES_ROLE_ALLOCATION)) {

@@ -164,12 +164,11 @@ static bool is_torch_allocation(const char *function)
 bool callsites_name_is_allocation(const char *function)
 {
     /* The compiler's clones are named after their function: .cold, .part.0, .constprop.0; @ is a version. */
-    struct name name;
 
     if (has_prefix(function, "__GI_")) { /* glibc's names for its own calls */
         function += strlen("__GI_");
     }
-    name = (struct name){function, strcspn(function, ".@")};
+    struct name name = (struct name){function, strcspn(function, ".@")};
     if (bsearch(&name, exact_names, sizeof(exact_names) / sizeof(*exact_names), sizeof(*exact_names), compare_name)) {
         return true;
     }

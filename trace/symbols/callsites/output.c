@@ -169,7 +169,6 @@ static int pass_site(struct callsites_output *output, struct store *store, const
 static bool pass_stack(struct callsites *callsites, struct store *store, bool is_end, int *error)
 {
     struct callsites_output *output = callsites->output;
-    struct site site;
     uint32_t line = 0;
 
     if (!merge_stack(callsites, output->stacks + 1, &line, error)) {
@@ -178,7 +177,7 @@ static bool pass_stack(struct callsites *callsites, struct store *store, bool is
     if (!pass_rows(output, store, is_end, error) || !has_room(store, is_end)) {
         return false; /* merged again, it has the same line, and no new ones */
     }
-    site = site_of(output, line);
+    struct site site = site_of(output, line);
     *error = pass_site(output, store, &site);
     return *error == VARVE_OK;
 }
@@ -239,7 +238,6 @@ bool callsites_symbols(struct callsites *callsites, uint32_t callsite, struct st
 {
     struct callsites_output *output = callsites->output;
     uint32_t line = 0;
-    uint32_t user, symbol;
 
     if (output == NULL || output->error != VARVE_OK || callsite == 0 || callsite > output->stacks ||
         !resolver_rests(output->resolver)) {
@@ -249,8 +247,8 @@ bool callsites_symbols(struct callsites *callsites, uint32_t callsite, struct st
     if (callsites_merge_stack(&output->merge, callsites->stacks.pairs[callsite - 1], &line) != VARVE_OK) {
         return false; /* merged before, it has the line that it had, and no new ones */
     }
-    symbol = callsites_line_symbol(output->merge.lines, line);
-    user = callsites_line_user(output->merge.lines, line);
+    uint32_t symbol = callsites_line_symbol(output->merge.lines, line);
+    uint32_t user = callsites_line_user(output->merge.lines, line);
     *symbol_out = *user_out = (struct store_symbol){0};
     if (symbol != 0) {
         resolver_symbol(output->resolver, symbol, symbol_out);
@@ -323,11 +321,11 @@ static void rows_swap(struct callsites_output *output, struct batch *batch)
 static bool batch_fill(struct ahead *ahead, struct batch *batch, int *error)
 {
     struct callsites_output *output = ahead->callsites->output;
-    bool has_more = true;
 
     batch->site_count = batch->site_passed = batch->row_passed = 0;
     rows_swap(output, batch);
     output->row_count = 0;
+    bool has_more = true;
     while (batch->site_count < BATCH_STACKS && has_more) {
         uint32_t line = 0;
 
@@ -350,14 +348,13 @@ static void *merge_run(void *context)
     pthread_mutex_lock(&ahead->mutex);
     while (!ahead->must_end && !ahead->is_over) {
         int error = VARVE_OK;
-        bool is_over;
 
         if (ahead->made - ahead->taken == BATCHES) {
             pthread_cond_wait(&ahead->changed, &ahead->mutex);
             continue;
         }
         pthread_mutex_unlock(&ahead->mutex);
-        is_over = batch_fill(ahead, &ahead->batches[ahead->made % BATCHES], &error);
+        bool is_over = batch_fill(ahead, &ahead->batches[ahead->made % BATCHES], &error);
         pthread_mutex_lock(&ahead->mutex);
         ahead->made++;
         ahead->is_over = is_over;
@@ -371,14 +368,13 @@ static void *merge_run(void *context)
 /* The next batch, NULL after the last one; it is given back with the next call. */
 static struct batch *batch_take(struct ahead *ahead, bool gives_back)
 {
-    struct batch *batch = NULL;
-
     pthread_mutex_lock(&ahead->mutex);
     ahead->taken += gives_back;
     pthread_cond_signal(&ahead->changed);
     while (ahead->taken == ahead->made && !ahead->is_over) {
         pthread_cond_wait(&ahead->changed, &ahead->mutex);
     }
+    struct batch *batch = NULL;
     if (ahead->taken < ahead->made) {
         batch = &ahead->batches[ahead->taken % BATCHES];
     }
@@ -434,14 +430,12 @@ static bool ahead_start(struct ahead *ahead, struct callsites *callsites)
 
 static int ahead_end(struct ahead *ahead)
 {
-    int error;
-
     pthread_mutex_lock(&ahead->mutex);
     ahead->must_end = true;
     pthread_cond_signal(&ahead->changed);
     pthread_mutex_unlock(&ahead->mutex);
     pthread_join(ahead->thread, NULL);
-    error = batches_return(ahead);
+    int error = batches_return(ahead);
     return error == VARVE_OK ? ahead->error : error;
 }
 
@@ -459,9 +453,7 @@ static void ahead_free(struct ahead *ahead)
 static int pass_ahead(struct callsites *callsites, struct store *store, store_progress progress, void *context)
 {
     struct ahead *ahead = calloc(1, sizeof(*ahead));
-    struct batch *batch = NULL;
     uint64_t commit_at = (uint64_t)callsites->output->stacks + COMMIT_STACKS;
-    int error = VARVE_OK, merge_error;
 
     if (ahead == NULL) {
         return VARVE_ERROR_NO_MEMORY;
@@ -470,6 +462,8 @@ static int pass_ahead(struct callsites *callsites, struct store *store, store_pr
         ahead_free(ahead);
         return VARVE_OK; /* the caller does without */
     }
+    struct batch *batch = NULL;
+    int error = VARVE_OK;
     while (error == VARVE_OK && (batch = batch_take(ahead, batch != NULL)) != NULL) {
         error = batch_pass(callsites->output, store, batch);
         if (error == VARVE_OK && callsites->output->stacks >= commit_at) {
@@ -480,7 +474,7 @@ static int pass_ahead(struct callsites *callsites, struct store *store, store_pr
             progress(context, "call sites", callsites->output->stacks, callsites->stacks.count);
         }
     }
-    merge_error = ahead_end(ahead);
+    int merge_error = ahead_end(ahead);
     ahead_free(ahead);
     return error == VARVE_OK ? merge_error : error;
 }
@@ -488,12 +482,11 @@ static int pass_ahead(struct callsites *callsites, struct store *store, store_pr
 int output_finish(struct callsites *callsites, struct store *store, store_progress progress, void *context)
 {
     struct callsites_output *output = callsites->output;
-    int error;
 
     if (!output->is_streamed) {
         rows_restart(output);
     }
-    error = merge_extend(callsites);
+    int error = merge_extend(callsites);
     if (error == VARVE_OK && pass_rows(output, store, true, &error) &&
         callsites->stacks.count - output->stacks > BATCH_STACKS) {
         error = pass_ahead(callsites, store, progress, context);

@@ -62,7 +62,6 @@ static bool is_none(struct pair pair)
 static bool reserve(struct pairs *pairs, uint64_t count)
 {
     unsigned bits = pairs->slots != NULL ? pairs->bits : BITS_FIRST;
-    uint32_t *slots;
 
     while ((UINT64_C(3) << bits) / 4 < count) {
         bits++;
@@ -70,7 +69,7 @@ static bool reserve(struct pairs *pairs, uint64_t count)
     if (pairs->slots != NULL && bits == pairs->bits) {
         return true;
     }
-    slots = bits <= BITS_MAX ? calloc(UINT64_C(1) << bits, sizeof(*slots)) : NULL;
+    uint32_t *slots = bits <= BITS_MAX ? calloc(UINT64_C(1) << bits, sizeof(*slots)) : NULL;
     if (slots == NULL) {
         return false;
     }
@@ -95,12 +94,11 @@ static bool reserve(struct pairs *pairs, uint64_t count)
 uint32_t pairs_intern(struct pairs *pairs, struct pair pair)
 {
     const uint64_t hash = hash_of(pair);
-    uint32_t *slot;
 
     if (pairs->count >= COUNT_MAX || !reserve(pairs, (uint64_t)pairs->count + 1)) {
         return 0;
     }
-    slot = seek(pairs, pair, hash);
+    uint32_t *slot = seek(pairs, pair, hash);
     if (*slot == 0 && ARRAY_GROW(pairs->pairs, pairs->capacity, (size_t)pairs->count + 1)) {
         pairs->pairs[pairs->count++] = pair;
         *slot = pairs->count | tag_of(pairs, hash);

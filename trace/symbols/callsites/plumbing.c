@@ -93,7 +93,6 @@ static int add_pattern(struct varve_plumbing *plumbing, const char *text, size_t
 {
     static const char *const kinds[KIND_LIMIT] = {
         [KIND_FUNCTION] = "function:", [KIND_FILE] = "file:", [KIND_MODULE] = "module:", [KIND_LIBRARY] = "library:"};
-    int error;
 
     for (unsigned kind = 0; kind < KIND_LIMIT; kind++) {
         const size_t length = strlen(kinds[kind]);
@@ -105,7 +104,7 @@ static int add_pattern(struct varve_plumbing *plumbing, const char *text, size_t
     if (bytes == 0 || memchr(text, '/', bytes) == NULL) {
         return bytes > 0 ? add(plumbing, KIND_FUNCTION, text, bytes) : VARVE_ERROR_INVALID;
     }
-    error = add(plumbing, KIND_FILE, text, bytes);
+    int error = add(plumbing, KIND_FILE, text, bytes);
     return error == VARVE_OK ? add(plumbing, KIND_MODULE, text, bytes) : error;
 }
 
@@ -126,12 +125,12 @@ int varve_plumbing_add_lines(struct varve_plumbing *plumbing, const char *text, 
     for (unsigned long number = 1; *text != '\0'; number++) {
         const char *line = text + strspn(text, spaces);
         size_t bytes = strcspn(line, "\n");
-        int error = VARVE_OK;
 
         text = line + bytes + (line[bytes] == '\n');
         while (bytes > 0 && strchr(spaces, line[bytes - 1]) != NULL) {
             bytes--;
         }
+        int error = VARVE_OK;
         if (bytes > 0 && line[0] != '#') {
             error = add_pattern(plumbing, line, bytes);
         }

@@ -95,8 +95,6 @@ static void take_module(struct callsites *callsites, struct callsites_process *p
 {
     struct callsite_file_module module;
     struct pair pair = {0, 0};
-    struct range range;
-    uint32_t number;
 
     memcpy(&module, payload, sizeof(module));
     payload += sizeof(module);
@@ -104,13 +102,14 @@ static void take_module(struct callsites *callsites, struct callsites_process *p
     if (module.build_id_bytes && module.build_id_bytes <= BUILD_ID_BYTES_MAX) {
         pair.second = intern(&callsites->texts, payload, module.build_id_bytes, 1);
     }
-    number = pairs_intern(&callsites->modules, pair);
+    uint32_t number = pairs_intern(&callsites->modules, pair);
     if (module.base >= module.end || module.build_id_bytes > BUILD_ID_BYTES_MAX || number == 0 ||
         !ranges_reserve(&process->mapped, 1) ||
         !ARRAY_GROW(process->modules, process->module_capacity, process->module_count + 1)) {
         process->errors++;
         return;
     }
+    struct range range;
     /* What the new range overlaps was unmapped without a word. */
     while (ranges_first(&process->mapped, module.base, module.end, &range)) {
         ranges_remove(&process->mapped, range.start);
@@ -123,9 +122,9 @@ static void take_module(struct callsites *callsites, struct callsites_process *p
 static void take_gone(struct callsites_process *process, const uint8_t *payload)
 {
     struct callsite_file_gone gone;
-    struct range range;
 
     memcpy(&gone, payload, sizeof(gone));
+    struct range range;
     for (uint64_t at = 0; ranges_first(&process->mapped, at, UINT64_MAX, &range); at = range.end) {
         if (process->modules[range.id - 1].number == gone.number) {
             ranges_remove(&process->mapped, range.start);
@@ -139,14 +138,13 @@ static void take_gone(struct callsites_process *process, const uint8_t *payload)
 static void take_code(struct callsites *callsites, struct callsites_process *process, const uint8_t *payload)
 {
     struct callsite_file_code code;
-    struct pair pair;
-    uint32_t number;
 
     memcpy(&code, payload, sizeof(code));
     payload += sizeof(code);
+    struct pair pair;
     pair.first = intern(&callsites->texts, payload, code.name_bytes, 1);
     pair.second = intern(&callsites->texts, payload + code.name_bytes, code.file_bytes, 1);
-    number = pairs_intern(&callsites->codes, pair);
+    uint32_t number = pairs_intern(&callsites->codes, pair);
     if (number == 0 || code.code == 0 || code.code > CALLSITE_FILE_NUMBER_MAX || !index_reserve(&process->codes)) {
         process->errors++;
         return;
@@ -251,16 +249,16 @@ static void take_chunk(struct callsites *callsites, const struct callsites_proce
 static void take_nodes(struct callsites *callsites, struct callsites_process *process, bool is_python,
                        const uint8_t *payload, size_t bytes)
 {
-    uint32_t frames[CHAIN_CHUNK];
     struct callsite_file_nodes chain;
-    size_t i = 0, count = 0;
-    uint32_t node;
 
     memcpy(&chain, payload, sizeof(chain));
+    uint32_t node;
     if (!find_node(callsites, process, is_python, chain.parent, &node)) {
         process->errors++;
         return;
     }
+    uint32_t frames[CHAIN_CHUNK];
+    size_t i = 0, count = 0;
     for (size_t at = sizeof(chain); at < bytes; at += sizeof(uint64_t), chain.first++, i++) {
         if (i == count) {
             i = 0;
@@ -281,12 +279,11 @@ static void take_nodes(struct callsites *callsites, struct callsites_process *pr
 static uint32_t intern_stack(struct callsites *callsites, struct pair stack, struct callsites_origin origin)
 {
     uint32_t count = callsites->stacks.count;
-    uint32_t number;
 
     if (!ARRAY_GROW(callsites->origins, callsites->origin_capacity, (size_t)count + 1)) {
         return 0;
     }
-    number = pairs_intern(&callsites->stacks, stack);
+    uint32_t number = pairs_intern(&callsites->stacks, stack);
     if (number > count) {
         callsites->origins[count] = origin;
     }
@@ -313,9 +310,9 @@ static void take_site(struct callsites *callsites, struct callsites_process *pro
                       const uint8_t *payload)
 {
     struct callsite_file_site site;
-    struct pair stack;
 
     memcpy(&site, payload, sizeof(site));
+    struct pair stack;
     if (!find_node(callsites, process, false, site.native, &stack.first) ||
         !find_node(callsites, process, true, site.python, &stack.second)) {
         process->errors++;
@@ -341,10 +338,10 @@ static void take_stack(struct callsites *callsites, struct callsites_process *pr
                        const uint8_t *payload)
 {
     struct callsite_file_stack whole;
-    struct pair stack;
 
     memcpy(&whole, payload, sizeof(whole));
     payload += sizeof(whole);
+    struct pair stack;
     if (!take_frames(callsites, process, false, payload, whole.native_count, &stack.first) ||
         !take_frames(callsites, process, true, payload + whole.native_count * sizeof(uint64_t), whole.python_count,
                      &stack.second)) {
@@ -480,8 +477,6 @@ void callsites_close(struct callsites *callsites)
 
 int callsites_process(struct callsites *callsites, uint32_t process_id, const char *path)
 {
-    struct callsites_process *process;
-
     if (process_id == 0 || process_id > PROCESS_ID_MAX) {
         return VARVE_ERROR_INVALID;
     }
@@ -492,7 +487,7 @@ int callsites_process(struct callsites *callsites, uint32_t process_id, const ch
     if (callsites->processes[process_id]) {
         return VARVE_ERROR_INVALID;
     }
-    process = calloc(1, sizeof(*process));
+    struct callsites_process *process = calloc(1, sizeof(*process));
     if (!process) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -526,11 +521,10 @@ static size_t complete_bytes(const struct callsites *callsites, size_t bytes)
 static void tell_listener(const struct callsites *callsites, struct unroll *unroll, uint32_t process_id,
                           const struct callsite_file_entry *entry, const uint8_t *payload)
 {
-    struct unroll_stack stack;
-
     if (callsites->listener == NULL) {
         return;
     }
+    struct unroll_stack stack;
     if (entry->tag == CALLSITE_FILE_TAG_NATIVE || entry->tag == CALLSITE_FILE_TAG_PYTHON) {
         (void)unroll_take(unroll, entry, payload); /* without memory its call sites are not reported */
     } else if (entry->tag == CALLSITE_FILE_TAG_SITE) {
@@ -618,8 +612,6 @@ void callsites_replay(const struct callsites *callsites)
 /* True if the file is open and is a file; `size_out` is how much it holds now. */
 static bool process_file_open(struct callsites *callsites, struct callsites_process *process, uint64_t *size_out)
 {
-    struct stat status;
-
     if (process->file < 0) {
         process->file = open(process->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
         if (process->file < 0) {
@@ -627,6 +619,7 @@ static bool process_file_open(struct callsites *callsites, struct callsites_proc
         }
         callsites->open_files++;
     }
+    struct stat status;
     if (fstat(process->file, &status) != 0 || !S_ISREG(status.st_mode)) {
         process->errors++;
         process->is_ended = true;
@@ -646,7 +639,6 @@ static void process_read(struct callsites *callsites, struct callsites_process *
     }
     while (process_file_open(callsites, process, &size) && process->offset < size) {
         ssize_t bytes = pread(process->file, callsites->buffer, BUFFER_BYTES, (off_t)process->offset);
-        size_t complete, taken;
 
         if (bytes < 0 && errno == EINTR) {
             continue;
@@ -658,11 +650,11 @@ static void process_read(struct callsites *callsites, struct callsites_process *
         }
         /* A payload may be written between its own copy and that of its head: what is behind heads that were
          * there is copied again. */
-        complete = complete_bytes(callsites, (size_t)bytes);
+        size_t complete = complete_bytes(callsites, (size_t)bytes);
         if (pread(process->file, callsites->buffer, complete, (off_t)process->offset) != (ssize_t)complete) {
             continue;
         }
-        taken = take_entries(callsites, process, process_id, (size_t)bytes);
+        size_t taken = take_entries(callsites, process, process_id, (size_t)bytes);
         process->offset += taken;
         /* Nothing complete is left: the end, or an entry that is still being written. */
         if (taken == 0 || process->is_ended || (wanted && numbers_find(&process->callsites, wanted))) {
@@ -706,12 +698,11 @@ void callsites_process_end(struct callsites *callsites, uint32_t process_id)
 uint32_t callsites_global(struct callsites *callsites, uint32_t process_id, uint32_t local)
 {
     struct callsites_process *process = process_of(callsites, process_id);
-    uint32_t number;
 
     if (local == 0 || !process) {
         return 0;
     }
-    number = numbers_find(&process->callsites, local);
+    uint32_t number = numbers_find(&process->callsites, local);
     if (number) {
         return number;
     }
@@ -919,7 +910,6 @@ static int renumber(struct callsites *callsites, const struct origins *origins, 
 int callsites_resume(struct callsites *callsites, struct store *store, struct varve_message *message)
 {
     struct origins origins = {.callsites = callsites};
-    int result;
 
     assert(callsites->committed == 0);
     for (size_t i = 0; i < callsites->process_capacity; i++) {
@@ -927,7 +917,7 @@ int callsites_resume(struct callsites *callsites, struct store *store, struct va
             process_read(callsites, callsites->processes[i], (uint32_t)i, 0);
         }
     }
-    result = store_each_callsite_origin(store, take_origin, &origins, message);
+    int result = store_each_callsite_origin(store, take_origin, &origins, message);
     VARVE_THEN(result, store_each_stat(store, CALLSITES_STAT_UNKNOWN, take_unknown, callsites, message));
     if (result == VARVE_ERROR_CORRUPT) {
         result = varve_message_set(message, result, "too many call sites in callsite_origin");

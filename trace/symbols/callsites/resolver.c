@@ -202,7 +202,6 @@ static void resolve_native(struct resolver *resolver, const struct callsites_fra
 {
     static const struct symbols_frame unknown = {NULL, NULL, 0, false};
     struct resolver_module *module = &resolver->modules[frame->owner - 1];
-    int error = VARVE_OK;
 
     resolver->module = module;
     if (module->is_torn) {
@@ -210,8 +209,8 @@ static void resolve_native(struct resolver *resolver, const struct callsites_fra
         return;
     }
     /* A return address is after the call, which may be the last instruction of its line or function. */
-    error = symbols_resolve(resolver->symbols, module->path, module->build_id, module->build_id_bytes,
-                            frame->position != 0 ? frame->position - 1 : 0, take_native, resolver);
+    int error = symbols_resolve(resolver->symbols, module->path, module->build_id, module->build_id_bytes,
+                                frame->position != 0 ? frame->position - 1 : 0, take_native, resolver);
     if (error != VARVE_OK) {
         fail(resolver, error);
     }
@@ -509,13 +508,12 @@ static int batch_take(struct resolver *resolver, struct resolved_frames *out)
 int resolver_open(struct resolver **resolver_out, struct varve_message *message)
 {
     struct resolver *resolver = calloc(1, sizeof(*resolver));
-    int error;
 
     *resolver_out = NULL;
     if (resolver == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    error = varve_plumbing_open(&resolver->plumbing);
+    int error = varve_plumbing_open(&resolver->plumbing);
     VARVE_THEN(error, symbols_open(&resolver->symbols, message));
     if (error != VARVE_OK) {
         varve_plumbing_close(resolver->plumbing);
@@ -598,11 +596,9 @@ int resolver_step(struct resolver *resolver, const struct callsites *callsites, 
 
 int resolver_hurry(struct resolver *resolver, const struct callsites *callsites, struct resolved_frames *resolved)
 {
-    int error;
-
     end_thread(resolver);
     resolver->must_end = false;
-    error = resolver->is_numbered ? batch_take(resolver, resolved) : resolver->error;
+    int error = resolver->is_numbered ? batch_take(resolver, resolved) : resolver->error;
     VARVE_THEN(error, batch_extend(resolver, callsites));
     if (error == VARVE_OK && !begin_thread(resolver, run_at_once)) {
         run_batch(resolver);

@@ -497,10 +497,9 @@ static void record_pack(struct varve_sink_item *item, const struct event_record 
 static bool item_read(struct ctf_classes *classes, const struct event_class *class, const bt_field *payload)
 {
     struct varve_sink_item *item = &classes->read.item;
-    struct event_record fields;
-    const char *none = "";
 
     item->kind = class->spec->kind;
+    struct event_record fields;
     if (item->kind == VARVE_SINK_ITEM_RECORD) {
         memset(&fields, 0, sizeof(fields));
         if (payload != NULL && !fields_read(classes, class, payload, (char *)&fields)) {
@@ -511,6 +510,7 @@ static bool item_read(struct ctf_classes *classes, const struct event_class *cla
     }
     memset(&item->of, 0, sizeof(item->of));
     classes->read.line_count = 0;
+    const char *none = "";
     for (const struct ctf_field_spec *spec = class->spec->fields; spec->name != NULL; spec++) {
         if (spec->use == CTF_FIELD_TEXT) {
             memcpy((char *)&classes->read + spec->offset, &none, sizeof(none));

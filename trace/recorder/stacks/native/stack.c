@@ -131,11 +131,11 @@ static WALK_COLD uint32_t rule_fill(uintptr_t address)
 {
     uint64_t *set = rules[rule_set(address)];
     struct search search = {address, unwind_rule(UNWIND_NONE, 0, 0)};
-    struct recorder_signals signals;
 
     if (!loaded_object_is_at(address)) {
         return search.rule; /* soon answered: code made at run time comes here at every walk */
     }
+    struct recorder_signals signals;
     recorder_signals_block(&signals);
     (void)recorder_on_stack(search_now, &search);
     recorder_signals_restore(&signals);
@@ -508,7 +508,6 @@ WALK_INLINE void walk_all(struct walk *walk, struct stack_memo *memo)
 UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs, unsigned max)
 {
     struct stack_memo *memo = UNLIKELY(thread_memo == NULL) ? memo_make() : thread_memo;
-    unsigned count;
 
     if (max == 0) {
         return 0;
@@ -524,7 +523,7 @@ UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *st
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     walk_begin(&memo->walk, start, pcs, max, memo->copy);
     walk_all(&memo->walk, memo);
-    count = memo->walk.count;
+    unsigned count = memo->walk.count;
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     memo->busy = false;
     return count;

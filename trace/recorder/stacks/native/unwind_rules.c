@@ -149,13 +149,12 @@ static bool step_cfa(struct interpreter *state, unsigned opcode, struct unwind_r
 static bool step_register(struct interpreter *state, unsigned opcode, struct unwind_reader *code)
 {
     const int64_t data_alignment = state->entry->data_alignment;
-    struct saved_register *saved;
-    uint64_t number;
 
     if (opcode < 0x05 || (opcode > 0x11 && opcode != 0x14 && opcode != 0x15 && opcode != 0x16 && opcode != 0x2f)) {
         return false;
     }
-    number = unwind_read_uleb(code);
+    uint64_t number = unwind_read_uleb(code);
+    struct saved_register *saved;
     switch (opcode) {
     case 0x05: /* offset_extended */
         save_at(state, number, (int64_t)unwind_read_uleb(code) * data_alignment);
@@ -338,11 +337,11 @@ uint32_t unwind_rule_find(uintptr_t address)
 {
     struct loaded_object object;
     struct unwind_entry entry;
-    struct interpreter state;
 
     if (!loaded_object_find(address, &object) || !unwind_entry_find(&object, address, &entry)) {
         return unwind_rule(UNWIND_NONE, 0, 0);
     }
+    struct interpreter state;
     state.entry = &entry;
     state.address = address;
     state.location = 0; /* the CIE's instructions hold everywhere */

@@ -229,11 +229,11 @@ static uintptr_t index_search(const struct loaded_object *object, uintptr_t addr
     }
     const struct index_row *rows = (const void *)reader.at;
     int64_t wanted = (int64_t)(address - base);
-    uint64_t low = 0;
 
     if (wanted < rows[0].start) {
         return 0;
     }
+    uint64_t low = 0;
     while (high - low > 1) {
         uint64_t middle = low + (high - low) / 2;
 
@@ -248,10 +248,10 @@ static uintptr_t index_search(const struct loaded_object *object, uintptr_t addr
 
 bool unwind_entry_find(const struct loaded_object *object, uintptr_t address, struct unwind_entry *entry)
 {
-    struct unwind_reader reader;
     uintptr_t at = index_search(object, address);
 
     *entry = (struct unwind_entry){0};
+    struct unwind_reader reader;
     if (at == 0 || !reader_open(&reader, object, at) || !entry_open(&reader)) {
         return false;
     }

@@ -68,11 +68,11 @@ static void own_stack_set(struct own_stack *own, uintptr_t low, uintptr_t high)
 static __attribute__((noinline, cold)) bool own_stack_find(struct own_stack *own, uintptr_t sp)
 {
     const uintptr_t page = sp & ~(PAGE_BYTES - 1);
-    uintptr_t top;
 
     if (own->kind == THREAD_UNKNOWN) {
         own->kind = recorder_sys_gettid() == recorder_sys_getpid() ? THREAD_MAIN : THREAD_OTHER;
     }
+    uintptr_t top;
     if (own->kind == THREAD_MAIN) {
         top = main_stack_top() & ~(uintptr_t)7;
         if (sp >= top || top - sp > MAIN_STACK_BYTES) {

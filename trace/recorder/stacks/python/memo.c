@@ -72,8 +72,8 @@ static inline uint64_t word_at(const char *base, size_t offset)
 
 static inline uint16_t tag_of(const struct memo_walk *walk, const char *frame)
 {
-    uint16_t value;
     assert(frame != NULL); /* found readable before */
+    uint16_t value;
     memcpy(&value, frame + walk->tag_at, sizeof(value));
     return value & walk->tag_mask;
 }
@@ -273,13 +273,13 @@ unsigned python_memo_hash(const struct python_layout *layout, const void *code_t
 {
     struct python_memo *memo = __builtin_expect(thread_memo != NULL, 1) ? thread_memo : memo_make();
     struct memo_walk walk = {.memo = memo, .code_type = code_type, .at = at, .max = max};
-    bool complete = false;
 
     if (memo == NO_MEMO || max > PYTHON_MEMO_FRAMES_MAX) {
         return PYTHON_STACK_UNKNOWN;
     }
     walk_layout(&walk, layout);
     walk.slot = memo->first;
+    bool complete = false;
     while (!complete) {
         if (walk.at != memo->frames[walk.slot]) {
             if (!memo_meet(&walk, &complete)) {

@@ -182,10 +182,10 @@ static int interpreter_phase_now(void)
  * hence the careful read. */
 static bool is_of_this_thread(const char *state)
 {
-    pthread_t thread;
     if (state == other_threads_state) {
         return false;
     }
+    pthread_t thread;
     if (!recorder_read_memory(&thread, (uintptr_t)state + interpreter.layout->state_thread, sizeof(thread)) ||
         thread != pthread_self()) {
         other_threads_state = state;
@@ -319,10 +319,10 @@ unsigned python_stack_hash(struct stack_hash *hash, unsigned max)
     if (capturing || max == 0) {
         return 0;
     }
-    unsigned count = 0;
     capturing = true;
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     int now = interpreter_phase_now();
+    unsigned count = 0;
     if (now == INTERPRETER_UNVERIFIED) {
         count = PYTHON_STACK_UNKNOWN;
     } else if (now == INTERPRETER_TRUSTED) {

@@ -83,8 +83,8 @@ static bool frame_is_good(const struct python_layout *layout, const struct pytho
 enum python_verdict python_verify_stack(const struct python_layout *layout, const struct python_types *types,
                                         const void *state, unsigned *frames)
 {
-    char head[256];
     *frames = 0;
+    char head[256];
     if (!python_plausible(state) || !recorder_read_memory(head, (uintptr_t)state, (size_t)layout->state_thread + 8) ||
         python_size(head, layout->state_thread) != (int64_t)pthread_self()) {
         return PYTHON_VERDICT_BAD;
@@ -99,10 +99,10 @@ enum python_verdict python_verify_stack(const struct python_layout *layout, cons
     }
     bool entered = layout->frames_are_objects; /* the outermost frame was entered from C */
     for (; at != NULL; (*frames)++) {
-        char frame[128];
         if (*frames == CHAIN_MAX) {
             return PYTHON_VERDICT_NO_FRAMES;
         }
+        char frame[128];
         if (!python_plausible(at) || !recorder_read_memory(frame, (uintptr_t)at, layout->frame_bytes) ||
             !frame_is_good(layout, types, frame)) {
             return PYTHON_VERDICT_BAD;
